@@ -1,0 +1,1 @@
+"""Probe sets: data that says what to trace, read by fusetools.plan."""

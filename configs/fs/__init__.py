@@ -1,0 +1,1 @@
+"""Probe sets of file systems' daemons."""

@@ -1,0 +1,23 @@
+"""The one error that a user is meant to see."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What failed, why, and the command that mends it; each one line, the last two may be empty.
+
+    Raised anywhere, printed in one place (fusetools.cli), never as a traceback.
+    """
+
+    def __init__(self, what: str, why: str = "", mend: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [self.what]
+            + ([f"  why: {self.why}"] if self.why else [])
+            + ([f"  try: {self.mend}"] if self.mend else [])
+        )

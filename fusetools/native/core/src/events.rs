@@ -1,0 +1,86 @@
+//! What the reader hands to the analysis: small plain events in time order.
+
+/// What an event means. Chosen by the caller, from the recording's session or from probe sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A function is entered (kprobe, uprobe, funcgraph_entry).
+    Entry,
+    /// A function returns.
+    Return,
+    /// A request begins (fuse:fuse_request_send, or a kprobe where it is queued).
+    Begin,
+    /// A request has been copied to the daemon (fuse:fuse_request_sent).
+    Sent,
+    /// A request ends (fuse:fuse_request_end, or a kprobe on fuse_request_end).
+    End,
+    /// The daemon answers (an exported fuse_reply_* function).
+    Reply,
+    SysEnter,
+    SysExit,
+    Switch,
+    Waking,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layer {
+    Syscall,
+    Kernel,
+    Request,
+    Daemon,
+}
+
+/// One line of the catalogue: an event of the recording and its meaning.
+#[derive(Clone, Debug)]
+pub struct Meaning {
+    /// "system:name", as in the recording's own event list.
+    pub event: String,
+    pub layer: Layer,
+    /// The function's name as users know it, e.g. "cvmfs_lookup"; empty for requests and system calls.
+    pub function: String,
+    /// The FUSE operation in lower case, e.g. "lookup"; empty where the event does not tell.
+    pub operation: String,
+    pub role: Role,
+}
+
+/// A field that the event does not have.
+pub const ABSENT: u64 = u64::MAX;
+
+/// One event. `kind` indexes the catalogue. `v` by role, ABSENT where the event lacks the field:
+///
+/// | role | v\[0\] | v\[1\] | v\[2\] |
+/// | --- | --- | --- | --- |
+/// | Entry, Return, Reply | unique | | |
+/// | Begin | unique | connection | opcode |
+/// | Sent | unique | connection | |
+/// | End | unique | connection | error (sign-extended) |
+/// | SysEnter | id | | |
+/// | SysExit | id | ret | |
+/// | Switch | prev_pid | prev_state | next_pid |
+/// | Waking | pid | | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ev {
+    /// ns on the recording's clock.
+    pub time: u64,
+    pub pid: i32,
+    pub tid: i32,
+    pub kind: u32,
+    pub cpu: u32,
+    pub v: [u64; 3],
+}
+
+/// Side-band records that the analysis needs, in the same time order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    Comm { time: u64, pid: i32, tid: i32, comm: String },
+    Fork { time: u64, pid: i32, tid: i32, ppid: i32, ptid: i32 },
+    Exit { time: u64, pid: i32, tid: i32 },
+    /// PERF_RECORD_SWITCH: `out` false = the task runs again.
+    Switch { time: u64, pid: i32, tid: i32, out: bool, preempt: bool },
+}
+
+/// Everything up to some time, sorted by time; later batches hold only later events.
+#[derive(Default, Debug)]
+pub struct Batch {
+    pub events: Vec<Ev>,
+    pub side: Vec<Side>,
+}
