@@ -43,5 +43,11 @@ test: install build samples lint
 	cargo test --quiet
 	$(PY) -m pytest
 
+demo: install build samples
+	@samples/demo.sh
+
+bench: install build
+	$(PY) tests/bench/bench.py
+
 clean:
 	rm -rf target build $(VENV) *.egg-info samples/build fusetools/*.so

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs what fusetools is built, run and tested with. Idempotent: installs only what is missing,
+# and says what. Debian and Ubuntu through apt; elsewhere it names what is missing.
+set -eu
+
+# What                          why
+packages=(
+  linux-perf:perf             # records; the reference reader in the tests
+  trace-cmd                   # records function_graph
+  fuse3                       # mounts (fusermount3)
+  libfuse3-dev                # the sample file system
+  g++ make pkg-config
+  python3-venv python3-dev
+  libtraceevent1              # the reference decoder in the tests
+  zstd                        # the compressed recordings in the tests
+  elfutils                    # separate debug files in the tests
+  hyperfine                   # the benchmarks
+)
+
+say() { echo "install: $*"; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# Rust: any recent toolchain will do. Debian 12's own cargo is too old, its cargo-web is not.
+export PATH="$HOME/.cargo/bin:$PATH"
+recent_rust() {
+  local v
+  v=$(rustc --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\).*/\1/p')
+  [ "${v:-0}" -ge 85 ] && command -v cargo >/dev/null
+}
+
+missing=()
+for entry in "${packages[@]}"; do
+  package=${entry%%:*}
+  command=${entry#*:}
+  # A command that is there counts, wherever it came from (perf of another kernel package …).
+  [ "$command" != "$package" ] && command -v "$command" >/dev/null && continue
+  if command -v dpkg-query >/dev/null; then
+    installed "$package" || missing+=("$package")
+  else
+    command -v "$command" >/dev/null || missing+=("$package")
+  fi
+done
+if ! recent_rust; then
+  missing+=(cargo-web rustc-web rustfmt-web rust-web-clippy)
+fi
+
+if [ ${#missing[@]} -eq 0 ]; then
+  say "everything is there"
+elif ! command -v apt-get >/dev/null; then
+  say "this is not a Debian or Ubuntu; install what these are here, then try again: ${missing[*]}" >&2
+  exit 1
+else
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    say "needs root to install packages; as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  say "installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  as_root apt-get -qq update
+  as_root apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+recent_rust || { say "no Rust 1.85 or newer: https://rustup.rs" >&2; exit 1; }

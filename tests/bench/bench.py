@@ -1,0 +1,99 @@
+"""Speed, side by side with stock perf in one run, as ratios: `make bench`.
+
+Prints and never asserts: machines differ. The recording is made by core/examples/make_recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FUSETOOLS = str(Path(sys.executable).parent / "fusetools")
+DATA = Path(__file__).parent / "data"
+
+
+def recording(events: int) -> Path:
+    """A recording of about that many events, made once."""
+    path = DATA / f"{events}.data"
+    if not path.exists():
+        DATA.mkdir(exist_ok=True)
+        print(f"making a recording of {events:,} events", flush=True)
+        command = [str(ROOT / "target/release/examples/make_recording"), str(path), str(events)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def timed(*commands: str, runs: int = 5) -> list[float]:
+    """Mean seconds of each command: hyperfine runs them in one go, after a warm-up."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run(
+            ["hyperfine", "--warmup", "1", "--runs", str(runs), "--style", "none"]
+            + ["--export-json", out.name, *commands],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return [float(r["mean"]) for r in json.load(out)["results"]]
+
+
+def peak_anonymous(command: list[str]) -> int:
+    """Peak of RssAnon (bytes) of the command, looked at every 2 ms."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        peak = 0
+        status = Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            for line in status.read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    peak = max(peak, int(line.split()[1]) * 1024)
+            time.sleep(0.002)
+    return peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=4_500_000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    subprocess.run(
+        ["cargo", "build", "--quiet", "--release", "--example", "make_recording"],
+        cwd=ROOT,
+        check=True,
+    )
+    figures: dict[str, float] = {}
+
+    data = recording(options.events)
+    hist = f"{FUSETOOLS} hist -i {data}"
+    subprocess.run(["cat", str(data)], check=True, stdout=subprocess.DEVNULL)  # warm the cache
+    ours = timed(hist, f"{hist} lookup")
+    (theirs,) = timed(f"perf script -i {data} > /dev/null", runs=2)
+    figures["megabytes"] = data.stat().st_size / 1e6
+    figures["hist_seconds"], figures["hist_lookup_seconds"] = ours
+    figures["perf_script_seconds"] = theirs
+    figures["perf_script_over_hist"] = theirs / ours[0]
+    figures["perf_script_over_hist_lookup"] = theirs / ours[1]
+    figures["hist_anonymous_megabytes"] = peak_anonymous(hist.split()) / 1e6
+
+    for events in (100_000, 1_000_000, 10_000_000):
+        path = recording(events)
+        subprocess.run(["cat", str(path)], check=True, stdout=subprocess.DEVNULL)
+        (seconds,) = timed(f"{FUSETOOLS} hist -i {path}", runs=3)
+        figures[f"hist_seconds_{events}"] = seconds
+
+    start, click = timed(f"{FUSETOOLS} --help", f"{sys.executable} -c 'import click'", runs=20)
+    figures["help_over_import_click"] = start / click
+
+    if options.json:
+        print(json.dumps(figures, indent=1))
+        return
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        print(f"{name:{width}}  {value:12,.3f}")
+
+
+if __name__ == "__main__":
+    main()
