@@ -1,8 +1,84 @@
-"""The command line."""
+"""The command line: one module per command, loaded when it is called.
+
+``fusetools.cli.NAME`` holds a click command called ``command``. Errors end here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 import click
 
+from fusetools import __version__, errors
 
-@click.group()
+# In the order in which a user meets them. The one-line help stands here, so that `fusetools --help`
+# imports no command; a test holds it against the first line of the command's own help.
+COMMANDS = {
+    "doctor": "Show what this host can trace, and how to mend what is missing.",
+    "record": "Record a workload on FUSE mounts into one perf.data.",
+    "hist": "Print latency histograms, per operation and layer.",
+    "count": "Print how often each function, request and callback was called.",
+    "diff": "Compare two recordings: calls and latency side by side.",
+    "clean": "Remove what a killed recording left in the kernel.",
+}
+
+
+class Failure(click.ClickException):
+    """An errors.Error on its way to the terminal."""
+
+    def __init__(self, error: errors.Error) -> None:
+        super().__init__(error.what)
+        self.error = error
+
+    def show(self, file: Any = None) -> None:
+        from fusetools.render.text import printable
+
+        click.echo(f"fusetools: {printable(self.error.what)}", file=file, err=True)
+        for label, lines in (("why", self.error.why), ("try", self.error.mend)):
+            for line in lines.splitlines():
+                click.echo(f"  {label:>3}: {printable(line)}", file=file, err=True)
+                label = "or" if label == "try" else ""
+
+
+class Commands(click.Group):
+    """Lists its commands without importing them; turns errors into messages."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"fusetools.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except errors.Error as error:
+            raise Failure(error) from error
+        except BrokenPipeError:
+            raise  # the reader of a pipe has had enough: click leaves quietly
+        except OSError as error:
+            where = f"cannot use {error.filename}" if error.filename else "cannot go on"
+            raise Failure(errors.Error(where, error.strerror or str(error))) from error
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: fusetools record -- WORKLOAD; fusetools hist",
+)
+@click.version_option(__version__, prog_name="fusetools", message="%(prog)s %(version)s")
 def main() -> None:
-    """Trace FUSE file systems."""
+    """Trace FUSE file systems: how often each operation is called, and how long it takes,
+    in every layer from the system call to the file system's daemon.
+    """

@@ -1,0 +1,3 @@
+from fusetools.cli import main
+
+main(prog_name="fusetools")

@@ -1,0 +1,129 @@
+"""The command group and its error boundary."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fusetools import __version__, cli, errors
+from fusetools.render.text import printable
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli.main, args)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):
+    """Makes `fusetools hist` raise what the test says."""
+
+    def fail_with(error: BaseException) -> None:
+        @click.command()
+        def command() -> None:
+            raise error
+
+        monkeypatch.setattr(cli.Commands, "get_command", lambda *_: command)
+
+    return fail_with
+
+
+def test_help_names_every_command_in_order() -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    at = [out.index(f"\n  {name} ") for name in cli.COMMANDS]
+    assert at == sorted(at)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_short_help_is_the_commands_own(name: str) -> None:
+    if importlib.util.find_spec(f"fusetools.cli.{name}") is None:
+        pytest.skip(f"no fusetools.cli.{name} yet")
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert command is not None and command.help
+    assert " ".join(command.help.split("\n\n")[0].split()) == cli.COMMANDS[name]
+
+
+def test_version() -> None:
+    assert run("--version") == (0, f"fusetools {__version__}\n", "")
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    status, out, err = run("histo")
+    assert (status, out) == (2, "")
+    assert "histo" in err
+
+
+def test_an_error_says_what_why_and_try(failing) -> None:
+    failing(errors.Error("cannot read x", "it is a directory", "fusetools hist -i perf.data"))
+    assert run("hist") == (
+        1,
+        "",
+        "fusetools: cannot read x\n  why: it is a directory\n  try: fusetools hist -i perf.data\n",
+    )
+
+
+def test_several_ways_out_are_listed(failing) -> None:
+    failing(errors.Error("a", "", "b\nc"))
+    assert run("hist")[2] == "fusetools: a\n  try: b\n   or: c\n"
+
+
+def test_an_error_cannot_steer_the_terminal(failing) -> None:
+    failing(errors.Error("no \x1b[2Jfile", "be\x07ll\u202e", "x\x9b"))
+    err = run("hist")[2]
+    assert err.replace("\n", "").isprintable()
+    assert r"\x1b[2J" in err
+
+
+def test_an_oserror_is_no_traceback(failing) -> None:
+    failing(PermissionError(13, "Permission denied", "out.csv"))
+    assert run("hist") == (1, "", "fusetools: cannot use out.csv\n  why: Permission denied\n")
+
+
+def test_interrupt_is_quiet(failing) -> None:
+    failing(KeyboardInterrupt())
+    assert run("hist") == (130, "", "")
+
+
+def test_a_defect_of_our_own_is_not_hidden(failing) -> None:
+    failing(ZeroDivisionError())
+    assert isinstance(CliRunner().invoke(cli.main, ["hist"]).exception, ZeroDivisionError)
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "--help"], stdout=write, stderr=subprocess.PIPE
+    )
+    os.close(write)
+    assert done.stderr == b""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from fusetools import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    ours = {name for name in loaded if name.startswith("fusetools")}
+    assert ours == {"fusetools", "fusetools.cli", "fusetools.errors"}
+    assert not loaded & {"numpy", "json", "csv"}
+
+
+@pytest.mark.parametrize("text", ["a b", "fuse_lookup", "größe", "日本"])
+def test_printable_leaves_text_alone(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_printable_escapes() -> None:
+    assert printable("a\nb\t\x7f\u200b\u2028\ud800") == r"a\nb\t\x7f\u200b\u2028\ud800"
