@@ -1,0 +1,174 @@
+"""What a host can trace, in one frozen record: read once by probe.py, planned from without a host.
+
+Every field is what was really tried on the machine, not what its version suggests. A record
+round-trips through JSON, so the plan for any kernel is tested on stored facts of that kernel
+(tests/host_facts).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command that is there and runs.
+
+    ``options``: those of the ones fusetools may use that this version knows, as typed.
+    ``libtraceevent``: linked with it (perf without it has no tracepoints); None where the tool
+    does not say.
+    """
+
+    path: str
+    version: str
+    options: tuple[str, ...] = ()
+    libtraceevent: bool | None = None
+
+
+@dataclass(frozen=True)
+class Library:
+    """A file that a daemon has mapped executable: a library, or the daemon's own program.
+
+    The file is known by ``inode`` and ``device`` ("major:minor", hexadecimal, as /proc/PID/maps
+    prints them): a copy or a replacement under the same name is another file, and a probe on it
+    never fires. ``path`` is the daemon's name for it, ``host_path`` one that reaches the very
+    same file from here ("" when none does).
+    """
+
+    path: str
+    host_path: str
+    inode: int
+    device: str
+    build_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A mounted FUSE file system and the process that answers its requests.
+
+    ``connection`` is the number in fuse:* events and /sys/fs/fuse/connections: the superblock's
+    device number in the kernel's own encoding (major << 20 | minor). ``path`` is as seen in the
+    mount namespace of ``seen_by``, a process; None means this one's. ``why`` says why
+    ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
+    ``allow_other`` (root neither: the kernel answers root without asking the daemon).
+    """
+
+    path: str
+    fstype: str
+    source: str
+    connection: int
+    daemon_pid: int | None = None
+    comm: str | None = None
+    libraries: tuple[Library, ...] = ()
+    why: str = ""
+    seen_by: int | None = None
+    user: int | None = None
+    group: int | None = None
+    allow_other: bool = True
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Everything that decides what can be traced here.
+
+    Host: ``kernel`` (uname -r), ``arch``, ``cpus`` online, effective ``uid``, effective
+    ``capabilities`` ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality";
+    None: the kernel has none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
+
+    tracefs: ``tracefs`` where it is mounted and readable (None: nowhere), ``tracefs_writable``
+    (a file that adds events really opened for writing), ``tracers``, ``dynamic_events`` of
+    "kprobe", "uprobe", "fprobe", "eprobe", "tprobe", "synthetic", ``fetch_args``: what an event's
+    arguments may hold, as the kernel's README writes it ("$arg<N>", "$comm", "string", "ustring",
+    "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
+    ``maxactive``: a return probe may say how many instances it needs; ``clocks`` of ftrace,
+    ``graph_options`` (funcgraph-args …), ``tracepoints`` ("system:name") of those that matter.
+
+    Kernel's FUSE: ``fuse_module`` (a module that is loaded, not built in), ``fuse_send_unique``
+    (fuse_request_send's ``unique`` is right; None: not known, see probe.self_test_unique),
+    ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with suffixes), ``addresses``
+    (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of "fuse".
+
+    Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
+    of a tracepoint really tried), ``perf_why`` (what perf said when it could not).
+
+    ``mounts``: every FUSE mount. ``ftrace_users``: who else uses ftrace or perf, a line each.
+    ``own_events``: dynamic events ("group/name") of a recording of fusetools, running or killed.
+    ``unreadable``: (path, reason) of each file that was tried in vain.
+    """
+
+    kernel: str
+    arch: str
+    cpus: int
+    uid: int
+    capabilities: tuple[str, ...] = ()
+    lockdown: str | None = None
+    perf_event_paranoid: int | None = None
+    kptr_restrict: int | None = None
+    tracefs: str | None = None
+    tracefs_writable: bool = False
+    tracers: tuple[str, ...] = ()
+    dynamic_events: tuple[str, ...] = ()
+    fetch_args: tuple[str, ...] = ()
+    maxactive: bool = False
+    clocks: tuple[str, ...] = ()
+    graph_options: tuple[str, ...] = ()
+    tracepoints: tuple[str, ...] = ()
+    fuse_module: bool = False
+    fuse_send_unique: bool | None = None
+    kallsyms_fuse: tuple[str, ...] = ()
+    filter_functions_fuse: tuple[str, ...] = ()
+    addresses: bool = False
+    btf: bool = False
+    btf_modules: tuple[str, ...] = ()
+    perf: Tool | None = None
+    trace_cmd: Tool | None = None
+    perf_can_record: bool = False
+    perf_why: str = ""
+    mounts: tuple[Mount, ...] = ()
+    ftrace_users: tuple[str, ...] = ()
+    own_events: tuple[str, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> str:
+        """One JSON object, keys in the order of the fields."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> HostFacts:
+        """The reverse. A field that the text lacks has its default; one that is unknown is an
+        error (ValueError), as is a text that is no such record."""
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("not a record of host facts")
+        data["perf"] = _tool(data.get("perf"))
+        data["trace_cmd"] = _tool(data.get("trace_cmd"))
+        data["mounts"] = tuple(_mount(mount) for mount in data.get("mounts", ()))
+        return _build(cls, data)
+
+
+def _tool(data: Any) -> Tool | None:
+    return None if data is None else _build(Tool, data)
+
+
+def _mount(data: Any) -> Mount:
+    libraries = tuple(_build(Library, library) for library in data.get("libraries", ()))
+    return _build(Mount, {**data, "libraries": libraries})
+
+
+def _build(cls: type[T], data: dict[str, Any]) -> T:
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = set(data) - known
+    if unknown:
+        raise ValueError(f"{cls.__name__}: unknown field {', '.join(sorted(unknown))}")
+    try:
+        return cls(**{key: _tuples(value) for key, value in data.items()})
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
