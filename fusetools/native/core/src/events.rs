@@ -71,11 +71,32 @@ pub struct Ev {
 /// Side-band records that the analysis needs, in the same time order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    Comm { time: u64, pid: i32, tid: i32, comm: String },
-    Fork { time: u64, pid: i32, tid: i32, ppid: i32, ptid: i32 },
-    Exit { time: u64, pid: i32, tid: i32 },
+    Comm {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        comm: String,
+    },
+    Fork {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        ppid: i32,
+        ptid: i32,
+    },
+    Exit {
+        time: u64,
+        pid: i32,
+        tid: i32,
+    },
     /// PERF_RECORD_SWITCH: `out` false = the task runs again.
-    Switch { time: u64, pid: i32, tid: i32, out: bool, preempt: bool },
+    Switch {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        out: bool,
+        preempt: bool,
+    },
 }
 
 /// Everything up to some time, sorted by time; later batches hold only later events.

@@ -1,0 +1,351 @@
+//! Functions of an ELF file, where a uprobe goes on each, and names made readable.
+//!
+//! The file is hostile input: what is read is bounded by the file's size, whatever its tables say.
+
+use std::fmt::{self, Write as _};
+use std::fs::{self, File};
+use std::path::Path;
+
+use memmap2::Mmap;
+use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, STT_FUNC};
+use object::elf::{SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, SymbolTable};
+use object::{Endianness, FileKind};
+
+/// A function that a probe can be put on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Function {
+    /// Virtual address in the file (`st_value`).
+    pub address: u64,
+    /// As in the symbol table (mangled), without a symbol version.
+    pub name: String,
+    /// Bytes; 0 where the table does not say.
+    pub size: u64,
+    /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst).
+    pub offset: u64,
+}
+
+/// What could not be done and why, a line each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub what: String,
+    pub why: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn error(path: &Path, why: impl fmt::Display) -> Error {
+    Error {
+        what: format!("cannot read the symbols of {}", path.display()),
+        why: why.to_string(),
+    }
+}
+
+/// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
+/// split off. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
+/// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
+pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
+    let main = map(path)?;
+    let image = Image::parse(&main).map_err(|why| error(path, why))?;
+    let mut found = image.symbols.clone();
+    if let Some(debug) = debug {
+        let map = map(debug)?;
+        let other = Image::parse(&map).map_err(|why| error(debug, why))?;
+        if let (Some(a), Some(b)) = (&image.build_id, &other.build_id) {
+            if a != b {
+                return Err(error(
+                    debug,
+                    format!("its build id is {b}, that of {} is {a}", path.display()),
+                ));
+            }
+        }
+        found.extend(other.symbols);
+    }
+    let mut functions: Vec<Function> = found
+        .into_iter()
+        .filter_map(|(address, name, size)| {
+            let offset = image.offset(address)?;
+            Some(Function {
+                address,
+                name,
+                size,
+                offset,
+            })
+        })
+        .collect();
+    functions.sort_unstable();
+    functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
+    Ok(functions)
+}
+
+/// The GNU build id in lower-case hexadecimal.
+pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
+    let map = map(path)?;
+    Ok(Image::parse(&map).map_err(|why| error(path, why))?.build_id)
+}
+
+/// A C++ or Rust name without its arguments' types, e.g. `cvmfs::cvmfs_lookup`; any other name as it is.
+pub fn demangle(name: &str) -> String {
+    // A mangled name can stand for one of any length (substitutions double); no readable one is longer.
+    const LONGEST: usize = 16 << 10;
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, s: &str) -> fmt::Result {
+            if self.0.len() + s.len() > LONGEST {
+                return Err(fmt::Error);
+            }
+            self.0.push_str(s);
+            Ok(())
+        }
+    }
+    if name.len() > LONGEST {
+        return name.to_owned();
+    }
+    let mut out = Bounded(String::new());
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return if write!(out, "{rust:#}").is_ok() {
+            out.0
+        } else {
+            name.to_owned()
+        };
+    }
+    if name.starts_with("_Z") {
+        let parse = cpp_demangle::ParseOptions::default().recursion_limit(96);
+        let print = cpp_demangle::DemangleOptions::new()
+            .no_params()
+            .no_return_type()
+            .recursion_limit(96);
+        if let Ok(symbol) = cpp_demangle::Symbol::new_with_options(name, &parse) {
+            if symbol.structured_demangle(&mut out, &print).is_ok() {
+                return out.0;
+            }
+        }
+    }
+    name.to_owned()
+}
+
+fn map(path: &Path) -> Result<Mmap, Error> {
+    // Opening a fifo would wait for its writer.
+    let metadata = fs::metadata(path).map_err(|e| error(path, e))?;
+    if !metadata.is_file() {
+        return Err(error(path, "it is not a file"));
+    }
+    let file = File::open(path).map_err(|e| error(path, e))?;
+    // SAFETY: read only; a library that is changed in place while it is mapped would break its own users too.
+    unsafe { Mmap::map(&file) }.map_err(|e| error(path, e))
+}
+
+struct Damage(String);
+
+impl From<object::read::Error> for Damage {
+    fn from(error: object::read::Error) -> Damage {
+        Damage(error.to_string())
+    }
+}
+
+struct Image {
+    /// PT_LOAD: (vaddr, file size, file offset).
+    loads: Vec<(u64, u64, u64)>,
+    /// (vaddr, name, size)
+    symbols: Vec<(u64, String, u64)>,
+    build_id: Option<String>,
+}
+
+impl Image {
+    fn parse(data: &[u8]) -> Result<Image, String> {
+        match FileKind::parse(data) {
+            Ok(FileKind::Elf64) => Image::parse_class::<FileHeader64<Endianness>>(data),
+            Ok(FileKind::Elf32) => Image::parse_class::<FileHeader32<Endianness>>(data),
+            _ => return Err("it is not an ELF file".into()),
+        }
+        .map_err(|Damage(why)| format!("damaged ELF file: {why}"))
+    }
+
+    fn parse_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Image, Damage> {
+        let header = Elf::parse(data)?;
+        let endian = header.endian()?;
+        let segments = header.program_headers(endian, data)?;
+        let sections = header.sections(endian, data)?;
+        let loads = segments
+            .iter()
+            .filter(|s| s.p_type(endian) == PT_LOAD)
+            .map(|s| {
+                (
+                    s.p_vaddr(endian).into(),
+                    s.p_filesz(endian).into(),
+                    s.p_offset(endian).into(),
+                )
+            })
+            .collect();
+
+        let mut symbols = Vec::new();
+        // Damaged tables may all point at the same long bytes: read no more of them than the file holds.
+        let mut budget = data.len();
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            let Some((index, section)) = sections
+                .enumerate()
+                .find(|(_, s)| s.sh_type(endian) == kind)
+            else {
+                continue;
+            };
+            let table = SymbolTable::<Elf>::parse(endian, data, &sections, index, section)?;
+            for symbol in table.iter() {
+                if symbol.st_type() != STT_FUNC || symbol.is_undefined(endian) {
+                    continue;
+                }
+                let name = table.symbol_name(endian, symbol)?;
+                let name = name.split(|&c| c == b'@').next().unwrap_or(name);
+                // Linkers share the tails of names, so names may well add up to more than the table: be generous.
+                budget = budget
+                    .saturating_add(symbol_bytes::<Elf>() * 16)
+                    .saturating_sub(name.len());
+                if budget == 0 {
+                    return Err(Damage("its symbols' names are longer than the file".into()));
+                }
+                let Ok(name) = std::str::from_utf8(name) else {
+                    continue;
+                };
+                if name.is_empty() || name.split('.').skip(1).any(|part| part == "cold") {
+                    continue;
+                }
+                symbols.push((
+                    symbol.st_value(endian).into(),
+                    name.to_owned(),
+                    symbol.st_size(endian).into(),
+                ));
+            }
+        }
+
+        let mut build_id = None;
+        let mut budget = data.len() as u64;
+        let mut notes =
+            |notes: Option<object::read::elf::NoteIterator<'_, Elf>>, size: u64| -> bool {
+                if build_id.is_some() || size > budget {
+                    return build_id.is_some();
+                }
+                budget -= size;
+                let Some(mut notes) = notes else { return false };
+                // A damaged note hides the ones after it, not the symbols.
+                while let Ok(Some(note)) = notes.next() {
+                    if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+                        build_id = Some(
+                            note.desc()
+                                .iter()
+                                .map(|byte| format!("{byte:02x}"))
+                                .collect(),
+                        );
+                        return true;
+                    }
+                }
+                false
+            };
+        for section in sections.iter().filter(|s| s.sh_type(endian) == SHT_NOTE) {
+            if notes(
+                section.notes(endian, data).unwrap_or(None),
+                section.sh_size(endian).into(),
+            ) {
+                break;
+            }
+        }
+        for segment in segments {
+            if notes(
+                segment.notes(endian, data).unwrap_or(None),
+                segment.p_filesz(endian).into(),
+            ) {
+                break;
+            }
+        }
+        Ok(Image {
+            loads,
+            symbols,
+            build_id,
+        })
+    }
+
+    fn offset(&self, address: u64) -> Option<u64> {
+        self.loads.iter().find_map(|&(vaddr, size, offset)| {
+            let inside = address.checked_sub(vaddr).filter(|&inside| inside < size)?;
+            offset.checked_add(inside)
+        })
+    }
+}
+
+fn symbol_bytes<Elf: FileHeader>() -> usize {
+    std::mem::size_of::<Elf::Sym>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_readable() {
+        assert_eq!(
+            demangle("_ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc"),
+            "cvmfs::cvmfs_lookup"
+        );
+        assert_eq!(
+            demangle("_ZN6loaderL11stub_lookupEP8fuse_reqmPKc"),
+            "loader::stub_lookup"
+        );
+        assert_eq!(
+            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
+            "core::fmt::Write::write_fmt"
+        );
+        for plain in ["fuse_reply_err", "_Z", "_ZN5cvmfs", "", "é_Z"] {
+            assert_eq!(demangle(plain), plain);
+        }
+    }
+
+    #[test]
+    fn names_that_explode_stay_as_they_are() {
+        // Each template argument list names the one before it twice.
+        let mut name = String::from("_Z1fI1aS0_E");
+        for i in 0..60 {
+            name = format!("_Z1fI{}S{}_S{}_E", &name[2..], i, i);
+        }
+        assert!(demangle(&name).len() <= 16 << 10);
+    }
+
+    #[test]
+    fn damaged_files_end_in_an_error_or_a_result() {
+        let good = fs::read("/proc/self/exe").unwrap();
+        let head = &good[..good.len().min(4096)];
+        let path = std::env::temp_dir().join(format!("fusetools-elf-{}", std::process::id()));
+        for cut in (0..head.len()).step_by(7) {
+            fs::write(&path, &head[..cut]).unwrap();
+            let _ = (functions(&path, None), build_id(&path));
+        }
+        for at in 0..64 {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut bad = head.to_vec();
+                bad[at] = byte;
+                fs::write(&path, &bad).unwrap();
+                let _ = (functions(&path, None), build_id(&path));
+            }
+        }
+        fs::remove_file(&path).unwrap();
+        assert_eq!(
+            functions(Path::new("/"), None).unwrap_err().why,
+            "it is not a file"
+        );
+        assert_eq!(
+            functions(Path::new("/dev/null"), None).unwrap_err().why,
+            "it is not a file"
+        );
+        assert_eq!(
+            build_id(Path::new("/proc/self/maps/x")).unwrap_err().why,
+            "Not a directory (os error 20)"
+        );
+        assert_eq!(
+            functions(Path::new("/etc/passwd"), None).unwrap_err().why,
+            "it is not an ELF file"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+"""Functions and build ids as binutils and pyelftools read them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
+from fusetools import _core
+
+CPP = """
+#include <cstdlib>
+#include <string>
+namespace cvmfs {
+__attribute__((noinline)) static int cvmfs_lookup(void *req, unsigned long ino, const char *name) {
+  if (__builtin_expect(ino == 7, 0)) { std::string s(name); s += "x"; throw s; }
+  return name[0] + (req != nullptr);
+}
+}
+extern "C" int entry(void *req, unsigned long ino, const char *name) {
+  try { return cvmfs::cvmfs_lookup(req, ino, name); } catch (std::string &s) { abort(); }
+}
+"""
+LOOKUP = "_ZN5cvmfsL12cvmfs_lookupEPvmPKc"
+
+
+def run(*command: object) -> str:
+    return subprocess.run(
+        [str(word) for word in command], check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose functions' file offsets differ from their addresses, with .cold halves."""
+    folder = tmp_path_factory.mktemp("elf")
+    source, out = folder / "a.cc", folder / "liba.so"
+    source.write_text(CPP)
+    flags = ["-O2", "-shared", "-fPIC", "-Wl,--build-id", "-Wl,-Ttext-segment=0x10000"]
+    run("g++", *flags, source, "-o", out)
+    return out
+
+
+def real_files() -> list[Path]:
+    """Large libraries of this host, the interpreter (an executable) and the core itself."""
+    names = ("libc.so.6", "libstdc++.so.6", "libfuse3.so.3", "libcrypto.so.3")
+    lines = [line.split() for line in run("/sbin/ldconfig", "-p").splitlines()]
+    found = [Path(line[-1]) for line in lines if line[0] in names]
+    return [*found, Path(sys.executable).resolve(), Path(_core.__file__)]
+
+
+def by_pyelftools(path: Path) -> set[tuple[str, int, int, int]]:
+    found = set()
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        loads = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
+        for table in (".symtab", ".dynsym"):
+            section = elf.get_section_by_name(table)
+            for symbol in section.iter_symbols() if section else ():
+                if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_shndx"] == "SHN_UNDEF":
+                    continue
+                name = symbol.name.split("@")[0]
+                if name.endswith(".cold"):
+                    continue
+                address = symbol["st_value"]
+                for load in loads:
+                    inside = address - load["p_vaddr"]
+                    if 0 <= inside < load["p_filesz"]:
+                        found.add((name, address, symbol["st_size"], load["p_offset"] + inside))
+    return found
+
+
+@pytest.mark.parametrize("path", real_files(), ids=lambda path: path.name)
+def test_functions_of_real_files(path: Path) -> None:
+    expected = by_pyelftools(path)
+    found = _core.elf_functions(path)
+    assert set(found) <= expected
+    # One row per name and address, though the two tables may disagree on the size.
+    assert {(name, address) for name, address, *_ in found} == {row[:2] for row in expected}
+    assert len({row[:2] for row in found}) == len(found)
+    assert found == sorted(found, key=lambda row: (row[1], row[0]))
+
+
+def test_cold_halves_and_offsets(library: Path) -> None:
+    symbols = [line.split() for line in run("nm", library).splitlines() if " t " in line]
+    assert f"{LOOKUP}.cold" in {name for *_, name in symbols}, "the compiler made no .cold half"
+    functions = {name: row for name, *row in _core.elf_functions(library)}
+    assert not [name for name in functions if "cold" in name]
+    address, size, offset = functions[LOOKUP]
+    assert address == next(int(at, 16) for at, _, name in symbols if name == LOOKUP)
+    assert offset != address
+    # What stands in the file there is what the disassembler shows at the address.
+    span = [f"--start-address={address}", f"--stop-address={address + size}"]
+    listing = run("objdump", "-d", *span, library).splitlines()
+    first = next(line for line in listing if line.strip().startswith(f"{address:x}:"))
+    code = bytes.fromhex(first.split("\t")[1].replace(" ", ""))
+    assert library.read_bytes()[offset : offset + len(code)] == code
+    assert _core.demangle(LOOKUP) == "cvmfs::cvmfs_lookup"
+
+
+def test_debug_file(library: Path, tmp_path: Path) -> None:
+    """Symbols from the debug file, offsets from the stripped one: a debug file has no contents."""
+    debug, stripped = tmp_path / "liba.debug", tmp_path / "liba.so"
+    run("objcopy", "--only-keep-debug", library, debug)
+    run("objcopy", "--strip-all", library, stripped)
+    assert LOOKUP not in {name for name, *_ in _core.elf_functions(stripped)}
+    assert _core.elf_functions(stripped, debug) == _core.elf_functions(library)
+    assert _core.elf_build_id(debug) == _core.elf_build_id(stripped) is not None
+    with pytest.raises(_core.CoreError, match="build id"):
+        _core.elf_functions(stripped, _core.__file__)
+
+
+@pytest.mark.parametrize("path", real_files(), ids=lambda path: path.name)
+def test_build_ids(path: Path) -> None:
+    with path.open("rb") as file:
+        notes = [
+            note["n_desc"]
+            for section in ELFFile(file).iter_sections()
+            if isinstance(section, NoteSection)
+            for note in section.iter_notes()
+            if note["n_type"] == "NT_GNU_BUILD_ID"
+        ]
+    assert _core.elf_build_id(path) == (notes[0] if notes else None)
+
+
+def test_names_as_binutils_reads_them() -> None:
+    """The functions of libstdc++ as c++filt prints them; the few that differ are templates."""
+    path = next(path for path in real_files() if path.name.startswith("libstdc++"))
+    names = [name for name, *_ in _core.elf_functions(path) if name.startswith("_Z")]
+    filtered = subprocess.run(
+        ["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len(filtered) == len(names) > 1000
+    ours = [_core.demangle(name) for name in names]
+    simple = [i for i, name in enumerate(filtered) if not set("<(") & set(name)]
+    assert len(simple) > 300
+    differing = [(ours[i], filtered[i]) for i in simple if ours[i] != filtered[i]]
+    assert not differing
+    assert sum(a != b for a, b in zip(ours, names)) > 0.99 * len(names)
+
+
+def test_errors(tmp_path: Path) -> None:
+    cases = {
+        tmp_path / "none": "No such file or directory",
+        tmp_path: "not a file",
+        Path(__file__): "not an ELF file",
+    }
+    for path, why in cases.items():
+        with pytest.raises(_core.CoreError) as caught:
+            _core.elf_functions(path)
+        what, said = caught.value.args
+        assert str(path) in what
+        assert why in said
+
+
+def test_damaged_files(library: Path, tmp_path: Path) -> None:
+    """Each word of the headers and tables set to extremes: an error or a result, and quickly."""
+    good = library.read_bytes()
+    bad = tmp_path / "bad.so"
+    with library.open("rb") as file:
+        sections = ELFFile(file)["e_shoff"]
+    for place in (*range(0, 64 + 12 * 56, 4), *range(sections, len(good) - 4, 4)):
+        for value in (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0"):
+            bad.write_bytes(good[:place] + value + good[place + 4 :])
+            for read in (_core.elf_functions, _core.elf_build_id):
+                try:
+                    read(bad)
+                except _core.CoreError as error:
+                    assert len(error.args) == 2
+    for size in range(0, len(good), 97):
+        bad.write_bytes(good[:size])
+        with pytest.raises(_core.CoreError):
+            _core.elf_functions(bad)
+
+
+def test_calibrate_is_exported() -> None:
+    exported = run("nm", "-D", "--defined-only", _core.__file__)
+    assert " T fusetools_calibrate\n" in exported
+    assert "fusetools_calibrate" in {name for name, *_ in _core.elf_functions(_core.__file__)}
+    assert 0 < _core.calibrate(1000) < 10**8
