@@ -1,0 +1,70 @@
+/** The inodes that the kernel holds a reference to. */
+#ifndef SAMPLES_FS_INODE_TABLE_H_
+#define SAMPLES_FS_INODE_TABLE_H_
+
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/stat.h>
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+/**
+ * Maps inode numbers to paths relative to the served directory. An inode number is
+ * computed from the served file's device and inode, so that it stays the same when the
+ * kernel forgets the inode and looks it up again.
+ */
+class InodeTable {
+ public:
+  explicit InodeTable(const struct stat &root) : devices_{root.st_dev} {
+    nodes_[FUSE_ROOT_ID] = {".", 1};
+  }
+
+  /** The path of an inode that the kernel holds; empty when it holds none such. */
+  std::string Path(fuse_ino_t ino) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto node = nodes_.find(ino);
+    return node == nodes_.end() ? "" : node->second.path;
+  }
+
+  /** One more reference for the file, as a reply to a lookup gives the kernel one. */
+  fuse_ino_t Reference(const std::string &path, const struct stat &info) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    size_t device = 0;
+    while (device < devices_.size() && devices_[device] != info.st_dev) ++device;
+    if (device == devices_.size()) devices_.push_back(info.st_dev);
+    // The served directory's own file system is device 0: its numbers stay as they are.
+    const fuse_ino_t ino = info.st_ino ^ (static_cast<fuse_ino_t>(device) << 56);
+    Node &node = nodes_[ino];
+    if (node.references++ == 0) node.path = path;
+    return ino;
+  }
+
+  void Forget(fuse_ino_t ino, uint64_t references) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto node = nodes_.find(ino);
+    if (ino == FUSE_ROOT_ID || node == nodes_.end()) return;
+    if (node->second.references > references)
+      node->second.references -= references;
+    else
+      nodes_.erase(node);
+  }
+
+  /** Number of inodes that the kernel holds, the root included. */
+  size_t size() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return nodes_.size();
+  }
+
+ private:
+  struct Node {
+    std::string path;
+    uint64_t references = 0;
+  };
+  std::mutex mutex_;
+  std::unordered_map<fuse_ino_t, Node> nodes_;
+  std::vector<dev_t> devices_;
+};
+
+#endif  // SAMPLES_FS_INODE_TABLE_H_

@@ -1,0 +1,72 @@
+/**
+ * What the stub library (namespace loader) and the main library (namespace cvmfs)
+ * know of each other.
+ */
+#ifndef SAMPLES_FS_LOADER_H_
+#define SAMPLES_FS_LOADER_H_
+
+#include <fuse3/fuse_lowlevel.h>
+
+#include <string>
+
+#include "inject.h"
+
+namespace loader {
+
+enum Operation {
+  kLookup,
+  kForget,
+  kForgetMulti,
+  kGetattr,
+  kReadlink,
+  kOpendir,
+  kReleasedir,
+  kReaddir,
+  kOpen,
+  kRead,
+  kRelease,
+  kStatfs,
+  kGetxattr,
+  kListxattr,
+  kNumOperations
+};
+
+struct OperationName {
+  const char *callback;  // cvmfs_NAME, and the name in --delay and --error
+  const char *heading;   // in `internal affairs`
+};
+inline constexpr OperationName kOperationNames[kNumOperations] = {
+    {"lookup", "Lookup"},
+    {"forget", "Forget"},
+    {"forget_multi", "Multi-Forget"},
+    {"getattr", "Getattr"},
+    {"readlink", "Readlink"},
+    {"opendir", "Opendir"},
+    {"releasedir", "Releasedir"},
+    {"readdir", "Readdir"},
+    {"open", "Open"},
+    {"read", "Read"},
+    {"release", "Release"},
+    {"statfs", "Statfs"},
+    {"getxattr", "Getxattr"},
+    {"listxattr", "Listxattr"},
+};
+
+/** The part of the command line that the main library needs. */
+struct Settings {
+  std::string directory;    // the tree to serve
+  double kernel_cache = 0;  // seconds that the kernel may keep entries and attributes
+  Injection injections[kNumOperations];
+};
+
+/** The only symbol that the main library exports is one of these, g_cvmfs_exports. */
+struct CvmfsExports {
+  /** Returns 0 or the errno of opening settings->directory. */
+  int (*init)(Settings *settings);
+  std::string (*internal_affairs)();
+  struct fuse_lowlevel_ops operations;
+};
+
+}  // namespace loader
+
+#endif  // SAMPLES_FS_LOADER_H_
