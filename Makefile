@@ -8,14 +8,15 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test lint bench clean install build samples
+.PHONY: help demo test test-kernels lint bench clean install build samples
 
 help:
-	@echo 'make demo    install what is needed, record a workload on the sample file system, show it'
-	@echo 'make test    install what is needed, run all tests'
-	@echo 'make lint    ruff, mypy, cargo fmt, clippy'
-	@echo 'make bench   measure speed against stock perf'
-	@echo 'make clean   remove what was built'
+	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
+	@echo 'make test           install what is needed, run all tests'
+	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
+	@echo 'make lint           ruff, mypy, cargo fmt, clippy'
+	@echo 'make bench          measure speed against stock perf'
+	@echo 'make clean          remove what was built'
 
 install:
 	@./install.sh
@@ -43,6 +44,9 @@ test: install build samples lint
 	cargo test --quiet
 	$(PY) -m pytest
 
+test-kernels: install build samples
+	$(PY) -m pytest tests/vm --kernels all
+
 demo: install build samples
 	@samples/demo.sh
 
@@ -50,4 +54,4 @@ bench: install build
 	$(PY) tests/bench/bench.py
 
 clean:
-	rm -rf target build $(VENV) *.egg-info samples/build fusetools/*.so
+	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build fusetools/*.so

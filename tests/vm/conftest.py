@@ -1,0 +1,55 @@
+"""Fixtures for tests in a virtual machine.
+
+`--kernels all`, or suites of Debian separated by commas; default: bookworm.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+import debs
+import pytest
+import vm
+
+
+class Guest(Protocol):
+    def __call__(self, command: str, timeout: float = 240) -> vm.Result: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kernels", default="bookworm", help="Debian suites to take kernels of, or all"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kernel" not in metafunc.fixturenames:
+        return
+    # A plain `pytest` meets this file too late for its option.
+    names: str = metafunc.config.getoption("--kernels", default="bookworm")
+    suites = vm.SUITES if names == "all" else names.split(",")
+    metafunc.parametrize("kernel", suites, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
+    if not shutil.which(vm.QEMU):
+        pytest.skip(f"{vm.QEMU} is not installed: ./install.sh installs it")
+    try:
+        return vm.Kernel.fetch(request.param)
+    except debs.Unavailable as error:
+        pytest.skip(f"no kernel of {request.param}: {error}")
+
+
+@pytest.fixture
+def guest(kernel: vm.Kernel, tmp_path: Path) -> Guest:
+    """Runs a command in a fresh guest with tmp_path shared; its exit status must be 0."""
+
+    def run(command: str, timeout: float = 240) -> vm.Result:
+        result = vm.run(kernel, command, tmp_path, timeout)
+        assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
+        return result
+
+    return run

@@ -1,0 +1,114 @@
+"""Debian packages of any suite, unpacked into a folder by ordinary apt clients.
+
+They work on a state of their own. Nothing is installed; of the machine's own state only the
+mirror's place and the installed keyring are taken.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+class Unavailable(Exception):
+    """The packages cannot be had here: one line that says why."""
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Unavailable(f"{command[0]} is not installed") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise Unavailable(f"{' '.join(command[:2])} … failed: {said[-1]}")
+    return done.stdout
+
+
+def _mirrors() -> dict[str, str]:
+    """Label (`Debian`, `Debian-Security`) -> URI, as this machine's own apt sources say."""
+    targets = _run(
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(ORIGIN)|$(LABEL)|$(REPO_URI)",
+        "Created-By: Packages",
+    )
+    rows = (line.split("|") for line in targets.splitlines())
+    return {label: uri for origin, label, uri in rows if origin == "Debian"}
+
+
+class Suite:
+    """A suite (`bookworm`, `sid` …) of Debian for amd64; its apt state lies in `folder`/apt."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self._config = folder / "apt" / "apt.conf"
+
+    def _apt(self, tool: str, *arguments: str) -> str:
+        if not self._config.exists():
+            self._configure()
+        return _run("env", f"APT_CONFIG={self._config}", tool, *arguments)
+
+    def _configure(self) -> None:
+        mirrors = _mirrors()
+        if "Debian" not in mirrors:
+            raise Unavailable(
+                "no Debian mirror in the machine's apt sources, or no apt-get update yet"
+            )
+        if not KEYRING.exists():
+            raise Unavailable(f"{KEYRING} is missing: apt-get install debian-archive-keyring")
+        state = self._config.parent
+        for path in ("lists/partial", "cache/archives/partial", "etc"):
+            (state / path).mkdir(parents=True, exist_ok=True)
+        (state / "status").touch()
+        suites = [(mirrors["Debian"], self.name)]
+        if self.name != "sid" and "Debian-Security" in mirrors:
+            suites.append((mirrors["Debian-Security"], f"{self.name}-security"))
+        sources = state / "etc" / "sources.list"
+        sources.write_text(
+            "".join(f"deb [signed-by={KEYRING}] {uri} {name} main\n" for uri, name in suites)
+        )
+        settings = {
+            "APT::Architecture": "amd64",
+            "APT::Architectures": "amd64",
+            # Root's apt would else drop to a user who may not enter the checkout.
+            "APT::Sandbox::User": "root",
+            "APT::Install-Recommends": "false",
+            "Acquire::Languages": "none",
+            "Dir::State": str(state),
+            "Dir::State::status": str(state / "status"),
+            "Dir::Cache": str(state / "cache"),
+            "Dir::Etc::sourcelist": str(sources),
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::Etc::preferencesparts": "/dev/null",
+        }
+        config = "".join(f'{key} "{value}";\n' for key, value in settings.items())
+        self._config.write_text(config)
+        try:
+            self._apt("apt-get", "update", "-q")
+        except Unavailable:
+            self._config.unlink()
+            raise
+
+    def requires(self, package: str) -> list[str]:
+        """The packages that the newest `package` depends on directly."""
+        lines = self._apt("apt-cache", "depends", "--no-recommends", package).splitlines()
+        return [line.split()[1] for line in lines if line.split()[0] == "Depends:"]
+
+    def unpack(self, into: Path, *packages: str, dependencies: bool = False) -> None:
+        """Unpacks `packages`, by wish with all that they depend on, into the folder `into`."""
+        archives = self._config.parent / "cache" / "archives"
+        for old in archives.glob("*.deb"):
+            old.unlink()
+        if dependencies:
+            self._apt("apt-get", "install", "-q", "--yes", "--download-only", *packages)
+        else:
+            # `apt-get download` writes into the current directory.
+            self._apt("env", "-C", str(archives), "apt-get", "download", "-q", *packages)
+        into.mkdir(parents=True, exist_ok=True)
+        for package in sorted(archives.glob("*.deb")):
+            _run("dpkg", "-x", str(package), str(into))
+            package.unlink()

@@ -1,0 +1,87 @@
+"""The virtual machine is what the other tests take it for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import vm
+from conftest import Guest
+
+REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.vm
+
+
+def test_guest_boots_the_kernel_on_the_hosts_files(kernel: vm.Kernel, tmp_path: Path) -> None:
+    mark = Path("/fusetools-vm-test")
+    result = vm.run(
+        kernel,
+        f"""set -e
+        uname -r; pwd; id -u; nproc
+        cat /sys/devices/system/clocksource/clocksource0/current_clocksource
+        cmp {__file__} {REPOSITORY}/tests/vm/test_guest.py
+        echo kept > shared
+        echo lost > {mark}; cat {mark}
+        echo apart >&2
+        exit 7""",
+        tmp_path,
+    )
+    assert result.rc == 7, result
+    assert result.stdout.split() == [kernel.release, str(tmp_path), "0", "2", "tsc", "lost"]
+    assert result.stderr == "apart\n"
+    assert (tmp_path / "shared").read_text() == "kept\n"
+    assert not mark.exists()
+
+
+def test_kernel_has_the_full_path(guest: Guest) -> None:
+    """Else the tests of kprobes and function_graph would test nothing."""
+    tracers, filesystems, functions = guest(
+        """set -e
+        cd /sys/kernel/tracing
+        tr '\\n' ' ' < available_tracers; echo
+        tr '\\n' ' ' < /proc/filesystems; echo
+        echo 'p:fusetools_test/lookup fuse_lookup' > dynamic_events
+        ls events/fusetools_test; echo > dynamic_events
+        grep -cE '^fuse_' available_filter_functions"""
+    ).stdout.split("\n", 2)
+    assert "function_graph" in tracers.split()
+    assert "fuse" in filesystems.split()
+    assert "lookup" in functions.split()
+    assert int(functions.split()[-1]) > 200
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str) -> vm.Kernel:
+    """A kernel for `vm.run` whose machines are shell scripts, one after the other."""
+    (tmp_path / "initramfs").touch()
+    left = list(scripts)
+    monkeypatch.setattr(vm, "_qemu", lambda *_: ["sh", "-c", left.pop(0)])
+    return vm.Kernel("none", "0", tmp_path)
+
+
+def test_a_lockup_gets_one_fresh_try_and_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lockup = "echo 'watchdog: BUG: soft lockup - CPU#1 stuck for 22s!'; exec sleep 60"
+    good = f"cd {tmp_path}/.vm; echo out > stdout; touch stderr; echo 3 > rc"
+    kernel = stand_in(monkeypatch, tmp_path, lockup, good, lockup, lockup)
+    with pytest.warns(vm.VMRetry, match="soft lockup"):
+        result = vm.run(kernel, "true", tmp_path)
+    assert (result.rc, result.stdout, result.tries) == (3, "out\n", 2)
+    with pytest.warns(vm.VMRetry), pytest.raises(vm.Lockup, match="soft lockup"):
+        vm.run(kernel, "true", tmp_path)
+
+
+def test_no_end_within_the_time_is_a_lockup(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kernel = stand_in(monkeypatch, tmp_path, "exec sleep 60", "exec sleep 60")
+    with pytest.warns(vm.VMRetry), pytest.raises(vm.Lockup, match="no end within the time"):
+        vm.run(kernel, "true", tmp_path, timeout=0.1)
+
+
+def test_a_guest_that_ends_early_is_an_error_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kernel = stand_in(monkeypatch, tmp_path, "echo 'Kernel panic - not syncing'")
+    with pytest.raises(vm.VMError, match="Kernel panic - not syncing"):
+        vm.run(kernel, "true", tmp_path)

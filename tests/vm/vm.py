@@ -1,0 +1,255 @@
+"""Debian's kernels in a virtual machine, as a place to run commands in.
+
+    kernel = Kernel.fetch("bookworm")
+    result = run(kernel, "uname -r", folder=tmp_path)
+
+The guest sees the host's `/` (read-only, writes go to memory) and `folder` at its own path,
+read-write: a checkout and its .venv work there as they do here. It has no network and no disk.
+Times inside it are emulated: never quote them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import lzma
+import os
+import shutil
+import struct
+import subprocess
+import time
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import debs
+import initramfs
+
+HERE = Path(__file__).resolve().parent
+SUITES = ("bullseye", "bookworm", "trixie", "sid")
+QEMU = "qemu-system-x86_64"
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse")
+
+
+class VMError(Exception):
+    """The virtual machine itself failed: it did not come to the command's end."""
+
+
+class Lockup(VMError):
+    """No end within the time, or the guest's own watchdog spoke."""
+
+
+class VMRetry(UserWarning):
+    """A run was lost to a lockup or the time limit, and tried again in a fresh machine."""
+
+
+def _vmlinux(vmlinuz: bytes) -> bytes:
+    """The ELF image inside a bzImage, which QEMU boots at once through its PVH note.
+
+    The payload lies `payload_offset` behind the real-mode sectors; its last four bytes are its
+    uncompressed size. Source: Documentation/arch/x86/boot.rst.
+    """
+    if vmlinuz[0x202:0x206] != b"HdrS":
+        raise VMError("not a bzImage")
+    offset, length = struct.unpack_from("<II", vmlinuz, 0x248)
+    start = (vmlinuz[0x1F1] + 1) * 512 + offset
+    payload = vmlinuz[start : start + length - 4]
+    if payload.startswith(b"\x1f\x8b"):
+        image = zlib.decompressobj(31).decompress(payload)
+    elif payload.startswith(b"\xfd7zXZ"):
+        image = lzma.decompress(payload)
+    elif payload.startswith(b"\x28\xb5\x2f\xfd"):
+        image = initramfs.unzstd(payload)
+    else:
+        raise VMError(f"a kernel compressed in a way not known here: {payload[:4].hex()}")
+    if not image.startswith(b"\x7fELF"):
+        raise VMError("the bzImage's payload is not an ELF image")
+    return image
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel ready to boot: `suite` names it, `release` is what its `uname -r` says."""
+
+    suite: str
+    release: str
+    folder: Path
+
+    @property
+    def vmlinux(self) -> Path:
+        return self.folder / "vmlinux"
+
+    @property
+    def initramfs(self) -> Path:
+        """busybox and the modules; `run` adds the init."""
+        return self.folder / "initramfs"
+
+    @classmethod
+    def fetch(cls, suite: str = "bookworm") -> Kernel:
+        """The newest kernel of a Debian suite; kept in tests/vm/build/`suite`.
+
+        debs.Unavailable: it cannot be had here.
+        """
+        folder = HERE / "build" / suite
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # The release is written last: it says that the rest is whole.
+            release = folder / "release"
+            if not release.exists():
+                release.write_text(cls._unpack(debs.Suite(suite, folder), folder))
+        return cls(suite, release.read_text(), folder)
+
+    @staticmethod
+    def _unpack(suite: debs.Suite, folder: Path) -> str:
+        """Fetches kernel, modules and busybox; returns the kernel's release."""
+        tree = folder / "tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        (image,) = (p for p in suite.requires("linux-image-amd64") if p.startswith("linux-image-"))
+        release = image[len("linux-image-") :]
+        # From 7.2 on the image package is empty, and needs its parts: linux-binary-RELEASE …
+        parts = [package for package in suite.requires(image) if package.endswith(release)]
+        suite.unpack(tree, image, *parts, "busybox-static")
+        (vmlinuz,) = tree.rglob("vmlinuz*")
+        (folder / "vmlinux").write_bytes(_vmlinux(vmlinuz.read_bytes()))
+        (busybox,) = (
+            path for path in tree.rglob("busybox") if os.access(path, os.X_OK) and path.is_file()
+        )
+        (tree_modules,) = tree.glob(f"**/lib/modules/{release}")
+        loaded = initramfs.modules(tree_modules, MODULES)
+        (folder / "initramfs").write_bytes(initramfs.build(busybox.read_bytes(), loaded))
+        shutil.rmtree(tree)
+        return release
+
+    def tools(self) -> Path:
+        """A folder for PATH with the `perf` and `trace-cmd` of the kernel's own suite.
+
+        They run under their suite's own loader and libraries; nothing else in the guest does.
+        debs.Unavailable: they cannot be had here.
+        """
+        programs, tree = self.folder / "bin", self.folder / "tools"
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if programs.exists():
+                return programs
+            shutil.rmtree(tree, ignore_errors=True)
+            suite = debs.Suite(self.suite, self.folder)
+            suite.unpack(tree, "linux-perf", "trace-cmd", dependencies=True)
+            unfinished = self.folder / "bin.new"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            # bullseye's /usr/bin/perf is a script that looks for the running kernel's perf_5.10.
+            perf = max(tree.glob("usr/bin/perf*"), key=lambda path: path.stat().st_size)
+            for name, program in (("perf", perf), ("trace-cmd", tree / "usr/bin/trace-cmd")):
+                (unfinished / name).write_text(_wrapper(tree, program))
+                (unfinished / name).chmod(0o755)
+            unfinished.rename(programs)
+        return programs
+
+
+def _wrapper(tree: Path, program: Path) -> str:
+    # Some of its names are absolute links, which lead out of the tree.
+    loaders = {path.resolve() for path in tree.rglob("ld-linux-x86-64.so.2")}
+    (loader,) = (path for path in loaders if tree in path.parents)
+    libraries = f"{tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu"
+    plugins = f"{tree}/usr/lib/x86_64-linux-gnu/traceevent/plugins"
+    return f"""#!/bin/sh
+export TRACEEVENT_PLUGIN_DIR={plugins}
+exec {loader} --library-path {libraries} {program} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command in the guest gave; `seconds` is wall time with boot, `tries` is 1 or 2."""
+
+    rc: int
+    stdout: str
+    stderr: str
+    seconds: float
+    tries: int
+
+
+def run(
+    kernel: Kernel, command: str, folder: Path, timeout: float = 180, memory: int = 1024
+) -> Result:
+    """Runs the shell `command` as the guest's root, in `folder`, which the guest shares read-write.
+
+    A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
+    (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
+    `folder`/.vm/console.
+    """
+    try:
+        return _run(kernel, command, folder.resolve(), timeout, memory, 1)
+    except Lockup as lockup:
+        warnings.warn(VMRetry(f"{kernel.release}: {lockup}; trying once more"), stacklevel=2)
+        return _run(kernel, command, folder.resolve(), timeout, memory, 2)
+
+
+def _run(
+    kernel: Kernel, command: str, folder: Path, timeout: float, memory: int, tries: int
+) -> Result:
+    if set(str(folder)) & set(' ,"\\'):
+        raise VMError(f"neither QEMU nor the kernel's command line can name the folder {folder}")
+    own = folder / ".vm"
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    (own / "command").write_text(command + "\n")
+    # The kernel takes archives one after the other: a changed init needs no new download.
+    init = initramfs.cpio([("init", 0o100755, (HERE / "init").read_bytes())])
+    (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
+    console = own / "console"
+    begun = time.monotonic()
+    with console.open("wb") as log:
+        machine = subprocess.Popen(
+            _qemu(kernel, folder, own / "initramfs", memory),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait(machine, console, begun + timeout)
+    finally:
+        machine.kill()
+        machine.wait()
+        (own / "initramfs").unlink()
+    if not (own / "rc").exists():
+        said = console.read_text(errors="replace").strip().splitlines() or ["nothing said"]
+        raise VMError(f"{kernel.release}: the guest ended early: {said[-1]} (see {console})")
+    return Result(
+        rc=int((own / "rc").read_text()),
+        stdout=(own / "stdout").read_text(errors="replace"),
+        stderr=(own / "stderr").read_text(errors="replace"),
+        seconds=time.monotonic() - begun,
+        tries=tries,
+    )
+
+
+def _wait(machine: subprocess.Popen[bytes], console: Path, deadline: float) -> None:
+    while True:
+        try:
+            machine.wait(0.5)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+        for line in console.read_bytes().splitlines():
+            if any(sign in line for sign in (b"soft lockup", b"hard LOCKUP", b"detected stall")):
+                raise Lockup(line.decode(errors="replace").strip())
+        if time.monotonic() > deadline:
+            raise Lockup(f"no end within the time (see {console})")
+
+
+def _qemu(kernel: Kernel, folder: Path, initramfs: Path, memory: int) -> list[str]:
+    # One thread for both CPUs: with one each, guests locked up while function_graph was switched
+    # on. tsc=reliable: else the clock is hpet.
+    return [
+        *(QEMU, "-accel", "tcg,thread=single", "-cpu", "max", "-M", "q35", "-smp", "2"),
+        *("-m", str(memory), "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
+        *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
+        "-append",
+        f"console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check vmfolder={folder}",
+        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=vmroot"),
+        *("-fsdev", f"local,id=folder,path={folder},security_model=none"),
+        *("-device", "virtio-9p-pci,fsdev=folder,mount_tag=vmfolder"),
+    ]
