@@ -54,7 +54,7 @@ class Mount:
     device number in the kernel's own encoding (major << 20 | minor). ``path`` is as seen in the
     mount namespace of ``seen_by``, a process; None means this one's. ``why`` says why
     ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
-    ``allow_other`` (root neither: the kernel answers root without asking the daemon).
+    ``allow_other``: the kernel refuses others, root too, without asking the daemon.
     """
 
     path: str
@@ -87,10 +87,11 @@ class HostFacts:
     ``maxactive``: a return probe may say how many instances it needs; ``clocks`` of ftrace,
     ``graph_options`` (funcgraph-args …), ``tracepoints`` ("system:name") of those that matter.
 
-    Kernel's FUSE: ``fuse_module`` (a module that is loaded, not built in), ``fuse_send_unique``
-    (fuse_request_send's ``unique`` is right; None: not known, see probe.self_test_unique),
-    ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with suffixes), ``addresses``
-    (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of "fuse".
+    Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
+    ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
+    probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
+    suffixes), ``addresses`` (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of
+    "fuse".
 
     Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
     of a tracepoint really tried), ``perf_why`` (what perf said when it could not).
@@ -117,6 +118,7 @@ class HostFacts:
     clocks: tuple[str, ...] = ()
     graph_options: tuple[str, ...] = ()
     tracepoints: tuple[str, ...] = ()
+    fuse: bool = False
     fuse_module: bool = False
     fuse_send_unique: bool | None = None
     kallsyms_fuse: tuple[str, ...] = ()

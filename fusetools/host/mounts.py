@@ -1,0 +1,223 @@
+"""The FUSE mounts of a host, and for each the process that answers and what it has mapped.
+
+Nothing here touches a mounted FUSE file system without a time limit: its daemon may hang.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, replace
+
+from fusetools.host.facts import Library, Mount
+from fusetools.host.files import Files, bounded
+from fusetools.host.processes import FUSE, comm
+
+PATIENCE = 0.5  # seconds for anything that a hung daemon could delay
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A process with /dev/fuse open; ``connections`` is empty where the kernel does not tell."""
+
+    pid: int
+    comm: str
+    arguments: tuple[str, ...]
+    threads: int
+    connections: frozenset[int]
+
+
+def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> tuple[Mount, ...]:
+    """Every FUSE mount once (by connection), those of this mount namespace first.
+
+    ``descriptors``: as processes.open_files() gives them.
+    """
+    mounts = _all_namespaces(files)
+    if not mounts:
+        return ()
+    daemons = _daemons(files, descriptors)
+    return tuple(_with_daemon(files, mount, daemons) for mount in mounts)
+
+
+def _all_namespaces(files: Files) -> list[Mount]:
+    found: dict[int, Mount] = {}
+    seen = {files.link("/proc/self/ns/mnt")}
+    for mount in parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or ""):
+        found.setdefault(mount.connection, mount)
+    for pid in sorted(int(name) for name in files.list("/proc") if name.isdecimal()):
+        namespace = files.link(f"/proc/{pid}/ns/mnt")
+        if not namespace or namespace in seen:
+            continue
+        seen.add(namespace)
+        for mount in parse_mountinfo(files.read(f"/proc/{pid}/mountinfo", quiet=True) or ""):
+            found.setdefault(mount.connection, replace(mount, seen_by=pid))
+    return list(found.values())
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """The FUSE mounts of a /proc/PID/mountinfo, whole file systems before bind mounts of a part."""
+    mounts = []
+    for line in text.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if not separator or len(fields) < 6 or len(types) < 3:
+            continue
+        fstype = _unescape(types[0])
+        if fstype.partition(".")[0] not in ("fuse", "fuseblk"):
+            continue
+        number = re.fullmatch(r"(\d+):(\d+)", fields[2])
+        if not number:
+            continue
+        options = dict(option.partition("=")[::2] for option in types[2].split(","))
+        mount = Mount(
+            path=_unescape(fields[4]),
+            fstype=fstype,
+            source=_unescape(types[1]),
+            connection=int(number[1]) << 20 | int(number[2]),
+            user=_number(options.get("user_id")),
+            group=_number(options.get("group_id")),
+            allow_other="allow_other" in options,
+        )
+        mounts.append((fields[3] != "/", mount))
+    return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+def _unescape(text: str) -> str:
+    """mountinfo writes blanks, tabs, newlines and backslashes as three octal digits."""
+    return re.sub(r"\\([0-3][0-7]{2})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> list[Daemon]:
+    daemons = []
+    for pid, opened in descriptors.items():
+        numbers = [number for number, link in opened if link.endswith(FUSE)]
+        if not numbers:
+            continue
+        connections = set()
+        for number in numbers:
+            info = files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or ""
+            if match := re.search(r"^fuse_connection:\s*(\d+)$", info, re.MULTILINE):
+                connections.add(int(match[1]))
+        status = files.read(f"/proc/{pid}/status", quiet=True) or ""
+        threads = re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE)
+        command = files.read(f"/proc/{pid}/cmdline", quiet=True) or ""
+        daemons.append(
+            Daemon(
+                pid=pid,
+                comm=comm(files, pid),
+                arguments=tuple(command.rstrip("\0").split("\0")),
+                threads=int(threads[1]) if threads else 0,
+                connections=frozenset(connections),
+            )
+        )
+    return daemons
+
+
+def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
+    candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
+    if not candidates:
+        # Older kernels do not tell the connection: ask the file system, then its command line.
+        unknown = [daemon for daemon in daemons if not daemon.connections]
+        pid = _told_by_cvmfs(files, mount) if unknown else None
+        candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
+            daemon for daemon in unknown if _names(daemon, mount.path)
+        ]
+    if not candidates:
+        return replace(mount, why=_why_none(files, daemons))
+    mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
+    # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
+    daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
+    libraries = _locate(files, daemon.pid, mapped[daemon.pid])
+    why = "" if libraries else "its libraries are not readable: run as root"
+    return replace(mount, daemon_pid=daemon.pid, comm=daemon.comm, libraries=libraries, why=why)
+
+
+def _told_by_cvmfs(files: Files, mount: Mount) -> int | None:
+    if not files.live or mount.source != "cvmfs2":
+        return None
+    path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
+    answer = bounded(lambda: os.getxattr(path, "user.pid").decode("ascii"), PATIENCE)
+    return _number((answer or "").strip("\0\n "))
+
+
+def _names(daemon: Daemon, path: str) -> bool:
+    """Whether the command line holds the mount point, absolute or as the tail of it."""
+    return any(
+        os.path.normpath(argument) == path
+        or (argument[:1] not in ("", "/", "-") and path.endswith("/" + os.path.normpath(argument)))
+        for argument in daemon.arguments[1:]
+    )
+
+
+def _why_none(files: Files, daemons: list[Daemon]) -> str:
+    if files.live and os.geteuid() != 0:
+        return "no process of this user answers it: run as root"
+    if any(not daemon.connections for daemon in daemons):
+        return "this kernel does not tell which process answers it: give --pid"
+    return "no process here has its connection open: it runs in another pid namespace or is gone"
+
+
+@dataclass(frozen=True)
+class Mapping:
+    path: str
+    inode: int
+    device: str  # "fe:01"
+    range: str  # "7f…-7f…", the name in /proc/PID/map_files
+
+
+def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
+    """The files mapped executable, in the order of their first address, each once."""
+    found: dict[tuple[int, str], Mapping] = {}
+    for line in (files.read(f"/proc/{pid}/maps", quiet=True) or "").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6 or "x" not in fields[1] or not fields[4].isdecimal():
+            continue
+        path, inode = fields[5].replace("\\012", "\n"), int(fields[4])
+        if inode and path.startswith("/"):
+            path = path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
+            mapping = Mapping(path, inode, fields[3], fields[0])
+            found.setdefault((inode, fields[3]), mapping)
+    return list(found.values())
+
+
+def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
+    """Libraries with the name that reaches each from here; all in one child: a library may lie on
+    a file system that hangs."""
+
+    def look() -> str:
+        return json.dumps([_reachable(files, pid, mapping) for mapping in mappings])
+
+    answer = bounded(look, PATIENCE)
+    paths = json.loads(answer) if answer else [""] * len(mappings)
+    return tuple(
+        Library(mapping.path, path, mapping.inode, mapping.device)
+        for mapping, path in zip(mappings, paths)
+    )
+
+
+def _reachable(files: Files, pid: int, mapping: Mapping) -> str:
+    """A name of the mapped file itself: its own, through the daemon's root, or map_files.
+
+    What /proc/PID/maps calls its device is not always what stat() says (btrfs, overlayfs);
+    map_files leads to the very file, so its stat decides where it may be used.
+    """
+    exact = f"/proc/{pid}/map_files/{mapping.range}"
+    wanted = _identity(files, exact)
+    for path in (mapping.path, f"/proc/{pid}/root{mapping.path}"):
+        identity = _identity(files, path)
+        if identity is not None and identity == (wanted or (mapping.inode, mapping.device)):
+            return path
+    return exact if wanted else ""
+
+
+def _identity(files: Files, path: str) -> tuple[int, str] | None:
+    try:
+        status = os.stat(files.at(path))
+    except OSError:
+        return None
+    return status.st_ino, f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"

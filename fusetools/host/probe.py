@@ -1,0 +1,336 @@
+"""Reads the machine into HostFacts. Everything is tried; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.files import Files
+from fusetools.host.mounts import read_mounts
+from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
+from fusetools.host.tools import Tools
+
+OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
+
+# include/uapi/linux/capability.h, in the order of their bits
+# fmt: off
+CAPABILITIES = (
+    "chown", "dac_override", "dac_read_search", "fowner", "fsetid", "kill", "setgid",
+    "setuid", "setpcap", "linux_immutable", "net_bind_service", "net_broadcast",
+    "net_admin", "net_raw", "ipc_lock", "ipc_owner", "sys_module", "sys_rawio",
+    "sys_chroot", "sys_ptrace", "sys_pacct", "sys_admin", "sys_boot", "sys_nice",
+    "sys_resource", "sys_time", "sys_tty_config", "mknod", "lease", "audit_write",
+    "audit_control", "setfcap", "mac_override", "mac_admin", "syslog", "wake_alarm",
+    "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore",
+)
+# fmt: on
+
+# Functions of fs/fuse that bracket a stage and do not have "fuse" in their names, and the one
+# that a reader of cached pages sleeps in.
+NAMED = {
+    "copy_out_args",
+    "end_requests",
+    "flush_bg_queue",
+    "folio_wait_bit_common",
+    "queue_request",
+    "queue_request_and_unlock",
+    "request_end",
+    "request_find",
+    "request_wait_answer",
+    "wait_answer_interruptible",
+    "wait_on_page_bit_common",
+}
+
+# What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
+# tracefs write it.
+FETCH_ARGS = ("$arg<N>", "$comm", "$retval", "<argname>", "string", "ustring", "symstr", "%pd/%pD")
+
+
+def read_host(root: Path = Path("/")) -> HostFacts:
+    """The facts of this host, or of a stored tree of one (see tests/host_facts/README.md)."""
+    files = Files(root)
+    status = files.read("/proc/self/status", quiet=True) or ""
+    tracefs = _tracefs(files)
+    at = tracefs or "/nowhere"
+    fetch_args, kinds, maxactive = parse_readme(files.read(f"{at}/README") or "")
+    kinds = tuple(kind for kind in ("kprobe", "uprobe") if files.exists(f"{at}/{kind}_events")) + (
+        kinds
+    )
+    writable = tracefs is not None and any(
+        files.exists(name) and files.writable(name)
+        for name in (f"{at}/{kind}_events" for kind in ("dynamic", "kprobe", "uprobe"))
+    )
+    users, own = _ftrace_users(files, tracefs)
+    # Only now: a perf that opens tracepoints makes readers of tracefs wait.
+    tools = Tools(files)
+    symbols, addresses, module = parse_kallsyms(files.read("/proc/kallsyms") or "")
+    descriptors = open_files(files)
+    mounts = read_mounts(files, descriptors)
+    perf, can_record, perf_why = tools.perf()
+    return HostFacts(
+        kernel=_line(files, "/proc/sys/kernel/osrelease") or "",
+        arch=os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip(),
+        cpus=_cpus(_line(files, "/sys/devices/system/cpu/online") or "0"),
+        uid=int(_field(status, "Uid", 1) or os.geteuid()),
+        capabilities=capabilities(int(_field(status, "CapEff") or "0", 16)),
+        lockdown=_bracketed(_line(files, "/sys/kernel/security/lockdown") or ""),
+        perf_event_paranoid=_integer(_line(files, "/proc/sys/kernel/perf_event_paranoid")),
+        kptr_restrict=_integer(_line(files, "/proc/sys/kernel/kptr_restrict")),
+        tracefs=tracefs,
+        tracefs_writable=writable,
+        tracers=tuple((_line(files, f"{at}/available_tracers") or "").split()),
+        dynamic_events=kinds,
+        fetch_args=fetch_args,
+        maxactive=maxactive,
+        clocks=tuple(re.sub(r"[][]", "", _line(files, f"{at}/trace_clock") or "").split()),
+        graph_options=tuple(
+            name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
+        ),
+        tracepoints=_tracepoints(files, at),
+        fuse="fuse" in (files.read("/proc/filesystems", quiet=True) or "").split(),
+        fuse_module=module,
+        kallsyms_fuse=symbols,
+        addresses=addresses,
+        filter_functions_fuse=_fuse_names(
+            (files.read(f"{at}/available_filter_functions") or "").splitlines()
+        ),
+        btf=files.exists("/sys/kernel/btf/vmlinux"),
+        btf_modules=("fuse",) if files.exists("/sys/kernel/btf/fuse") else (),
+        perf=perf,
+        trace_cmd=tools.trace_cmd(),
+        perf_can_record=can_record,
+        perf_why=perf_why,
+        mounts=mounts,
+        ftrace_users=users + _perf_users(files, descriptors, tools.pids),
+        own_events=own,
+        unreadable=tuple(sorted(files.unreadable.items())),
+    )
+
+
+def _line(files: Files, name: str) -> str | None:
+    text = files.read(name)
+    return None if text is None else text.strip()
+
+
+def _field(status: str, name: str, index: int = 0) -> str | None:
+    match = re.search(rf"^{name}:\s*(.*)$", status, re.MULTILINE)
+    return match[1].split()[index] if match else None
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"-?\d+", text) else None
+
+
+def _bracketed(text: str) -> str | None:
+    match = re.search(r"\[(\w+)\]", text)
+    return match[1] if match else None
+
+
+def _cpus(online: str) -> int:
+    """Length of a list such as 0-3,8."""
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", online)
+    return sum(int(last or first) - int(first) + 1 for first, last in ranges)
+
+
+def capabilities(mask: int) -> tuple[str, ...]:
+    return tuple("cap_" + name for bit, name in enumerate(CAPABILITIES) if mask >> bit & 1)
+
+
+def _tracefs(files: Files) -> str | None:
+    """Where tracefs can be read: where it is mounted, else in debugfs (before Linux 4.1)."""
+    places = []
+    for line in (files.read("/proc/self/mountinfo", quiet=True) or "").splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("tracefs ") and len(before.split(" ")) > 4:
+            places.append(before.split(" ")[4])
+    for place in (*places, "/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
+        if files.read(f"{place}/available_tracers") is not None:
+            return place
+    return None
+
+
+def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
+    wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup"]
+    for system in ("fuse", "raw_syscalls"):
+        names = files.list(f"{tracefs}/events/{system}")
+        wanted += [f"{system}:{name}" for name in names if name not in ("enable", "filter")]
+    return tuple(
+        name
+        for name in sorted(wanted)
+        if files.exists(f"{tracefs}/events/{name.replace(':', '/')}/format")
+    )
+
+
+def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """(fetch arguments, kinds of dynamic events but kprobe and uprobe, maxactive) that the README
+    of tracefs tells of. Older kernels' README tells nothing of them."""
+    _, _, rest = text.partition("accepts: event-definitions")
+    definitions, _, _ = rest.partition("  set_event\t")
+    definitions, _, _ = definitions.partition("  events/\t")
+    formats, _, arguments = definitions.partition("fetcharg:")
+    words = set(re.findall(r"<argname>|%pd/%pD|\$?\w+(?:<N>)?", arguments))
+    fetch_args = [argument for argument in FETCH_ARGS if argument in words]
+    for_returns = re.search(r"return probes support:(.*)", arguments)
+    if for_returns and "$arg<N>" in for_returns[1]:
+        fetch_args.append("return $arg<N>")
+    kinds = tuple(
+        kind
+        for letter, kind in (("f", "fprobe"), ("e", "eprobe"), ("t", "tprobe"), ("s", "synthetic"))
+        if re.search(rf"\s{letter}(\[:|:\[)", formats)
+    )
+    return tuple(fetch_args), kinds, "r[maxactive]" in formats
+
+
+def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
+    """(functions of FUSE, whether addresses are shown, whether fuse is a module)."""
+    lines = []
+    addresses = module = False
+    name_at = text.find(" ") + 3  # addresses all have the same width
+    for line in text.splitlines():
+        if "fuse" not in line and line[name_at:].partition(".")[0] not in NAMED:
+            continue
+        address, _, rest = line.partition(" ")
+        kind, _, name = rest.partition(" ")
+        if kind in ("t", "T", "w", "W"):
+            lines.append(name)
+            addresses = addresses or address.strip("0") != ""
+            module = module or name.endswith("[fuse]")
+    return _fuse_names(lines), addresses, module
+
+
+def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
+    """Sorted names out of "name" or "name [module]", without paddings and trampolines."""
+    names = set()
+    for line in lines:
+        name, _, module = line.replace("\t", " ").partition(" ")
+        if name.startswith(("__pfx_", "__cfi_", "__SCT__")):
+            continue
+        if (
+            module.strip() == "[fuse]"
+            or name.startswith("fuse_")
+            or "_fuse_" in name
+            or name.partition(".")[0] in NAMED
+        ):
+            names.add(name)
+    return tuple(sorted(names))
+
+
+def _ftrace_users(files: Files, tracefs: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(others that use ftrace, a line each; dynamic events of fusetools)."""
+    if tracefs is None:
+        return (), ()
+    users = _instance_users(files, tracefs, "")
+    for name in files.list(f"{tracefs}/instances"):
+        users += _instance_users(files, f"{tracefs}/instances/{name}", f" in instance {name}")
+    enabled = (files.read(f"{tracefs}/enabled_functions") or "").splitlines()
+    if enabled:
+        first = ", ".join(line.split(" ")[0] for line in enabled[:3])
+        users.append(f"{_many(len(enabled), 'function')} traced (enabled_functions): {first}")
+    own: list[str] = []
+    others: list[str] = []
+    text = files.read(f"{tracefs}/dynamic_events")
+    if text is None:
+        text = "".join(
+            files.read(f"{tracefs}/{kind}_events") or "" for kind in ("kprobe", "uprobe")
+        )
+    for group, event in re.findall(r"^\w+:([^/\s]+)/(\S+)", text, re.MULTILINE):
+        (own if group in OWN_GROUPS else others).append(f"{group}/{event}")
+    if others:
+        users.append(f"{_many(len(others), 'probe')} of others: {', '.join(others[:3])}")
+    return tuple(users), tuple(own)
+
+
+def _instance_users(files: Files, directory: str, where: str) -> list[str]:
+    users = []
+    tracer = _line(files, f"{directory}/current_tracer")
+    if tracer and tracer != "nop":
+        users.append(f"the tracer {tracer} is on{where} (current_tracer)")
+    functions = [
+        line
+        for line in (files.read(f"{directory}/set_ftrace_filter") or "").splitlines()
+        if not line.startswith("#")
+    ]
+    if functions:
+        users.append(f"{_many(len(functions), 'function')} in set_ftrace_filter{where}")
+    events = (files.read(f"{directory}/set_event") or "").split()
+    if events:
+        users.append(f"{_many(len(events), 'event')} on{where} (set_event): {' '.join(events[:3])}")
+    return users
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _perf_users(
+    files: Files, descriptors: dict[int, list[tuple[str, str]]], ours: set[int]
+) -> tuple[str, ...]:
+    users = []
+    for pid, opened in descriptors.items():
+        events = sum(link == PERF_EVENT for _, link in opened)
+        tracing = [link.partition(TRACEFS)[2] for _, link in opened if TRACEFS in link]
+        if pid in ours or pid == os.getpid() or not (events or tracing):
+            continue
+        holds = [f"{_many(events, 'perf event')}"] if events else []
+        holds += [f"{tracing[0]} of tracefs"] if tracing else []
+        users.append(f"{comm(files, pid)} (pid {pid}) holds {' and '.join(holds)}")
+    return tuple(users)
+
+
+def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
+    """Whether fuse:fuse_request_send tells a request's ``unique`` on this kernel.
+
+    Some kernels (6.12, 6.14) always say 0: they fire before it is set. Records one statfs on
+    ``mount`` (as root, with perf), made as the user who may use it. None: not known, for
+    no request was seen (no permission, no tracepoint, a daemon that does not answer in time).
+    """
+    path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
+    with tempfile.TemporaryDirectory(prefix="fusetools-") as directory:
+        data = str(Path(directory) / "perf.data")
+        record = ["perf", "record", "-q", "-N", "-B", "--no-bpf-event", "-a", "-o", data]
+        for name in ("send", "end"):
+            only = f"connection=={mount.connection}"
+            record += ["-e", f"fuse:fuse_request_{name}", "--filter", only]
+        script = ["perf", "script", "-i", data, "-F", "event,trace"]
+        if _run([*record, "--", *_as_user(mount), "stat", "-f", path], seconds) is None:
+            return None
+        said = _run(script, seconds) or ""
+    sent = re.findall(r"fuse_request_send:.*?\breq (\d+)", said)
+    ended = set(re.findall(r"fuse_request_end:.*?\breq (\d+)", said))
+    if not sent:
+        return None
+    return "0" not in sent and bool(ended & set(sent))
+
+
+def _as_user(mount: Mount) -> list[str]:
+    if mount.allow_other or not mount.user:
+        return []
+    group = mount.group or 0
+    return ["setpriv", f"--reuid={mount.user}", f"--regid={group}", "--clear-groups"]
+
+
+def _run(argv: list[str], seconds: float) -> str | None:
+    """Output of a command, None when it failed or hangs; a hung one is killed, not waited for."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return None
+    return output.decode("utf-8", "replace") if process.returncode == 0 else None

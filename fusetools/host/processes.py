@@ -1,0 +1,29 @@
+"""Which processes have the files open that matter here; one pass over /proc."""
+
+from __future__ import annotations
+
+from fusetools.host.files import Files
+
+FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
+PERF_EVENT = "anon_inode:[perf_event]"
+TRACEFS = "/tracing/"
+
+
+def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
+    """(descriptor, what it is) of /dev/fuse, perf events and tracefs files, by pid.
+
+    Unprivileged, only this user's processes are seen.
+    """
+    found: dict[int, list[tuple[str, str]]] = {}
+    for name in files.list("/proc"):
+        if not name.isdecimal():
+            continue
+        for number in files.list(f"/proc/{name}/fd"):
+            link = files.link(f"/proc/{name}/fd/{number}")
+            if link.endswith(FUSE) or link == PERF_EVENT or TRACEFS in link:
+                found.setdefault(int(name), []).append((number, link))
+    return dict(sorted(found.items()))
+
+
+def comm(files: Files, pid: int) -> str:
+    return (files.read(f"/proc/{pid}/comm", quiet=True) or "?").rstrip("\n")

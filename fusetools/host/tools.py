@@ -1,0 +1,115 @@
+"""perf and trace-cmd: which versions, what they know, and whether perf may record."""
+
+from __future__ import annotations
+
+import re
+
+from fusetools.host.facts import Tool
+from fusetools.host.files import Answer, Files
+
+# The options that fusetools takes where there are any.
+PERF_OPTIONS = (
+    "--call-graph",
+    "--cgroup",
+    "--clockid",
+    "--control",
+    "--delay",
+    "--exclude-perf",
+    "--filter",
+    "--max-size",
+    "--no-bpf-event",
+    "--no-buildid",
+    "--no-buildid-cache",
+    "--sample-identifier",
+    "--switch-events",
+    "--synth",
+    "--tail-synthesize",
+    "--threads",
+    "-D",
+    "-k",
+    "-z",
+)
+TRACE_CMD_OPTIONS = ("-C", "--compression", "--file-version", "--max-graph-depth", "--no-filter")
+
+# Records every CPU for a moment, into nothing.
+TRIAL = ("-q", "-N", "-B", "-a", "-e", "sched:sched_switch", "-o", "/dev/null", "--", "true")
+
+
+class Tools:
+    """Starts the commands; their answers are taken when all else has been read."""
+
+    def __init__(self, files: Files) -> None:
+        self._paths = {name: files.which(name) for name in ("perf", "trace-cmd")}
+        self._answers: dict[str, Answer] = {}
+        self._perf_options: tuple[str, ...] = ()
+        if self._paths["perf"]:
+            _, usage = files.start("perf", "record", "-h").get()
+            self._perf_options = known_options(usage, PERF_OPTIONS)
+            # Without this option perf takes a second to end.
+            option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
+            self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
+            self._answers["build"] = files.start("perf", "version", "--build-options")
+            self._answers["version"] = files.start("perf", "--version")
+        if self._paths["trace-cmd"]:
+            self._answers["trace-cmd"] = files.start("trace-cmd", "--version")
+            self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
+
+    @property
+    def pids(self) -> set[int]:
+        return {answer.pid for answer in self._answers.values() if answer.pid is not None}
+
+    def perf(self) -> tuple[Tool | None, bool, str]:
+        """The tool, whether it could record a tracepoint on all CPUs, and why not."""
+        path = self._paths["perf"]
+        if path is None:
+            return None, False, "perf is not installed"
+        status, said = self._answers["version"].get()
+        version = re.search(r"version\s+(\S+)", said)
+        if status != 0 or not version:
+            # Debian's and Ubuntu's perf is a script that looks for the running kernel's perf.
+            return None, False, _first_line(said) or "perf does not run"
+        _, build = self._answers["build"].get()
+        status, said = self._answers["trial"].get()
+        built = re.search(r"libtraceevent: \[\s*(\w+)", build)
+        # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
+        traceevent = built[1].lower() == "on" if built else (True if status == 0 else None)
+        tool = Tool(path, version[1], self._perf_options, traceevent)
+        return tool, status == 0, "" if status == 0 else _why(said)
+
+    def trace_cmd(self) -> Tool | None:
+        path = self._paths["trace-cmd"]
+        if path is None:
+            return None
+        _, said = self._answers["trace-cmd"].get()
+        _, known = self._answers["trace-cmd help"].get()
+        version = re.search(r"version\s+(\S+)", said)
+        if not version:
+            return None
+        return Tool(path, version[1], known_options(known, TRACE_CMD_OPTIONS))
+
+
+def known_options(text: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``wanted`` that a usage text lists at the beginning of a line."""
+    listed: set[str] = set()
+    for line in text.splitlines():
+        head = re.match(r"\s+(-\w)?,?\s*(--[\w-]+)?", line)
+        if head:
+            listed.update(option for option in head.groups() if option)
+    return tuple(option for option in wanted if option in listed)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _why(text: str) -> str:
+    """The line of perf's complaint that names the cause."""
+    for pattern in (
+        r"libtraceevent is necessary.*",
+        r".*perf_event_paranoid.*\bis\b.*",
+        r"No permission.*",
+        r"Error:\s*(\S.*)",
+    ):
+        if match := re.search(pattern, text):
+            return match[match.lastindex or 0].strip()
+    return _first_line(text) or "perf record failed and said nothing"
