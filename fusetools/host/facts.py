@@ -75,7 +75,8 @@ class Mount:
 class HostFacts:
     """Everything that decides what can be traced here.
 
-    Host: ``kernel`` (uname -r), ``arch``, ``cpus`` online, effective ``uid``, effective
+    Host: ``kernel`` (uname -r), ``arch``, ``cpus`` online, ``distribution`` (ID and ID_LIKE of
+    /etc/os-release, most special first), effective ``uid``, effective
     ``capabilities`` ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality";
     None: the kernel has none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
 
@@ -90,7 +91,7 @@ class HostFacts:
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
     probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
-    suffixes), ``addresses`` (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of
+    suffixes; twice where two functions have the name), ``addresses`` (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of
     "fuse".
 
     Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
@@ -105,6 +106,7 @@ class HostFacts:
     arch: str
     cpus: int
     uid: int
+    distribution: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     lockdown: str | None = None
     perf_event_paranoid: int | None = None

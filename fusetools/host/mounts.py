@@ -10,11 +10,12 @@ import os
 import re
 from dataclasses import dataclass, replace
 
+from fusetools import _core
 from fusetools.host.facts import Library, Mount
 from fusetools.host.files import Files, bounded
 from fusetools.host.processes import FUSE, comm
 
-PATIENCE = 0.5  # seconds for anything that a hung daemon could delay
+PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
 
 @dataclass(frozen=True)
@@ -190,14 +191,22 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
     a file system that hangs."""
 
     def look() -> str:
-        return json.dumps([_reachable(files, pid, mapping) for mapping in mappings])
+        paths = [_reachable(files, pid, mapping) for mapping in mappings]
+        return json.dumps([(path, _build_id(files, path)) for path in paths])
 
     answer = bounded(look, PATIENCE)
-    paths = json.loads(answer) if answer else [""] * len(mappings)
+    found = json.loads(answer) if answer else [("", None)] * len(mappings)
     return tuple(
-        Library(mapping.path, path, mapping.inode, mapping.device)
-        for mapping, path in zip(mappings, paths)
+        Library(mapping.path, path, mapping.inode, mapping.device, build_id)
+        for mapping, (path, build_id) in zip(mappings, found)
     )
+
+
+def _build_id(files: Files, path: str) -> str | None:
+    try:
+        return _core.elf_build_id(files.at(path)) if path else None
+    except _core.CoreError:
+        return None
 
 
 def _reachable(files: Files, pid: int, mapping: Mapping) -> str:

@@ -77,7 +77,8 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         kernel=_line(files, "/proc/sys/kernel/osrelease") or "",
         arch=os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip(),
         cpus=_cpus(_line(files, "/sys/devices/system/cpu/online") or "0"),
-        uid=int(_field(status, "Uid", 1) or os.geteuid()),
+        uid=int(_field(status, "Uid", 1) or -1),
+        distribution=_distribution(files.read("/etc/os-release", quiet=True) or ""),
         capabilities=capabilities(int(_field(status, "CapEff") or "0", 16)),
         lockdown=_bracketed(_line(files, "/sys/kernel/security/lockdown") or ""),
         perf_event_paranoid=_integer(_line(files, "/proc/sys/kernel/perf_event_paranoid")),
@@ -121,6 +122,11 @@ def _line(files: Files, name: str) -> str | None:
 def _field(status: str, name: str, index: int = 0) -> str | None:
     match = re.search(rf"^{name}:\s*(.*)$", status, re.MULTILINE)
     return match[1].split()[index] if match else None
+
+
+def _distribution(text: str) -> tuple[str, ...]:
+    values = dict(re.findall(r"""^(ID|ID_LIKE)=["']?([^"'\n]*)""", text, re.MULTILINE))
+    return tuple(f"{values.get('ID', '')} {values.get('ID_LIKE', '')}".split())
 
 
 def _integer(text: str | None) -> int | None:
@@ -205,8 +211,11 @@ def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
 
 
 def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
-    """Sorted names out of "name" or "name [module]", without paddings and trampolines."""
-    names = set()
+    """Sorted names out of "name" or "name [module]", without paddings and trampolines.
+
+    A name stands twice where two functions have it: the kernel refuses a probe on such a name.
+    """
+    names = []
     for line in lines:
         name, _, module = line.replace("\t", " ").partition(" ")
         if name.startswith(("__pfx_", "__cfi_", "__SCT__")):
@@ -217,7 +226,7 @@ def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
             or "_fuse_" in name
             or name.partition(".")[0] in NAMED
         ):
-            names.add(name)
+            names.append(name)
     return tuple(sorted(names))
 
 
@@ -300,10 +309,14 @@ def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
         script = ["perf", "script", "-i", data, "-F", "event,trace"]
         if _run([*record, "--", *_as_user(mount), "stat", "-f", path], seconds) is None:
             return None
-        said = _run(script, seconds) or ""
-    sent = re.findall(r"fuse_request_send:.*?\breq (\d+)", said)
-    ended = set(re.findall(r"fuse_request_end:.*?\breq (\d+)", said))
-    if not sent:
+        return judge_unique(_run(script, seconds) or "")
+
+
+def judge_unique(text: str) -> bool | None:
+    """From printed fuse:* events: each send has a ``unique``, and ends have the same ones."""
+    sent = re.findall(r"fuse_request_send:.*?\breq (\d+)", text)
+    ended = set(re.findall(r"fuse_request_end:.*?\breq (\d+)", text))
+    if not sent or not ended:
         return None
     return "0" not in sent and bool(ended & set(sent))
 

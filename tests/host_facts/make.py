@@ -1,0 +1,122 @@
+"""Makes tests/host_facts/*/{facts.json,doctor.txt} from what was read on real kernels.
+
+    python tests/host_facts/make.py          rewrites 5.10, 6.1, 6.12 and 7.2
+    python tests/host_facts/make.py 6.18     reads this host, as root: its kernel must be a 6.18
+
+The files in ../shared/data/kernels were read in virtual machines that ran Debian's kernels; here
+they are laid out as the tree of a host and read as any host is. What those files do not hold (its
+mounts, its sysctl settings) is left at its default; the tools are Debian 12's, as tools.txt says.
+Of a running host, mounts, users of ftrace and the kernel's local version are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from fusetools.cli.doctor import to_text
+from fusetools.host.diagnosis import diagnose
+from fusetools.host.facts import HostFacts, Tool
+from fusetools.host.probe import judge_unique, read_host
+from fusetools.host.tools import PERF_OPTIONS, TRACE_CMD_OPTIONS
+
+HERE = Path(__file__).parent
+DATA = Path(os.environ.get("FUSETOOLS_DATA", HERE.parents[1].parent / "shared" / "data"))
+KERNELS = {
+    "5.10": "5.10.0-46-amd64",
+    "6.1": "6.1.0-56-amd64",
+    "6.12": "6.12.117+deb13-amd64",
+    "7.2": "7.2.13+deb14-amd64",
+}
+ALL_CAPABILITIES = (1 << 41) - 1
+
+
+def lay_out(source: Path, root: Path) -> None:
+    """Writes the tree of the host that ``source`` was read on below ``root``."""
+
+    def put(name: str, text: str) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def text_of(name: str) -> str:
+        return (source / name).read_text()
+
+    put("proc/sys/kernel/osrelease", text_of("uname.txt"))
+    put("proc/filesystems", text_of("filesystems-fuse.txt"))
+    put("proc/kallsyms", text_of("kallsyms-fuse.txt"))
+    put("proc/self/status", f"Uid:\t0\t0\t0\t0\nCapEff:\t{ALL_CAPABILITIES:016x}\n")
+    put(
+        "proc/self/mountinfo",
+        "24 23 0:12 / /sys/kernel/tracing rw - tracefs nodev rw\n",
+    )
+    put("sys/devices/system/cpu/online", "0-1\n")
+    put("etc/os-release", "ID=debian\n")
+    put("commands/uname -m", "0\nx86_64\n")
+    tracefs = "sys/kernel/tracing"
+    for name in ("README", "available_tracers", "trace_clock"):
+        put(f"{tracefs}/{name}", text_of(f"tracefs/{name}"))
+    for name in text_of("tracefs/ls.txt").split():
+        if name.endswith("_events") and not name.startswith("available"):
+            put(f"{tracefs}/{name}", "")
+    for line in text_of("tracefs/options.txt").splitlines():
+        name, _, value = line.partition(" ")
+        put(f"{tracefs}/options/{name}", value)
+    put(f"{tracefs}/available_filter_functions", text_of("available_filter_functions-fuse.txt"))
+    for format_file in (source / "tracefs" / "events").glob("*/*/format"):
+        relative = format_file.relative_to(source / "tracefs")
+        put(f"{tracefs}/{relative}", format_file.read_text())
+    types = text_of("btf-fuse.json")
+    put("sys/kernel/btf/vmlinux", "")
+    if "/sys/kernel/btf/fuse" in types:
+        put("sys/kernel/btf/fuse", "")
+
+
+def facts_of(kernel: str) -> HostFacts:
+    """Read again from the stored files of ``kernel``, a key of KERNELS."""
+    source = DATA / "kernels" / KERNELS[kernel]
+    with tempfile.TemporaryDirectory() as root:
+        lay_out(source, Path(root))
+        facts = read_host(Path(root))
+    return dataclasses.replace(
+        facts,
+        fuse_send_unique=judge_unique((source / "fuse-tracepoints-trace.txt").read_text()),
+        perf=Tool("/usr/bin/perf", "6.1.192", PERF_OPTIONS, True),
+        trace_cmd=Tool("/usr/bin/trace-cmd", "3.1.6", TRACE_CMD_OPTIONS),
+        perf_can_record=True,
+        perf_why="",
+    )
+
+
+def stored(kernel: str) -> Path:
+    return HERE / kernel / "facts.json"
+
+
+def facts_of_this_host(kernel: str) -> HostFacts:
+    facts = read_host()
+    version = facts.kernel.partition("-")[0]
+    if not version.startswith(kernel + ".") or facts.uid != 0:
+        raise SystemExit(f"this is uid {facts.uid} on {version}, not root on {kernel}")
+    return dataclasses.replace(facts, kernel=version, mounts=(), ftrace_users=(), own_events=())
+
+
+def write(kernel: str, facts: HostFacts) -> None:
+    directory = stored(kernel).parent
+    directory.mkdir(exist_ok=True)
+    stored(kernel).write_text(facts.to_json() + "\n")
+    (directory / "doctor.txt").write_text(to_text(facts, diagnose(facts)) + "\n")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        write(name, facts_of_this_host(name))
+    if not sys.argv[1:]:
+        for name in KERNELS:
+            write(name, facts_of(name))
+        # Nothing new is read of the others, but what doctor says of them may have changed.
+        for path in HERE.glob("*/facts.json"):
+            if path.parent.name not in KERNELS:
+                write(path.parent.name, HostFacts.from_json(path.read_text()))
