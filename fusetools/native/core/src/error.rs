@@ -1,0 +1,52 @@
+//! What can go wrong with an input file. One line each; nothing here panics.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub enum Error {
+    /// The operating system refused.
+    Io { path: PathBuf, source: io::Error },
+    /// Something else than a perf.data file.
+    NotPerfData { why: String },
+    /// Written on a machine of the other byte order.
+    BigEndian,
+    /// A perf.data of a kind that is not read.
+    Unsupported { why: String },
+    /// A perf.data whose own tables contradict each other. `offset` is in bytes from its start.
+    Damaged { what: String, offset: u64 },
+}
+
+impl Error {
+    pub(crate) fn damaged(what: impl Into<String>, offset: usize) -> Error {
+        Error::Damaged {
+            what: what.into(),
+            offset: offset as u64,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::NotPerfData { why } => write!(f, "not a perf.data file: {why}"),
+            Error::BigEndian => write!(
+                f,
+                "recorded on a big-endian machine: only little-endian recordings are read"
+            ),
+            Error::Unsupported { why } => write!(f, "cannot read this kind of perf.data: {why}"),
+            Error::Damaged { what, offset } => write!(f, "damaged at byte {offset}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Records: their headers, and where the parts of a sample lie for each combination of sample_type bits.
+//!
+//! Layout: perf_event_open(2), Linux include/uapi/linux/perf_event.h; types from 64 up are perf's own
+//! (tools/lib/perf/include/perf/event.h).
+
+pub const MMAP: u32 = 1;
+pub const LOST: u32 = 2;
+pub const COMM: u32 = 3;
+pub const EXIT: u32 = 4;
+pub const THROTTLE: u32 = 5;
+pub const FORK: u32 = 7;
+pub const SAMPLE: u32 = 9;
+pub const LOST_SAMPLES: u32 = 13;
+pub const SWITCH: u32 = 14;
+pub const SWITCH_CPU_WIDE: u32 = 15;
+/// Types from here up are written by perf, not by the kernel, and have no sample id.
+pub const USER: u32 = 64;
+pub const HEADER_ATTR: u32 = 64;
+pub const HEADER_TRACING_DATA: u32 = 66;
+pub const FINISHED_ROUND: u32 = 68;
+pub const AUXTRACE: u32 = 71;
+pub const EVENT_UPDATE: u32 = 78;
+pub const HEADER_FEATURE: u32 = 80;
+pub const COMPRESSED: u32 = 81;
+pub const COMPRESSED2: u32 = 83;
+
+pub const MISC_SWITCH_OUT: u16 = 1 << 13;
+pub const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+/// LOST_SAMPLES that a BPF filter dropped on purpose.
+pub const MISC_LOST_SAMPLES_BPF: u16 = 1 << 15;
+
+#[inline(always)]
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let field = bytes.get(at..at.checked_add(8)?)?;
+    field.try_into().ok().map(u64::from_le_bytes)
+}
+
+#[inline(always)]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let field = bytes.get(at..at.checked_add(4)?)?;
+    field.try_into().ok().map(u32::from_le_bytes)
+}
+
+/// struct perf_event_header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub kind: u32,
+    pub misc: u16,
+    /// Bytes, the header's own 8 included.
+    pub size: usize,
+}
+
+/// Why there is no record at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRecord {
+    /// The bytes end before the record does.
+    Short,
+    /// A size smaller than a header.
+    Size(usize),
+}
+
+impl Header {
+    #[inline(always)]
+    pub(crate) fn at(bytes: &[u8], at: usize) -> Result<Header, NoRecord> {
+        let word = u64_at(bytes, at).ok_or(NoRecord::Short)?;
+        let header = Header {
+            kind: word as u32,
+            misc: (word >> 32) as u16,
+            size: (word >> 48) as usize,
+        };
+        if header.size < 8 {
+            return Err(NoRecord::Size(header.size));
+        }
+        if bytes.len() - at < header.size {
+            return Err(NoRecord::Short);
+        }
+        Ok(header)
+    }
+
+    /// Bytes after the record that belong to it: tracing data in a pipe, AUX data.
+    #[inline(always)]
+    pub(crate) fn extra(&self, bytes: &[u8], at: usize) -> usize {
+        match self.kind {
+            HEADER_TRACING_DATA if self.size >= 12 => {
+                u32_at(bytes, at + 8).map_or(0, |n| (n as usize + 7) & !7)
+            }
+            AUXTRACE if self.size >= 16 => {
+                u64_at(bytes, at + 8).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX))
+            }
+            _ => 0,
+        }
+    }
+}
+
+mod bit {
+    pub const IP: u64 = 1 << 0;
+    pub const TID: u64 = 1 << 1;
+    pub const TIME: u64 = 1 << 2;
+    pub const ADDR: u64 = 1 << 3;
+    pub const READ: u64 = 1 << 4;
+    pub const CALLCHAIN: u64 = 1 << 5;
+    pub const ID: u64 = 1 << 6;
+    pub const CPU: u64 = 1 << 7;
+    pub const PERIOD: u64 = 1 << 8;
+    pub const STREAM_ID: u64 = 1 << 9;
+    pub const RAW: u64 = 1 << 10;
+    pub const IDENTIFIER: u64 = 1 << 16;
+
+    pub const READ_TIMES: u64 = 1 << 0 | 1 << 1;
+    pub const READ_ID: u64 = 1 << 2;
+    pub const READ_GROUP: u64 = 1 << 3;
+    pub const READ_LOST: u64 = 1 << 4;
+
+    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+}
+
+/// Where the parts of an event's records lie, computed once from its attr. Offsets are in bytes, of a
+/// sample from its start, of another record's sample id from its end; 0 = not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub sample_id_all: bool,
+    pub id: usize,
+    pub ip: usize,
+    pub tid: usize,
+    pub time: usize,
+    pub cpu: usize,
+    pub period: usize,
+    /// Where the parts of varying length begin: READ, CALLCHAIN, RAW and then those nobody needs here.
+    pub body: usize,
+    pub tail_id: usize,
+    pub tail_tid: usize,
+    pub tail_time: usize,
+    /// Bytes of the sample id.
+    pub tail: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(sample_type: u64, read_format: u64, flags: u64) -> Layout {
+        let has = |bit| sample_type & bit != 0;
+        let mut layout = Layout {
+            sample_type,
+            read_format,
+            sample_id_all: flags & bit::SAMPLE_ID_ALL != 0,
+            ..Layout::default()
+        };
+        let mut at = 8;
+        let mut place = |present: bool| {
+            let place = if present { at } else { 0 };
+            at += if present { 8 } else { 0 };
+            place
+        };
+        let identifier = place(has(bit::IDENTIFIER));
+        layout.ip = place(has(bit::IP));
+        layout.tid = place(has(bit::TID));
+        layout.time = place(has(bit::TIME));
+        place(has(bit::ADDR));
+        let id = place(has(bit::ID));
+        place(has(bit::STREAM_ID));
+        layout.cpu = place(has(bit::CPU));
+        layout.period = place(has(bit::PERIOD));
+        layout.body = at;
+        layout.id = if identifier != 0 { identifier } else { id };
+
+        let mut from_end = 0;
+        let mut place = |present: bool| {
+            from_end += if present { 8 } else { 0 };
+            if present {
+                from_end
+            } else {
+                0
+            }
+        };
+        let identifier = place(has(bit::IDENTIFIER));
+        place(has(bit::CPU));
+        place(has(bit::STREAM_ID));
+        let id = place(has(bit::ID));
+        layout.tail_time = place(has(bit::TIME));
+        layout.tail_tid = place(has(bit::TID));
+        layout.tail_id = if identifier != 0 { identifier } else { id };
+        layout.tail = from_end;
+        layout
+    }
+
+    pub fn has_raw(&self) -> bool {
+        self.sample_type & bit::RAW != 0
+    }
+
+    /// The tracepoint's own data in a sample; None when it has none or contradicts itself.
+    #[inline]
+    pub fn raw<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+        if !self.has_raw() {
+            return None;
+        }
+        let mut at = self.body;
+        let left = |at: usize| (record.len().saturating_sub(at) / 8) as u64;
+        if self.sample_type & bit::READ != 0 {
+            let times = u64::from((self.read_format & bit::READ_TIMES).count_ones());
+            let each = 1
+                + u64::from(self.read_format & bit::READ_ID != 0)
+                + u64::from(self.read_format & bit::READ_LOST != 0);
+            let words = if self.read_format & bit::READ_GROUP != 0 {
+                let members = u64_at(record, at).filter(|&n| n <= left(at))?;
+                1 + times + members * each
+            } else {
+                times + each
+            };
+            at += 8 * words as usize;
+        }
+        if self.sample_type & bit::CALLCHAIN != 0 {
+            let depth = u64_at(record, at).filter(|&n| n <= left(at))?;
+            at += 8 + 8 * depth as usize;
+        }
+        let size = u32_at(record, at)? as usize;
+        record.get(at + 4..(at + 4).checked_add(size)?)
+    }
+
+    /// (pid, tid) of a sample.
+    #[inline]
+    pub fn task(&self, record: &[u8]) -> Option<(i32, i32)> {
+        pair(record, self.tid)
+    }
+
+    pub fn cpu(&self, record: &[u8]) -> Option<u32> {
+        if self.cpu == 0 {
+            return None;
+        }
+        u32_at(record, self.cpu)
+    }
+
+    /// (pid, tid) in another record's sample id.
+    #[inline]
+    pub fn tail_task(&self, record: &[u8]) -> Option<(i32, i32)> {
+        pair(record, from_end(record, self.tail_tid, self.tail)?)
+    }
+
+    /// ns in another record's sample id.
+    #[inline]
+    pub fn tail_time(&self, record: &[u8]) -> Option<u64> {
+        u64_at(record, from_end(record, self.tail_time, self.tail)?)
+    }
+}
+
+/// Place of a sample id's part, None when it is not there or the record has no room for a sample id.
+#[inline]
+pub(crate) fn from_end(record: &[u8], back: usize, tail: usize) -> Option<usize> {
+    if back == 0 {
+        return None;
+    }
+    record
+        .len()
+        .checked_sub(tail.max(back))
+        .filter(|&start| start >= 8)?;
+    Some(record.len() - back)
+}
+
+#[inline]
+fn pair(record: &[u8], at: usize) -> Option<(i32, i32)> {
+    if at == 0 {
+        return None;
+    }
+    Some((u32_at(record, at)? as i32, u32_at(record, at + 4)? as i32))
+}
