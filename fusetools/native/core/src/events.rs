@@ -98,7 +98,9 @@ pub enum Side {
         preempt: bool,
     },
     /// PERF_RECORD_LOST: events before this time are missing, so what is open then may not be what returns next.
-    Lost { time: u64 },
+    Lost {
+        time: u64,
+    },
 }
 
 /// Everything up to some time, sorted by time; later batches hold only later events.

@@ -913,13 +913,20 @@ impl<'a> ScanPlan<'a> {
                 }
             }
             record::LOST => {
-                part.tally.lost = part.tally.lost.saturating_add(u64_at(record, 16)?);
-                return Some(());
+                let lost = u64_at(record, 16)?;
+                part.tally.lost = part.tally.lost.saturating_add(lost);
+                match time {
+                    Some(time) if lost > 0 => Side::Lost { time },
+                    _ => return Some(()),
+                }
             }
             record::LOST_SAMPLES if header.misc & record::MISC_LOST_SAMPLES_BPF == 0 => {
-                part.tally.lost_samples =
-                    part.tally.lost_samples.saturating_add(u64_at(record, 8)?);
-                return Some(());
+                let lost = u64_at(record, 8)?;
+                part.tally.lost_samples = part.tally.lost_samples.saturating_add(lost);
+                match time {
+                    Some(time) if lost > 0 => Side::Lost { time },
+                    _ => return Some(()),
+                }
             }
             record::THROTTLE => {
                 part.tally.throttled += 1;
@@ -937,7 +944,8 @@ fn side_time(side: &Side) -> u64 {
         Side::Comm { time, .. }
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
-        | Side::Switch { time, .. } => *time,
+        | Side::Switch { time, .. }
+        | Side::Lost { time } => *time,
     }
 }
 
@@ -946,7 +954,8 @@ fn side_time_mut(side: &mut Side) -> &mut u64 {
         Side::Comm { time, .. }
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
-        | Side::Switch { time, .. } => time,
+        | Side::Switch { time, .. }
+        | Side::Lost { time } => time,
     }
 }
 
