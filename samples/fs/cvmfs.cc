@@ -258,39 +258,41 @@ static void cvmfs_init(void *, struct fuse_conn_info *connection) {
 static void cvmfs_destroy(void *) { close(root_fd); }
 
 static std::string InternalAffairs() {
+  std::string counters =
+      "\nRaw Counters:\nName|Value|Description\n"
+      "cvmfs.n_fs_lookup_negative|" +
+      std::to_string(n_lookup_negative) +
+      "|Number of negative lookups\n"
+      "cvmfs.no_open_dirs|" +
+      std::to_string(no_open_dirs) +
+      "|Number of currently opened directories\n"
+      "cvmfs.no_open_files|" +
+      std::to_string(no_open_files) +
+      "|Number of currently opened files\n"
+      "inode_tracker.no_reference|" +
+      std::to_string(inodes->size()) + "|currently active inodes\n";
+
   // A callback replies before it leaves and is counted: whoever asks right after his last
   // system call wants it counted all the same, so give the callbacks a second to leave.
+  // As the counters above were read before: when no file is open, every release is counted.
   for (int i = 0; i < 1000 && HistogramTimer::in_flight > 0; ++i) usleep(1000);
 
   std::string text = "Latency distribution of system calls:\n";
-  std::string counters =
-      "\nRaw Counters:\nName|Value|Description\n"
-      "cvmfs.n_fs_lookup_negative|" + std::to_string(n_lookup_negative) +
-      "|Number of negative lookups\n"
-      "cvmfs.no_open_dirs|" + std::to_string(no_open_dirs) +
-      "|Number of currently opened directories\n"
-      "cvmfs.no_open_files|" + std::to_string(no_open_files) +
-      "|Number of currently opened files\n"
-      "inode_tracker.no_reference|" + std::to_string(inodes->size()) +
-      "|currently active inodes\n";
   for (int i = 0; i < loader::kNumOperations; ++i) {
     const std::string name = loader::kOperationNames[i].callback;
     const Injection &injection = settings->injections[i];
-    text += std::string(loader::kOperationNames[i].heading) + "\n" +
-            histograms[i].ToString();
+    text +=
+        std::string(loader::kOperationNames[i].heading) + "\n" + histograms[i].ToString();
     uint64_t n_delay = 0;
     for (const Delay &delay : injection.delays) n_delay += delay.share.due();
     uint64_t n_error = 0;
     for (const Error &error : injection.errors) n_error += error.share.due();
-    counters +=
-        "samplefs.ns_" + name + "|" + std::to_string(histograms[i].sum_ns()) +
-        "|time spent in cvmfs_" + name + " [ns]\n" +
-        "samplefs.n_delay_" + name + "|" + std::to_string(n_delay) +
-        "|Number of delays by --delay\n" +
-        "samplefs.ns_delay_" + name + "|" + std::to_string(injection.delay_ns) +
-        "|time spent in those delays [ns]\n" +
-        "samplefs.n_error_" + name + "|" + std::to_string(n_error) +
-        "|Number of errors by --error\n";
+    counters += "samplefs.ns_" + name + "|" + std::to_string(histograms[i].sum_ns()) +
+                "|time spent in cvmfs_" + name + " [ns]\n" + "samplefs.n_delay_" + name +
+                "|" + std::to_string(n_delay) + "|Number of delays by --delay\n" +
+                "samplefs.ns_delay_" + name + "|" + std::to_string(injection.delay_ns) +
+                "|time spent in those delays [ns]\n" + "samplefs.n_error_" + name + "|" +
+                std::to_string(n_error) + "|Number of errors by --error\n";
   }
   return text + counters;
 }

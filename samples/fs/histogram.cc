@@ -9,8 +9,8 @@ std::atomic<int64_t> HistogramTimer::in_flight{0};
 
 namespace {
 
-__attribute__((format(printf, 2, 3))) void Append(std::string *to,
-                                                  const char *format, ...) {
+__attribute__((format(printf, 2, 3))) void Append(std::string *to, const char *format,
+                                                  ...) {
   char line[256];
   va_list arguments;
   va_start(arguments, format);
@@ -46,8 +46,8 @@ std::string Log2Histogram::ToString() const {
   const int count_width = 4 + std::to_string(highest).size();
   const int bar_width = std::max(12, stars(highest));
   std::string text;
-  Append(&text, " %23s | %*s | %*s |\n", "nsec", count_width, "count",
-         bar_width, "distribution");
+  Append(&text, " %23s | %*s | %*s |\n", "nsec", count_width, "count", bar_width,
+         "distribution");
   for (int i = 0; i < kBins; ++i) {
     Append(&text, "%10llu -> %10llu : %*llu | %*s |\n",
            static_cast<unsigned long long>(LowerBound(i)),
@@ -62,8 +62,8 @@ std::string Log2Histogram::ToString() const {
          static_cast<unsigned long long>(total));
 
   // Linear inside the bin that the quantile's rank falls into.
-  constexpr int kQuantiles[] = {100,  200,  250,  300,  400,  500,  600, 700,
-                                750,  800,  900,  950,  990,  995,  999};
+  constexpr int kQuantiles[] = {100, 200, 250, 300, 400, 500, 600, 700,
+                                750, 800, 900, 950, 990, 995, 999};
   std::string names;
   std::string values;
   for (const int quantile : kQuantiles) {

@@ -14,8 +14,7 @@ void Wait(uint64_t ns, bool spin) {
     const uint64_t wakeup = end - kWakeupNs;
     const struct timespec until = {static_cast<time_t>(wakeup / 1000000000),
                                    static_cast<long>(wakeup % 1000000000)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0)
-      continue;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) continue;
   }
   while (MonotonicNs() < end) continue;
 }

@@ -43,8 +43,8 @@ struct Error {
 };
 
 struct Injection {
-  std::deque<Delay> delays;  // all that are due add up
-  std::deque<Error> errors;  // the first that is due wins
+  std::deque<Delay> delays;           // all that are due add up
+  std::deque<Error> errors;           // the first that is due wins
   std::atomic<uint64_t> delay_ns{0};  // waited so far, as measured
 
   /** Waits as long as this call is meant to; returns the errno to fail with or 0. */

@@ -15,12 +15,16 @@ const char kUsage[] =
     "Serves DIRECTORY read-only at MOUNTPOINT, built like the CernVM-FS client.\n"
     "\n"
     "  --delay OPERATION=TIME[:SHARE%][:spin]\n"
-    "                          every call of the operation, or that share of its calls, takes\n"
-    "                          TIME (ns, us, ms, s) longer: asleep, or spinning on the CPU\n"
+    "                          every call of the operation, or that share of its calls, "
+    "takes\n"
+    "                          TIME (ns, us, ms, s) longer: asleep, or spinning on the "
+    "CPU\n"
     "  --error OPERATION=ERRNO[:SHARE%]\n"
-    "                          every call, or that share, fails with ERRNO (EIO, ENOENT …)\n"
+    "                          every call, or that share, fails with ERRNO (EIO, ENOENT "
+    "…)\n"
     "  --kernel-cache SECONDS  how long the kernel may keep entries and attributes, and\n"
-    "                          whether it keeps file contents between opens; 0: not at all\n"
+    "                          whether it keeps file contents between opens; 0: not at "
+    "all\n"
     "                          (default: 60)\n"
     "  --threads N             callbacks at work at the same time, at most (default: 10)\n"
     "  --socket PATH           answer --talk on this socket\n"
@@ -28,8 +32,10 @@ const char kUsage[] =
     "  -f, --foreground        stay in the foreground\n"
     "  -h, --help              this text\n"
     "\n"
-    "Operations: lookup forget forget_multi getattr readlink opendir releasedir readdir open\n"
-    "read release statfs getxattr listxattr. --delay and --error may be given several times.\n"
+    "Operations: lookup forget forget_multi getattr readlink opendir releasedir readdir "
+    "open\n"
+    "read release statfs getxattr listxattr. --delay and --error may be given several "
+    "times.\n"
     "A share is counted, not drawn: of N calls exactly floor(N * SHARE / 100) are due.\n"
     "Unmount with fusermount3 -u MOUNTPOINT or SIGTERM.\n";
 
@@ -65,8 +71,7 @@ static uint64_t ParseTime(const std::string &text, const std::string &where) {
 static uint64_t ParseShare(const std::string &text, const std::string &where) {
   std::string rest;
   const double percent = ParseNumber(text, where, &rest);
-  if (rest != "%")
-    throw UsageError(where + ": '" + text + "' is not a share, such as 1%");
+  if (rest != "%") throw UsageError(where + ": '" + text + "' is not a share, such as 1%");
   const double ppm = percent * 10000;
   if (ppm < 1 || ppm > Share::kAll)
     throw UsageError(where + ": a share is between 0.0001% and 100%");

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -37,9 +38,12 @@
 
 static const char kUsage[] =
     "Usage: workload OPERATION COUNT PATH…       COUNT calls, the paths in turn\n"
-    "       workload mixed [--processes N] TREE  prime numbers of each operation in each of N\n"
-    "                                            processes (default 8, at most 13), in a tree\n"
-    "                                            made by make_tree, each in its own directory\n"
+    "       workload mixed [--processes N] TREE  prime numbers of each operation in each "
+    "of N\n"
+    "                                            processes (default 8, at most 13), in a "
+    "tree\n"
+    "                                            made by make_tree, each in its own "
+    "directory\n"
     "Operations: stat open read readdir readlink getxattr listxattr statfs\n";
 
 enum Call {
@@ -54,9 +58,9 @@ enum Call {
   kStatfs,
   kNumCalls
 };
-static const char *const kCallNames[kNumCalls] = {
-    "stat",  "open",     "read",     "getdents64", "close",
-    "readlink", "getxattr", "listxattr", "statfs"};
+static const char *const kCallNames[kNumCalls] = {"stat",       "open",      "read",
+                                                  "getdents64", "close",     "readlink",
+                                                  "getxattr",   "listxattr", "statfs"};
 
 /** What was done; in memory shared between the processes. */
 struct Tally {
@@ -74,19 +78,24 @@ static uint64_t Now() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
 }
 
+// This process's durations, for the medians.
+static std::vector<uint64_t> durations[kNumCalls];
+
 /** Makes one system call, and counts and times it. */
 template <class Function>
 static long Do(Tally *tally, Call call, Function function) {
   const uint64_t start = Now();
   const long result = function();
   const uint64_t ns = Now() - start;
+  const int error = errno;
   auto &of_call = tally->calls[call];
   if (of_call.count++ == 0 || ns < of_call.min_ns) of_call.min_ns = ns;
   if (ns > of_call.max_ns) of_call.max_ns = ns;
   of_call.sum_ns += ns;
+  durations[call].push_back(ns);
   if (result < 0) {
     ++of_call.errors;
-    if (errno < 134) ++tally->errnos[errno];
+    if (error < 134) ++tally->errnos[error];
   }
   return result;
 }
@@ -128,8 +137,7 @@ static void Readlink(Tally *tally, const char *path) {
 
 static void Getxattr(Tally *tally, const char *path) {
   char value[256];
-  Do(tally, kGetxattr,
-     [&] { return lgetxattr(path, "user.inode", value, sizeof(value)); });
+  Do(tally, kGetxattr, [&] { return lgetxattr(path, "user.inode", value, sizeof(value)); });
 }
 
 static void Listxattr(Tally *tally, const char *path) {
@@ -142,7 +150,7 @@ static void Statfs(Tally *tally, const char *path) {
   Do(tally, kStatfs, [&] { return statfs(path, &info); });
 }
 
-/** COUNT reads, of a page each. */
+/** COUNT reads of a page each, less one for each open that fails. */
 static void Read(Tally *tally, uint64_t count, const std::vector<std::string> &paths) {
   char page[4096];
   size_t next_path = 0;
@@ -150,8 +158,8 @@ static void Read(Tally *tally, uint64_t count, const std::vector<std::string> &p
     const char *path = paths[next_path++ % paths.size()].c_str();
     const int fd = Do(tally, kOpen, [&] { return open(path, O_RDONLY); });
     if (fd < 0) {
-      fprintf(stderr, "workload: %s: %s\n", path, strerror(errno));
-      _exit(1);
+      --count;  // the read that would have followed
+      continue;
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // no read-ahead: what is asked is read
     for (off_t offset = 0; count > 0; offset += sizeof(page)) {
@@ -165,19 +173,28 @@ static void Read(Tally *tally, uint64_t count, const std::vector<std::string> &p
   }
 }
 
+/** In JSON; with medians of what this process did itself. */
 static void Print(const std::string &workload, int processes, const Tally &tally) {
-  printf("{\"workload\": \"%s\", \"processes\": %d, \"calls\": {", workload.c_str(), processes);
+  printf("{\"workload\": \"%s\", \"processes\": %d, \"calls\": {", workload.c_str(),
+         processes);
   const char *separator = "";
   for (int i = 0; i < kNumCalls; ++i) {
     const auto &of_call = tally.calls[i];
     if (of_call.count == 0) continue;
-    printf("%s\"%s\": {\"count\": %llu, \"errors\": %llu, \"min_ns\": %llu, \"max_ns\": %llu, "
-           "\"sum_ns\": %llu}",
-           separator, kCallNames[i], static_cast<unsigned long long>(of_call.count),
-           static_cast<unsigned long long>(of_call.errors),
-           static_cast<unsigned long long>(of_call.min_ns),
-           static_cast<unsigned long long>(of_call.max_ns),
-           static_cast<unsigned long long>(of_call.sum_ns));
+    printf(
+        "%s\"%s\": {\"count\": %llu, \"errors\": %llu, \"min_ns\": %llu, \"max_ns\": %llu, "
+        "\"sum_ns\": %llu",
+        separator, kCallNames[i], static_cast<unsigned long long>(of_call.count),
+        static_cast<unsigned long long>(of_call.errors),
+        static_cast<unsigned long long>(of_call.min_ns),
+        static_cast<unsigned long long>(of_call.max_ns),
+        static_cast<unsigned long long>(of_call.sum_ns));
+    if (!durations[i].empty()) {
+      auto middle = durations[i].begin() + durations[i].size() / 2;
+      std::nth_element(durations[i].begin(), middle, durations[i].end());
+      printf(", \"median_ns\": %llu", static_cast<unsigned long long>(*middle));
+    }
+    printf("}");
     separator = ", ";
   }
   printf("}, \"errors\": {");
@@ -208,9 +225,8 @@ static long Number(const char *text, long most) {
 static const struct {
   const char *name;
   Operation operation;
-} kOperations[] = {{"stat", Stat},         {"open", Open},
-                   {"readdir", Readdir},   {"readlink", Readlink},
-                   {"getxattr", Getxattr}, {"listxattr", Listxattr},
+} kOperations[] = {{"stat", Stat},         {"open", Open},         {"readdir", Readdir},
+                   {"readlink", Readlink}, {"getxattr", Getxattr}, {"listxattr", Listxattr},
                    {"statfs", Statfs}};
 
 static void Run(Tally *tally, const std::string &name, uint64_t count,

@@ -1,0 +1,435 @@
+"""The sample file system does what it is told, exactly: it is the truth for the other tests."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import affairs
+import pytest
+from conftest import ROOT, Mounter, SampleMount, mount_entry, wait_until
+
+pytestmark = pytest.mark.live
+
+CLIENT = ROOT.parent / "shared" / "data" / "cernvmfs-6.1" / "client-after.txt"
+FILES = [f"dir-{i:02}/file-{j:03}" for i in range(13) for j in range(101)]
+
+
+def totals(mount: SampleMount) -> dict[str, int]:
+    """Calls of each callback since mount, where there were any."""
+    return {name: value.total for name, value in mount.affairs().items() if value.total}
+
+
+def calls(done: dict[str, Any]) -> dict[str, int]:
+    return {name: call["count"] for name, call in done["calls"].items()}
+
+
+def test_serves_the_tree(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    listing = {path.relative_to(mount.tree) for path in mount.tree.rglob("*")}
+    assert {path.relative_to(mount.path) for path in mount.path.rglob("*")} == listing
+    assert len(listing) == 13 * (1 + 101 + 31 + 1) + 8 + 1
+    for name in ("big", "dir-12/file-100", "dir-12/pages", "deep/1/2/3/4/5/6/leaf"):
+        assert (mount.path / name).read_bytes() == (mount.tree / name).read_bytes()
+        served, own = os.lstat(mount.path / name), os.lstat(mount.tree / name)
+        for field in ("st_mode", "st_size", "st_mtime_ns", "st_uid", "st_ino", "st_nlink"):
+            assert getattr(served, field) == getattr(own, field), field
+    assert os.readlink(mount.path / "dir-00" / "link-30") == "file-030"
+    assert os.statvfs(mount.path).f_blocks == os.statvfs(mount.tree).f_blocks
+    assert sorted(os.listxattr(mount.path)) == ["user.inode", "user.pid"]
+    assert os.listxattr(mount.path / "big") == ["user.inode"]
+    inode = os.lstat(mount.path / "big").st_ino
+    assert os.getxattr(mount.path / "big", "user.inode") == str(inode).encode()
+
+
+def test_looks_like_the_client(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    entry = mount_entry(mount.path)
+    assert entry is not None
+    assert entry[entry.index("-") + 1 :][:2] == ["fuse", "samplefs"]
+    assert os.getxattr(mount.path, "user.pid") == str(mount.pid).encode()
+    mount.mixed()
+    threads = list(Path(f"/proc/{mount.pid}/task").iterdir())
+    assert len(threads) > 3
+    assert {(thread / "comm").read_text() for thread in threads} == {"samplefs\n"}
+    maps = Path(f"/proc/{mount.pid}/maps").read_text()
+    assert str(mount.library) in maps and str(mount.stub_library) in maps
+
+
+@pytest.mark.parametrize("build", ["with-symbols", "stripped"])
+def test_symbols(samples: Path, build: str) -> None:
+    def symbols(library: str, *options: str) -> set[str]:
+        path = next((samples / build).glob(library))
+        done = subprocess.run(["nm", *options, path], capture_output=True, text=True, check=True)
+        return {line[17:] for line in done.stdout.splitlines()}
+
+    for library, scope, prefix in (
+        ("libcvmfs_fuse3.so.*", "_ZN5cvmfsL", "cvmfs"),
+        ("libcvmfs_fuse3_stub.so.*", "_ZN6loaderL", "stub"),
+    ):
+        names = {name.replace("cvmfs", prefix, 1) for name in affairs.CALLBACKS.values()}
+        mangled = {f"t {scope}{len(name)}{name}EP8fuse_req" for name in names}
+        found = {
+            start
+            for symbol in symbols(library)
+            for start in mangled
+            if symbol.startswith(start) and ".cold" not in symbol
+        }
+        assert found == (mangled if build == "with-symbols" else set())
+        exported = symbols(library, "-D")
+        assert exported & {"B g_cvmfs_exports", "T stub_main"}
+        assert not [symbol for symbol in exported if f"{prefix}_lookup" in symbol]
+    if build == "with-symbols":
+        assert "t _ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc" in symbols("libcvmfs_fuse3.so.*")
+
+
+# What one call asks for, beside a LOOKUP for each of the path's components.
+REQUESTS = {
+    "stat": ("getattr",),
+    "open": ("open", "release"),
+    "readlink": ("readlink",),
+    "getxattr": ("getxattr",),
+    "listxattr": ("listxattr",),
+    "statfs": ("statfs",),
+}
+
+
+@pytest.mark.parametrize(
+    "operation, count, path",
+    [
+        ("stat", 1009, "dir-00/file-000"),
+        ("stat", 101, "deep/1/2/3/4/5/6/leaf"),
+        ("open", 211, "big"),
+        ("readlink", 307, "dir-01/link-07"),
+        ("getxattr", 223, "dir-02/file-001"),
+        ("listxattr", 227, "dir-02"),
+        ("statfs", 229, "dir-02/file-001"),
+    ],
+)
+def test_counts(sample_mount: Mounter, operation: str, count: int, path: str) -> None:
+    mount = sample_mount()
+    done = mount.workload(operation, count, path)
+    assert calls(done)[operation] == count
+    assert done["errors"] == {}
+    expected = {f"cvmfs_{name}": count for name in REQUESTS[operation]}
+    expected["cvmfs_lookup"] = count * len(Path(path).parts)
+    assert totals(mount) == expected
+
+
+def test_counts_read(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    done = mount.workload("read", 503, "big")
+    assert done["bytes_read"] == 503 * 4096
+    assert totals(mount) == {
+        "cvmfs_lookup": 1,
+        "cvmfs_open": 1,
+        "cvmfs_read": 503,
+        "cvmfs_release": 1,
+    }
+
+
+def test_counts_readdir(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    done = mount.workload("readdir", 101, "dir-03")
+    assert done["entries_read"] == 101 * (101 + 31 + 1 + 2)
+    assert totals(mount) == {
+        "cvmfs_lookup": 101,
+        "cvmfs_opendir": 101,
+        "cvmfs_readdir": calls(done)["getdents64"],
+        "cvmfs_releasedir": 101,
+    }
+
+
+@pytest.mark.parametrize("options", [(), ("--threads=1",)])
+def test_counts_of_8_processes(sample_mount: Mounter, options: tuple[str, ...]) -> None:
+    mount = sample_mount(*options)
+    done = calls(mount.mixed(processes=8))
+    assert done == {
+        "stat": 8 * 211,
+        "open": 8 * (23 + 109 + 1),
+        "read": 8 * 89,
+        "getdents64": done["getdents64"],
+        "close": 8 * (23 + 109 + 1),
+        "readlink": 8 * 61,
+        "getxattr": 8 * 43,
+        "listxattr": 8 * 37,
+        "statfs": 8 * 17,
+    }
+    assert totals(mount) == {
+        # All on paths dir-NN/NAME, but readdir and statfs on dir-NN.
+        "cvmfs_lookup": 8 * (2 * (211 + 109 + 1 + 61 + 43 + 37) + 23 + 17),
+        "cvmfs_getattr": 8 * 211,
+        "cvmfs_readlink": 8 * 61,
+        "cvmfs_opendir": 8 * 23,
+        "cvmfs_readdir": done["getdents64"],
+        "cvmfs_releasedir": 8 * 23,
+        "cvmfs_open": 8 * 110,
+        "cvmfs_read": 8 * 89,
+        "cvmfs_release": 8 * 110,
+        "cvmfs_statfs": 8 * 17,
+        "cvmfs_getxattr": 8 * 43,
+        "cvmfs_listxattr": 8 * 37,
+    }
+
+
+def test_kernel_cache(sample_mount: Mounter) -> None:
+    mount = sample_mount(kernel_cache=60)
+    mount.workload("stat", 1009, "dir-00/file-000")
+    assert totals(mount) == {"cvmfs_lookup": 2}
+    for _ in range(3):
+        mount.workload("read", 101, "dir-00/pages")
+    assert totals(mount)["cvmfs_read"] == 101
+    assert totals(mount)["cvmfs_open"] == 3
+    # That a file is not there is remembered too.
+    assert mount.workload("stat", 101, "no-such-file")["errors"] == {"ENOENT": 101}
+    assert mount.counters()["cvmfs.n_fs_lookup_negative"] == 1
+
+
+def test_missing_file(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    assert mount.workload("stat", 101, "no-such-file")["errors"] == {"ENOENT": 101}
+    assert totals(mount) == {"cvmfs_lookup": 101}
+    assert mount.counters()["cvmfs.n_fs_lookup_negative"] == 101
+
+
+def test_forget(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    inodes = [os.lstat(mount.path / path).st_ino for path in FILES]
+    mount.workload("stat", 2003, *FILES)
+    assert mount.counters()["inode_tracker.no_reference"] == 1 + 13 + 13 * 101
+    mount.forget()
+    wait_until(lambda: mount.counters()["inode_tracker.no_reference"] == 1, "the forgets")
+    told = totals(mount)
+    assert told.get("cvmfs_forget", 0) + told.get("cvmfs_forget_multi", 0) > 0
+    assert [os.lstat(mount.path / path).st_ino for path in FILES] == inodes
+
+
+def test_delay(sample_mount: Mounter) -> None:
+    mount = sample_mount(delay=("lookup=200us",), nice=-20)
+    stat = mount.workload("stat", 211, "big")["calls"]["stat"]
+    assert stat["min_ns"] > 200_000
+    assert mount.counters()["samplefs.n_delay_lookup"] == 211
+    lookup = mount.affairs()["cvmfs_lookup"]
+    assert lookup.total == 211
+    assert sum(lookup.bins[:17]) == 0
+    assert lookup.bins[17] > 0.9 * 211  # 131 to 262 us
+    assert mount.affairs()["cvmfs_getattr"].bins[17] < 0.1 * 211
+
+
+@pytest.mark.parametrize("delay", [50_000, 200_000, 2_000_000])
+@pytest.mark.parametrize("how", ["", ":spin"])
+def test_delays_are_exact(sample_mount: Mounter, delay: int, how: str) -> None:
+    mount = sample_mount(delay=(f"statfs={delay}ns{how}",), nice=-20)
+    sums = [0]
+    for _ in range(31):
+        mount.workload("statfs", 1, "")
+        sums.append(mount.counters()["samplefs.ns_delay_statfs"])
+    delays = sorted(after - before for before, after in zip(sums, sums[1:]))
+    assert delays[0] >= delay
+    assert delays[len(delays) // 2] <= delay * 1.01  # the median: others use these CPUs too
+
+
+def test_only_a_spinning_delay_uses_the_cpu(sample_mount: Mounter) -> None:
+    def cpu_seconds(delay: str) -> float:
+        mount = sample_mount(delay=(delay,))
+        mount.workload("statfs", 53, "")
+        fields = Path(f"/proc/{mount.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    assert cpu_seconds("statfs=10ms") < 0.1
+    assert cpu_seconds("statfs=10ms:spin") > 0.3
+
+
+def test_shares_of_delays_and_errors(sample_mount: Mounter) -> None:
+    mount = sample_mount(
+        delay=("getattr=5ms:1%", "getattr=2ms:10%"), error=("getattr=EIO:3.5%", "open=EACCES")
+    )
+    assert mount.workload("stat", 1009, "big")["errors"] == {"EIO": 1009 * 35 // 1000}
+    assert mount.workload("open", 13, "big")["errors"] == {"EACCES": 13}
+    counters = mount.counters()
+    assert counters["samplefs.n_error_getattr"] == 1009 * 35 // 1000
+    assert counters["samplefs.n_error_open"] == 13
+    assert counters["samplefs.n_delay_getattr"] == 1009 // 100 + 1009 // 10
+    own = mount.affairs()["cvmfs_getattr"]
+    assert own.total == 1009  # those that fail are counted too
+    assert sum(own.bins[22:]) + own.overflow >= 1009 // 100  # above 4.2 ms
+    assert sum(own.bins[20:]) + own.overflow >= 1009 // 10  # above 1 ms
+
+
+@pytest.mark.parametrize("operation", ["release", "releasedir", "forget", "forget_multi"])
+def test_delay_that_nobody_waits_for(sample_mount: Mounter, operation: str) -> None:
+    mount = sample_mount(delay=(f"{operation}=300us",))
+    mount.workload("open", 53, "big")
+    mount.workload("readdir", 53, "")
+    # One to forget is told by a FORGET, many are by a BATCH_FORGET.
+    mount.workload("stat", 1313, *(["big"] if operation == "forget" else FILES))
+    mount.forget()
+    wait_until(lambda: mount.counters()["inode_tracker.no_reference"] == 1, "the forgets")
+    own = mount.affairs()[f"cvmfs_{operation}"]
+    assert own.total > 0
+    assert sum(own.bins[:18]) == 0
+    assert mount.counters()[f"samplefs.n_delay_{operation}"] == own.total
+
+
+def test_read_only(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    attempts: list[Callable[[], object]] = [
+        lambda: os.open(mount.path / "big", os.O_RDWR),
+        lambda: os.open(mount.path / "big", os.O_WRONLY | os.O_TRUNC),
+        lambda: os.open(mount.path / "new", os.O_WRONLY | os.O_CREAT),
+        lambda: os.mkdir(mount.path / "new"),
+        lambda: os.unlink(mount.path / "big"),
+        lambda: os.chmod(mount.path / "big", 0o600),
+    ]
+    for attempt in attempts:
+        with pytest.raises(OSError) as caught:
+            attempt()
+        assert caught.value.errno == errno.EROFS
+    assert "cvmfs_open" not in totals(mount)  # the kernel has answered
+
+    writable = sample_mount("-o", "rw")
+    with pytest.raises(OSError) as caught:
+        os.open(writable.path / "big", os.O_RDWR)
+    assert caught.value.errno == errno.EROFS
+    assert totals(writable)["cvmfs_open"] == 1
+
+
+def test_internal_affairs_are_in_the_clients_form(sample_mount: Mounter) -> None:
+    if not CLIENT.exists():
+        pytest.skip(f"there is no {CLIENT}")
+    client = CLIENT.read_text()
+    parsed = affairs.parse(client)
+    assert {name: value.total for name, value in parsed.items()} == {
+        "cvmfs_lookup": 1832,
+        "cvmfs_forget": 0,
+        "cvmfs_forget_multi": 0,
+        "cvmfs_getattr": 1,
+        "cvmfs_readlink": 212,
+        "cvmfs_opendir": 42,
+        "cvmfs_releasedir": 42,
+        "cvmfs_readdir": 98,
+        "cvmfs_open": 24,
+        "cvmfs_read": 50,
+        "cvmfs_release": 24,
+    }
+    assert affairs.counters(client)["cvmfs.n_fs_lookup"] == 1832
+
+    own = sample_mount().talk()
+    assert list(affairs.parse(own)) == list(affairs.CALLBACKS.values())
+    assert list(affairs.CALLBACKS.values())[: len(parsed)] == list(parsed)
+    # What was never called is told in the very same words.
+    assert client[client.index("Forget\n") : client.index("Multi-Forget\n")] in own
+
+
+def test_asking_does_not_count(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    assert totals(mount) == {}
+    assert totals(mount) == {}
+
+
+def test_sigterm_unmounts(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    mount.mixed()
+    assert mount.unmount() == 0
+    assert not mount.mounted
+    assert not mount.socket.exists()
+
+
+def test_sigterm_during_a_request(sample_mount: Mounter, samples: Path) -> None:
+    mount = sample_mount(delay=("statfs=2s",))
+    command = [str(samples / "workload"), "statfs", "1", str(mount.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as caller:
+        time.sleep(0.5)
+        assert mount.unmount() == 0
+        assert caller.stdout is not None
+        done = json.load(caller.stdout)
+    assert not mount.mounted
+    assert done["calls"]["statfs"]["min_ns"] > 2e9  # it was under way, and got its answer
+    assert done["errors"] == {}
+
+
+def test_unmount_ends_the_daemon(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    subprocess.run(["fusermount3", "-u", mount.path], check=True)
+    assert mount.process.wait(10) == 0
+    assert not mount.socket.exists()
+
+
+def test_background(samples: Path, tmp_path: Path) -> None:
+    tree, path = tmp_path / "tree", tmp_path / "mount"
+    tree.mkdir()
+    path.mkdir()
+    (tree / "file").write_text("text")
+    command = [str(samples / "with-symbols" / "samplefs")]
+    command += ["--socket", "socket", "tree", "mount"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    try:
+        assert (path / "file").read_text() == "text"
+        os.kill(int(os.getxattr(path, "user.pid")), signal.SIGTERM)
+        wait_until(lambda: mount_entry(path) is None, "the unmount")
+        wait_until(lambda: not (tmp_path / "socket").exists(), "the daemon's end")
+    finally:
+        if mount_entry(path):
+            subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_stripped(sample_mount: Mounter) -> None:
+    mount = sample_mount(stripped=True)
+    mount.workload("stat", 101, "big")
+    assert totals(mount) == {"cvmfs_lookup": 101, "cvmfs_getattr": 101}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--delay", "lookup=200", "T", "T"], "'200' needs a unit: ns, us, ms or s"),
+        (["--delay", "lookup=fast", "T", "T"], "'fast' does not begin with a number"),
+        (["--delay", "lookup=", "T", "T"], "'' does not begin with a number"),
+        (["--delay", "lookup", "T", "T"], "expected OPERATION=…"),
+        (["--delay", "lokup=1ms", "T", "T"], "no operation 'lokup'"),
+        (["--delay", "read=1ms:2", "T", "T"], "'2' is not a share"),
+        (["--delay", "read=1ms:101%", "T", "T"], "between 0.0001% and 100%"),
+        (["--delay", "read=2h", "T", "T"], "needs a unit"),
+        (["--delay", "read=1.2.3ms", "T", "T"], "'1.2.3ms' does not begin with a number"),
+        (["--delay", "read=3601s", "T", "T"], "longer than an hour"),
+        (["--error", "open=EWRONG", "T", "T"], "'EWRONG' is no error's name"),
+        (["--error", "open=EIO:1%:spin", "T", "T"], "expected OPERATION=ERRNO[:SHARE%]"),
+        (["--error", "forget=EIO", "T", "T"], "a forget has no reply"),
+        (["--kernel-cache", "1h", "T", "T"], "'1h' is not in seconds"),
+        (["--kernel-cache=-1", "T", "T"], "'-1' does not begin with a number"),
+        (["--threads", "0", "T", "T"], "'0' is not between 1 and 1000"),
+        (["--threads"], "--threads: expected a value"),
+        (["--wrong", "T", "T"], "there is no option '--wrong'"),
+        (["T"], "expected DIRECTORY MOUNTPOINT"),
+        (["-o", "nonsense", "T", "T"], "wrong mount options"),
+        (["T", "/no/such/directory"], "cannot mount on /no/such/directory: No such file"),
+        (["T", "/dev/null"], "cannot mount on /dev/null: not a directory"),
+        (["/no/such/directory", "T"], "cannot serve /no/such/directory: No such file"),
+        (["--socket", "/no/such/socket", "T", "T"], "cannot listen on /no/such/socket: No such"),
+        (["--talk", "/no/such/socket", "internal", "affairs"], "cannot talk to /no/such/socket"),
+    ],
+)
+def test_wrong_options(samples: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    command = [str(samples / "with-symbols" / "samplefs")]
+    command += [str(tmp_path) if argument == "T" else argument for argument in arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    assert mount_entry(tmp_path) is None
+    assert message in done.stderr
+    assert done.returncode in (1, 2)
+
+
+def test_a_file_is_not_taken_for_an_old_socket(samples: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    command = [str(samples / "with-symbols" / "samplefs"), "--socket", str(file)]
+    command += [str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, mount_entry(tmp_path)) == (1, None)
+    assert f"cannot listen on {file}: Address already in use" in done.stderr
+    assert file.read_text() == "precious"
