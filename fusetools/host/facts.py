@@ -91,8 +91,8 @@ class HostFacts:
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
     probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
-    suffixes; twice where two functions have the name), ``addresses`` (kallsyms shows real ones), ``btf`` of the kernel, ``btf_modules`` of
-    "fuse".
+    suffixes; twice where two functions have the name), ``addresses`` (kallsyms shows real ones),
+    ``btf`` of the kernel, ``btf_modules`` of "fuse".
 
     Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
     of a tracepoint really tried), ``perf_why`` (what perf said when it could not).

@@ -67,7 +67,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
         fstype = _unescape(types[0])
         if fstype.partition(".")[0] not in ("fuse", "fuseblk"):
             continue
-        number = re.fullmatch(r"(\d+):(\d+)", fields[2])
+        number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
         if not number:
             continue
         options = dict(option.partition("=")[::2] for option in types[2].split(","))
@@ -85,7 +85,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
 
 
 def _unescape(text: str) -> str:
@@ -102,7 +102,7 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
         connections = set()
         for number in numbers:
             info = files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or ""
-            if match := re.search(r"^fuse_connection:\s*(\d+)$", info, re.MULTILINE):
+            if match := re.search(r"^fuse_connection:\s*([0-9]{1,10})$", info, re.MULTILINE):
                 connections.add(int(match[1]))
         status = files.read(f"/proc/{pid}/status", quiet=True) or ""
         threads = re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE)

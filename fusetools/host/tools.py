@@ -106,7 +106,7 @@ def _why(text: str) -> str:
     """The line of perf's complaint that names the cause."""
     for pattern in (
         r"libtraceevent is necessary.*",
-        r".*perf_event_paranoid.*\bis\b.*",
+        r"Access to performance.*limited",
         r"No permission.*",
         r"Error:\s*(\S.*)",
     ):
