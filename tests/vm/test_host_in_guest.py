@@ -1,0 +1,54 @@
+"""The facts of each kernel, read in a guest, are those that the plans are tested on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import vm
+from conftest import Guest
+
+REPOSITORY = Path(__file__).parents[2]
+SAMPLES = REPOSITORY / "samples" / "build" / "with-symbols"
+PYTHON = Path(sys.prefix) / "bin" / "python"
+# What follows from the kernel's version and configuration alone, not from its build.
+FIELDS = (
+    "tracers dynamic_events fetch_args maxactive clocks graph_options tracepoints fuse fuse_module"
+    " fuse_send_unique btf btf_modules perf_can_record ftrace_users own_events"
+)
+pytestmark = pytest.mark.vm
+
+READ = """
+import json
+from fusetools.host.probe import read_host, self_test_unique
+facts = read_host()
+unique = self_test_unique(facts.mounts[0])
+print(json.dumps({**json.loads(facts.to_json()), "fuse_send_unique": unique}))
+"""
+
+
+def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest: Guest) -> None:
+    version = ".".join(kernel.release.split(".")[:2])
+    stored = REPOSITORY / "tests" / "host_facts" / version / "facts.json"
+    if not stored.exists():
+        pytest.skip(f"no stored facts of kernel {kernel.release}")
+    expected = json.loads(stored.read_text())
+    result = guest(
+        f"""set -e
+        mkdir /run/tree /run/mount
+        {SAMPLES}/samplefs --socket /run/talk /run/tree /run/mount
+        cd {REPOSITORY}; {PYTHON} -c '{READ}'"""
+    )
+    facts = json.loads(result.stdout)
+    assert {name: facts[name] for name in FIELDS.split()} == {
+        name: expected[name] for name in FIELDS.split()
+    }
+    if facts["kernel"] == expected["kernel"]:
+        for name in ("kallsyms_fuse", "filter_functions_fuse"):
+            assert set(facts[name]) == set(expected[name])
+    (mount,) = facts["mounts"]
+    assert (mount["path"], mount["comm"], mount["why"]) == ("/run/mount", "samplefs", "")
+    paths = [library["host_path"] for library in mount["libraries"]]
+    assert str(SAMPLES / "libcvmfs_fuse3.so.0.1.0") in paths
