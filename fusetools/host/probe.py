@@ -53,7 +53,7 @@ FETCH_ARGS = ("$arg<N>", "$comm", "$retval", "<argname>", "string", "ustring", "
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
-    """The facts of this host, or of a stored tree of one (see tests/host_facts/README.md)."""
+    """The facts of this host, or of a stored tree of one (as tests/host_facts/make.py lays out)."""
     files = Files(root)
     status = files.read("/proc/self/status", quiet=True) or ""
     tracefs = _tracefs(files)

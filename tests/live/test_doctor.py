@@ -1,0 +1,259 @@
+"""doctor on this host: real mounts, real namespaces, a daemon that hangs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.probe import read_host, self_test_unique
+
+pytestmark = pytest.mark.live
+FUSETOOLS = Path(sys.executable).with_name("fusetools")
+
+
+def mount_at(facts: HostFacts, path: object) -> Mount:
+    return next(mount for mount in facts.mounts if mount.path == str(path))
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [FUSETOOLS, "doctor", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_daemon_of_a_mount(sample_mount: Any) -> None:
+    sample = sample_mount()
+    mount = mount_at(read_host(), sample.path)
+    assert (mount.daemon_pid, mount.connection) == (sample.pid, sample.connection)
+    assert mount.comm == Path(f"/proc/{sample.pid}/comm").read_text().strip()
+    assert (mount.seen_by, mount.why) == (None, "")
+    for file in (sample.samplefs, sample.library, sample.stub_library):
+        library = next(lib for lib in mount.libraries if lib.path == str(file.resolve()))
+        assert library.host_path == library.path
+        assert library.inode == file.stat().st_ino
+        notes = subprocess.run(["readelf", "-n", file], capture_output=True, text=True).stdout
+        build_id = re.search(r"Build ID: (\w+)", notes)
+        assert library.build_id == (build_id[1] if build_id else None)
+
+
+def test_two_mounts_are_not_confused(sample_mount: Any) -> None:
+    first, second = sample_mount(), sample_mount(stripped=True)
+    facts = read_host()
+    for sample in (first, second):
+        assert mount_at(facts, sample.path).daemon_pid == sample.pid
+        assert mount_at(facts, sample.path).connection == sample.connection
+
+
+@contextmanager
+def namespaced(script: str) -> Iterator[int]:
+    """The pid of a shell in a mount namespace of its own, after it has printed a line."""
+    shell = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "bash", "-c", f"{script}\necho ready; read"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "ready\n"
+        yield shell.pid
+    finally:
+        shell.communicate("\n", timeout=20)
+
+
+def test_mount_in_another_namespace(sample_mount: Any, tmp_path: Path) -> None:
+    """The daemon sees a library, and its mount point, where this namespace has something else."""
+    sample = sample_mount()  # built, and a mount of this namespace beside
+    there, tree = tmp_path / "there", tmp_path / "tree"
+    hidden = tmp_path / "build"
+    for directory in (there, tree, hidden):
+        directory.mkdir()
+    (tree / "file").write_text("x")
+    decoy = hidden / sample.library.name
+    shutil.copy(sample.library, decoy)  # another file under the name that the daemon will use
+    script = (
+        f"mount --bind {sample.build} {hidden}\n"
+        f"{hidden}/samplefs -f {tree} {there} &\n"
+        f"until grep -q ' {there} ' /proc/self/mountinfo; do sleep 0.01; done"
+    )
+    with namespaced(script) as shell:
+        facts = read_host()
+        mount = mount_at(facts, there)
+        assert mount.seen_by is not None and mount.daemon_pid is not None
+        same = os.readlink(f"/proc/{mount.seen_by}/ns/mnt")
+        assert same == os.readlink(f"/proc/{shell}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
+        assert Path(f"/proc/{mount.daemon_pid}/cmdline").read_text().split("\0")[-2] == str(there)
+        library = next(lib for lib in mount.libraries if lib.path == str(decoy))
+        assert library.host_path == f"/proc/{mount.daemon_pid}/root{decoy}"
+        assert os.stat(library.host_path).st_ino == sample.library.stat().st_ino == library.inode
+        assert decoy.stat().st_ino != library.inode
+        assert self_test_unique(mount) is self_test_unique(mount_at(facts, sample.path))
+        os.kill(mount.daemon_pid, signal.SIGTERM)
+    assert str(there) not in [mount.path for mount in read_host().mounts]
+
+
+def test_library_replaced_under_a_running_daemon(sample_mount: Any, tmp_path: Path) -> None:
+    build, tree, path = tmp_path / "build", tmp_path / "tree", tmp_path / "mount"
+    sample = sample_mount()
+    shutil.copytree(sample.build, build)
+    tree.mkdir()
+    path.mkdir()
+    daemon = subprocess.Popen([build / "samplefs", "-f", tree, path])
+    try:
+        while str(path) not in Path("/proc/self/mountinfo").read_text():
+            assert daemon.poll() is None
+            time.sleep(0.01)
+        library = build / sample.library.name
+        inode = library.stat().st_ino
+        new = tmp_path / "new"
+        shutil.copy(library, new)
+        new.rename(library)
+        found = next(
+            lib for lib in mount_at(read_host(), path).libraries if lib.path == str(library)
+        )
+        assert found.inode == inode != library.stat().st_ino
+        assert found.host_path.startswith(f"/proc/{daemon.pid}/map_files/")
+        assert os.stat(found.host_path).st_ino == inode
+    finally:
+        daemon.terminate()
+        daemon.wait(10)
+
+
+def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
+    """Nor when the daemon has mapped a library that lies on a mount which hangs."""
+    sample = sample_mount()
+    os.kill(sample.pid, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        done = doctor("--json")
+        assert time.monotonic() - start < 15
+        data = json.loads(done.stdout)
+        paths = [mount["path"] for mount in data["facts"]["mounts"]]
+        assert str(sample.path) in paths
+        mount = mount_at(read_host(), sample.path)
+        start = time.monotonic()
+        assert self_test_unique(mount, 0.5) is None
+        assert time.monotonic() - start < 5
+    finally:
+        os.kill(sample.pid, signal.SIGCONT)
+
+
+def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) -> None:
+    """What one statfs told holds for other requests: every send has the number of its end."""
+    facts = read_host()
+    if "fuse:fuse_request_send" not in facts.tracepoints:
+        pytest.skip("this kernel has no fuse:* tracepoints")
+    sample = sample_mount()
+    data = tmp_path / "perf.data"
+    only = ["--filter", f"connection=={sample.connection}"]
+    events = ["-e", "fuse:fuse_request_send", *only, "-e", "fuse:fuse_request_end", *only]
+    record = ["perf", "record", "-q", "-a", "-N", "-B", "--no-bpf-event", "-o", data, *events]
+    subprocess.run([*record, "--", "ls", "-lR", sample.path], check=True, capture_output=True)
+    script = ["perf", "script", "-i", data, "-F", "event,trace"]
+    text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
+    sent = re.findall(r"request_send:.* req (\d+) ", text)
+    ended = set(re.findall(r"request_end:.* req (\d+) ", text))
+    assert len(sent) > 20
+    good = set(sent) <= ended and "0" not in sent
+    assert self_test_unique(mount_at(read_host(), sample.path)) is good
+
+
+def test_what_doctor_prints(sample_mount: Any) -> None:
+    sample = sample_mount()
+    done = doctor()
+    facts = read_host()
+    assert done.stderr == "" and done.returncode == 0
+    assert f"Linux {facts.kernel}" in done.stdout
+    comm = Path(f"/proc/{sample.pid}/comm").read_text().strip()
+    assert f": {comm}, pid {sample.pid}" in " ".join(done.stdout.split())
+    long = [line for line in done.stdout.splitlines() if len(line) > 80]
+    assert all(line.strip().startswith("/") for line in long)  # only a path is not broken
+
+
+def test_it_is_fast(sample_mount: Any) -> None:
+    """Less than a second of CPU time: the rest is waiting for other users of the kernel's lock."""
+    sample_mount()
+    code = "import resource, sys; from fusetools.cli import main; main(standalone_mode=False); "
+    code += "r = [resource.getrusage(w) for w in (0, -1)]; "
+    code += "print(sum(x.ru_utime + x.ru_stime for x in r), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert float(done.stderr.split()[-1]) < 1.0
+
+
+def test_unprivileged() -> None:
+    """Imported as root, run as nobody: this Python itself may not be readable for others."""
+    code = """
+import os, sys
+import fusetools.cli.doctor, fusetools._core, encodings.idna, json
+from fusetools.cli import main
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+main(["doctor", *sys.argv[1:]])
+"""
+    command = [sys.executable, "-c", code, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+    assert done.stderr == ""
+    data = json.loads(done.stdout)
+    facts = HostFacts.from_json(json.dumps(data["facts"]))
+    root = read_host()
+    assert facts.uid == 65534 and facts.capabilities == ()
+    assert (facts.kernel, facts.cpus, facts.perf) == (
+        root.kernel,
+        root.cpus,
+        dataclasses.replace(root.perf, libtraceevent=facts.perf and facts.perf.libtraceevent)
+        if root.perf
+        else None,
+    )
+    if facts.tracefs is None:
+        assert done.returncode == 1 and not data["works"]
+        assert data["advice"][-1]["mend"] == "sudo fusetools doctor"
+        assert any(why == "Permission denied" for _, why in facts.unreadable)
+
+
+def test_users_of_perf_and_ftrace_are_named() -> None:
+    tracefs = read_host().tracefs
+    assert tracefs is not None
+    instance = Path(tracefs) / "instances" / f"fusetools-test-{os.getpid()}"
+    perf = subprocess.Popen(
+        ["perf", "record", "-q", "-e", "dummy:u", "-o", "/dev/null", "--", "sleep", "60"]
+    )
+    try:
+        instance.mkdir()
+        (instance / "set_event").write_text("sched:sched_process_exec\n")
+        wanted = f"perf (pid {perf.pid}) holds "
+        end = time.monotonic() + 10
+        while not any(user.startswith(wanted) for user in read_host().ftrace_users):
+            assert time.monotonic() < end
+        event = f"1 event on in instance {instance.name} (set_event): sched:sched_process_exec"
+        assert event in read_host().ftrace_users
+    finally:
+        perf.terminate()
+        perf.wait(20)
+        if instance.exists():
+            instance.rmdir()
+    assert not any(user.startswith(wanted) for user in read_host().ftrace_users)
+
+
+def test_nothing_is_left_behind() -> None:
+    before = read_host()
+    doctor()
+    after = read_host()
+    assert (before.own_events, before.tracefs) == (after.own_events, after.tracefs)
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    assert children == []
