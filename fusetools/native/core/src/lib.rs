@@ -1,12 +1,17 @@
 //! fusetools' native core: reads and writes perf.data, pairs calls and requests. No Python in it.
 
+pub mod analysis;
+mod calls;
 pub mod elf;
 pub mod error;
 pub mod events;
 pub mod file;
 pub mod format;
+pub mod hist;
+mod operations;
 pub mod reader;
 pub mod record;
+mod requests;
 
 pub use error::Error;
 pub use reader::{EventInfo, Reader, Record, ScanInfo};

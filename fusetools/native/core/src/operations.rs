@@ -1,0 +1,227 @@
+//! Names of FUSE operations and of system calls.
+
+use syscalls::{aarch64, x86_64};
+
+/// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); gaps there are empty here. The first
+/// stands for every opcode that is not known.
+const OPERATIONS: [&str; 54] = [
+    "unknown",
+    "lookup",
+    "forget",
+    "getattr",
+    "setattr",
+    "readlink",
+    "symlink",
+    "",
+    "mknod",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "rename",
+    "link",
+    "open",
+    "read",
+    "write",
+    "statfs",
+    "release",
+    "",
+    "fsync",
+    "setxattr",
+    "getxattr",
+    "listxattr",
+    "removexattr",
+    "flush",
+    "init",
+    "opendir",
+    "readdir",
+    "releasedir",
+    "fsyncdir",
+    "getlk",
+    "setlk",
+    "setlkw",
+    "access",
+    "create",
+    "interrupt",
+    "bmap",
+    "destroy",
+    "ioctl",
+    "poll",
+    "notify_reply",
+    "batch_forget",
+    "fallocate",
+    "readdirplus",
+    "rename2",
+    "lseek",
+    "copy_file_range",
+    "setupmapping",
+    "removemapping",
+    "syncfs",
+    "tmpfile",
+    "statx",
+    "copy_file_range_64",
+];
+
+/// An operation, at most 63 so that a set of them fits in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Operation(u8);
+
+impl Operation {
+    pub const UNKNOWN: Operation = Operation(0);
+    pub const FORGET: Operation = Operation(2);
+    /// CUSE_INIT, 4096 in the enumeration.
+    const CUSE_INIT: Operation = Operation(63);
+
+    pub fn of_opcode(opcode: u64) -> Operation {
+        match opcode {
+            4096 => Operation::CUSE_INIT,
+            _ if OPERATIONS
+                .get(opcode as usize)
+                .is_some_and(|name| !name.is_empty()) =>
+            {
+                Operation(opcode as u8)
+            }
+            _ => Operation::UNKNOWN,
+        }
+    }
+
+    pub fn of_name(name: &str) -> Operation {
+        let opcode = OPERATIONS
+            .iter()
+            .position(|known| !known.is_empty() && *known == name);
+        opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
+    }
+
+    pub fn bit(self) -> u64 {
+        1 << self.0
+    }
+
+    pub fn of_bits(bits: u64) -> impl Iterator<Item = Operation> {
+        (0..64)
+            .filter(move |bit| bits >> bit & 1 == 1)
+            .map(Operation)
+    }
+
+    pub fn name(self) -> &'static str {
+        OPERATIONS
+            .get(self.0 as usize)
+            .copied()
+            .unwrap_or("cuse_init")
+    }
+
+    /// As in the enumeration, e.g. `FUSE_LOOKUP`.
+    pub fn constant(self) -> String {
+        let name = self.name().to_uppercase();
+        if self == Operation::CUSE_INIT {
+            name
+        } else {
+            format!("FUSE_{name}")
+        }
+    }
+}
+
+/// The numbers of system calls on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    X86_64,
+    Aarch64,
+    Other,
+}
+
+impl Arch {
+    /// `name` as `uname -m` and perf's HEADER_ARCH say it.
+    pub fn new(name: Option<&str>) -> Arch {
+        match name {
+            Some("x86_64") => Arch::X86_64,
+            Some("aarch64") => Arch::Aarch64,
+            _ => Arch::Other,
+        }
+    }
+
+    pub fn syscall(self, number: u64) -> String {
+        let name = match self {
+            Arch::X86_64 => x86_64::Sysno::new(number as usize).map(|call| call.name()),
+            Arch::Aarch64 => aarch64::Sysno::new(number as usize).map(|call| call.name()),
+            Arch::Other => None,
+        };
+        name.map_or_else(|| format!("syscall_{number}"), str::to_owned)
+    }
+
+    /// Not a system call of the task: -1 is none at all, and on x86-64 a uretprobe's trampoline enters the kernel
+    /// as 335 and a uprobe's as 336 (arch/x86/kernel/uprobes.c).
+    pub fn is_fake(self, number: u64) -> bool {
+        number >= 4096 || (self == Arch::X86_64 && matches!(number, 335 | 336))
+    }
+
+    /// A system call that can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
+    pub fn is_read(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => matches!(number, 0 | 17 | 19 | 275 | 295 | 426),
+            Arch::Aarch64 => matches!(number, 63 | 65 | 67 | 69 | 76 | 426),
+            Arch::Other => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations() {
+        // From include/uapi/linux/fuse.h.
+        for (opcode, name) in [
+            (1, "lookup"),
+            (15, "read"),
+            (42, "batch_forget"),
+            (44, "readdirplus"),
+            (52, "statx"),
+        ] {
+            let operation = Operation::of_opcode(opcode);
+            assert_eq!(operation.name(), name);
+            assert_eq!(Operation::of_name(name), operation);
+        }
+        assert_eq!(Operation::of_opcode(1).constant(), "FUSE_LOOKUP");
+        assert_eq!(Operation::of_opcode(4096).constant(), "CUSE_INIT");
+        for unknown in [0, 7, 19, 54, 63, 64, 257, 4097, u64::MAX] {
+            assert_eq!(Operation::of_opcode(unknown), Operation::UNKNOWN);
+        }
+        let set = Operation::of_opcode(3).bit() | Operation::of_opcode(4096).bit();
+        assert_eq!(
+            Operation::of_bits(set)
+                .map(Operation::name)
+                .collect::<Vec<_>>(),
+            ["getattr", "cuse_init"]
+        );
+    }
+
+    #[test]
+    fn system_calls() {
+        assert_eq!(Arch::new(Some("x86_64")).syscall(262), "newfstatat");
+        assert_eq!(Arch::new(Some("aarch64")).syscall(56), "openat");
+        assert_eq!(Arch::new(Some("s390x")).syscall(5), "syscall_5");
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            let reads: Vec<String> = (0..4096)
+                .filter(|n| arch.is_read(*n))
+                .map(|n| arch.syscall(n))
+                .collect();
+            let mut expected = [
+                "read",
+                "readv",
+                "pread64",
+                "preadv",
+                "splice",
+                "io_uring_enter",
+            ]
+            .map(str::to_owned);
+            let mut reads = reads;
+            reads.sort();
+            expected.sort();
+            assert_eq!(reads, expected);
+        }
+        assert!(
+            Arch::X86_64.is_fake(335)
+                && Arch::X86_64.is_fake(u64::MAX)
+                && !Arch::Aarch64.is_fake(335)
+        );
+    }
+}

@@ -1,0 +1,630 @@
+//! Calls, requests and system calls from events made by hand, and against a naive pairing.
+
+use fusetools_core::analysis::{Analysis, Answer, Filters, Series};
+use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use proptest::prelude::*;
+
+const DAEMON: i32 = 500;
+const CALLER: i32 = 900;
+const MOUNT: u64 = 45;
+
+#[rustfmt::skip]
+const ROWS: [(&str, Layer, &str, &str, Role); 14] = [
+    ("fuse_daemon:cvmfs_lookup", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Entry),
+    ("fuse_daemon:cvmfs_lookup__return", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Return),
+    ("fuse_daemon:cvmfs_read", Layer::Daemon, "cvmfs_read", "read", Role::Entry),
+    ("fuse_daemon:cvmfs_read__return", Layer::Daemon, "cvmfs_read", "read", Role::Return),
+    ("fuse_kernel:fuse_lookup", Layer::Kernel, "fuse_lookup", "lookup", Role::Entry),
+    ("fuse_kernel:fuse_lookup__return", Layer::Kernel, "fuse_lookup", "lookup", Role::Return),
+    ("fuse_daemon:cvmfs_forget", Layer::Daemon, "cvmfs_forget", "forget", Role::Entry),
+    ("fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
+    ("fuse:fuse_request_sent", Layer::Request, "", "", Role::Sent),
+    ("fuse:fuse_request_end", Layer::Request, "", "", Role::End),
+    ("raw_syscalls:sys_enter", Layer::Syscall, "", "", Role::SysEnter),
+    ("raw_syscalls:sys_exit", Layer::Syscall, "", "", Role::SysExit),
+    ("fuse_daemon:fuse_reply_err", Layer::Daemon, "fuse_reply_err", "", Role::Reply),
+    ("fuse_daemon:fuse_reply_none", Layer::Daemon, "fuse_reply_none", "", Role::Reply),
+];
+
+const LOOKUP: u32 = 0;
+const LOOKUP_RETURN: u32 = 1;
+const READ: u32 = 2;
+const READ_RETURN: u32 = 3;
+const KERNEL: u32 = 4;
+const KERNEL_RETURN: u32 = 5;
+const FORGET: u32 = 6;
+const BEGIN: u32 = 7;
+const SENT: u32 = 8;
+const END: u32 = 9;
+const ENTER: u32 = 10;
+const EXIT: u32 = 11;
+const REPLY: u32 = 12;
+const REPLY_NONE: u32 = 13;
+
+const SYS_READ: u64 = 0;
+const SYS_STAT: u64 = 4;
+const SYS_OPENAT: u64 = 257;
+const SYS_PREAD: u64 = 17;
+const OP_LOOKUP: u64 = 1;
+const OP_GETATTR: u64 = 3;
+
+fn catalogue() -> Vec<Meaning> {
+    ROWS.iter()
+        .map(|(event, layer, function, operation, role)| Meaning {
+            event: event.to_string(),
+            layer: *layer,
+            function: function.to_string(),
+            operation: operation.to_string(),
+            role: *role,
+        })
+        .collect()
+}
+
+fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {
+    let mut values = [ABSENT; 3];
+    values[..v.len()].copy_from_slice(v);
+    let pid = if tid / 100 == DAEMON / 100 {
+        DAEMON
+    } else {
+        tid
+    };
+    Ev {
+        time,
+        pid,
+        tid,
+        kind,
+        cpu: (time % 2) as u32,
+        v: values,
+    }
+}
+
+fn run(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
+    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), true);
+    analysis.push(&Batch {
+        events: events.to_vec(),
+        side: side.to_vec(),
+    });
+    analysis.finish()
+}
+
+fn series<'a>(answer: &'a Answer, function: &str, operation: &str) -> Option<&'a Series> {
+    answer
+        .series
+        .iter()
+        .find(|s| s.function == function && s.operation == operation)
+}
+
+/// (entries, matched, unmatched, sum of ns)
+fn figures(answer: &Answer, function: &str, operation: &str) -> (u64, u64, u64, u64) {
+    series(answer, function, operation).map_or((0, 0, 0, 0), |s| {
+        (s.entries, s.hist.count(), s.unmatched, s.hist.sum() as u64)
+    })
+}
+
+#[test]
+fn nested_and_recursive_calls() {
+    let answer = run(
+        &[
+            ev(10, 501, LOOKUP, &[2]),
+            ev(20, 501, READ, &[2]),
+            ev(25, 502, LOOKUP, &[4]),
+            ev(30, 501, LOOKUP, &[2]),
+            ev(31, 501, LOOKUP_RETURN, &[]),
+            ev(40, 501, READ_RETURN, &[]),
+            ev(110, 501, LOOKUP_RETURN, &[]),
+            ev(1025, 502, LOOKUP_RETURN, &[]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(
+        figures(&answer, "cvmfs_lookup", "lookup"),
+        (3, 3, 0, 1 + 100 + 1000)
+    );
+    assert_eq!(figures(&answer, "cvmfs_read", "read"), (1, 1, 0, 20));
+    let starts: Vec<u64> = answer
+        .columns
+        .unwrap()
+        .calls
+        .iter()
+        .map(|c| c.start)
+        .collect();
+    assert_eq!(starts, [10, 20, 25, 30]);
+}
+
+#[test]
+fn layers_do_not_disturb_each_other() {
+    let answer = run(
+        &[
+            ev(10, 501, KERNEL, &[]),
+            ev(20, 501, LOOKUP, &[2]),
+            ev(30, 501, KERNEL_RETURN, &[]),
+            ev(50, 501, LOOKUP_RETURN, &[]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "fuse_lookup", "lookup"), (1, 1, 0, 20));
+    assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (1, 1, 0, 30));
+}
+
+#[test]
+fn missing_ends() {
+    let answer = run(
+        &[
+            ev(1, 501, LOOKUP_RETURN, &[]), // entered before the recording
+            ev(10, 501, LOOKUP, &[2]),      // its return is missing
+            ev(20, 501, LOOKUP, &[4]),
+            ev(25, 501, LOOKUP_RETURN, &[]),
+            ev(30, 501, READ, &[6]),
+            ev(31, 501, LOOKUP, &[6]), // its return is missing, that of the one around it comes
+            ev(37, 501, READ_RETURN, &[]),
+            ev(40, 501, LOOKUP, &[8]),
+            ev(42, 501, LOOKUP_RETURN, &[]),
+            ev(50, 501, READ, &[10]), // open at the end
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (4, 2, 3, 5 + 2));
+    assert_eq!(figures(&answer, "cvmfs_read", "read"), (2, 1, 1, 7));
+}
+
+#[test]
+fn an_event_without_its_return_in_the_catalogue_only_counts() {
+    let events: Vec<Ev> = (0..1000).map(|i| ev(i, 501, FORGET, &[2 * i])).collect();
+    let answer = run(&events, &[], Filters::default());
+    assert_eq!(figures(&answer, "cvmfs_forget", "forget"), (1000, 0, 0, 0));
+}
+
+#[test]
+fn a_function_that_never_returns_keeps_few_open_calls() {
+    let mut events: Vec<Ev> = (0..10_000).map(|i| ev(i, 501, LOOKUP, &[2 * i])).collect();
+    events.push(ev(10_001, 501, LOOKUP_RETURN, &[]));
+    let answer = run(&events, &[], Filters::default());
+    assert_eq!(
+        figures(&answer, "cvmfs_lookup", "lookup"),
+        (10_000, 1, 9_999, 2)
+    );
+}
+
+#[test]
+fn a_thread_that_exits_leaves_nothing_to_its_successor() {
+    let answer = run(
+        &[
+            ev(10, 501, LOOKUP, &[2]),
+            ev(10, 501, READ, &[2]),
+            ev(30, 501, LOOKUP_RETURN, &[]),
+            ev(40, 502, LOOKUP, &[4]),
+            ev(60, 502, LOOKUP_RETURN, &[]),
+        ],
+        &[
+            Side::Exit {
+                time: 20,
+                pid: DAEMON,
+                tid: 501,
+            },
+            Side::Fork {
+                time: 50,
+                pid: DAEMON,
+                tid: 502,
+                ppid: DAEMON,
+                ptid: DAEMON,
+            },
+        ],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (2, 0, 4, 0));
+    assert_eq!(figures(&answer, "cvmfs_read", "read"), (1, 0, 1, 0));
+}
+
+#[test]
+fn a_gap_makes_no_wrong_pair() {
+    // The return of the first and the entry of the second are lost.
+    let lost = [Side::Lost { time: 50 }];
+    let events = [
+        ev(10, 501, LOOKUP, &[2]),
+        ev(90, 501, LOOKUP_RETURN, &[]),
+        ev(100, 501, LOOKUP, &[6]),
+        ev(107, 501, LOOKUP_RETURN, &[]),
+    ];
+    let answer = run(&events, &lost, Filters::default());
+    assert_eq!(figures(&answer, "cvmfs_lookup", "lookup"), (2, 1, 1, 7));
+    // A system call and a reply likewise.
+    let events = [
+        ev(10, CALLER, ENTER, &[SYS_STAT]),
+        ev(11, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+        ev(12, 501, EXIT, &[SYS_READ, 80]),
+        ev(90, CALLER, EXIT, &[SYS_STAT, 0]),
+        ev(91, 501, REPLY, &[2]),
+    ];
+    let answer = run(&events, &lost, Filters::default());
+    assert_eq!(figures(&answer, "stat", "lookup"), (1, 0, 1, 0));
+    assert_eq!(figures(&answer, "fuse_reply_err", "lookup"), (1, 0, 1, 0));
+}
+
+#[test]
+fn requests_by_connection_and_number() {
+    let answer = run(
+        &[
+            ev(1, 501, END, &[100, MOUNT, 0]), // begun before the recording
+            ev(10, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+            ev(20, CALLER, BEGIN, &[2, 46, OP_GETATTR]),
+            ev(30, 501, END, &[2, MOUNT, -2i64 as u64]),
+            ev(60, 601, END, &[2, 46, 0]),
+            ev(70, CALLER, BEGIN, &[4, MOUNT, OP_LOOKUP]), // unfinished
+            ev(80, CALLER, BEGIN, &[4, MOUNT, 9999]),
+            ev(81, 501, END, &[4, MOUNT, 0]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (2, 1, 1, 20));
+    assert_eq!(figures(&answer, "FUSE_GETATTR", "getattr"), (1, 1, 0, 40));
+    assert_eq!(figures(&answer, "FUSE_UNKNOWN", "unknown"), (1, 1, 0, 1));
+    let counts = answer.requests;
+    assert_eq!((counts.begun, counts.ended, counts.matched), (4, 4, 3));
+    let rows = answer.columns.unwrap().requests;
+    assert_eq!(rows.len(), 4);
+    assert_eq!((rows[0].end, rows[0].error, rows[0].tid), (30, -2, CALLER));
+    assert_eq!((rows[2].begin, rows[2].end), (70, 0));
+}
+
+#[test]
+fn requests_without_numbers_make_no_pairs() {
+    let events = [
+        ev(10, CALLER, BEGIN, &[0, MOUNT, OP_LOOKUP]),
+        ev(20, CALLER, BEGIN, &[0, MOUNT, OP_LOOKUP]),
+        ev(30, 501, END, &[2, MOUNT, 0]),
+        ev(40, 501, END, &[0, MOUNT, 0]),
+    ];
+    let answer = run(&events, &[], Filters::default());
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (2, 0, 2, 0));
+    let counts = answer.requests;
+    assert_eq!((counts.begun, counts.ended, counts.matched), (2, 2, 0));
+}
+
+#[test]
+fn system_calls_that_hold_requests() {
+    let answer = run(
+        &[
+            ev(5, CALLER, ENTER, &[SYS_OPENAT]), // without a request
+            ev(8, CALLER, EXIT, &[SYS_OPENAT, 3]),
+            ev(10, CALLER, ENTER, &[SYS_STAT]),
+            ev(11, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+            ev(12, CALLER, BEGIN, &[4, MOUNT, OP_LOOKUP]),
+            ev(13, CALLER, BEGIN, &[6, MOUNT, OP_GETATTR]),
+            ev(14, 901, BEGIN, &[8, MOUNT, 15]), // another task's: not in any system call
+            ev(15, CALLER, ENTER, &[u64::MAX]),  // a signal's or a probe's: none of the task's
+            ev(16, CALLER, ENTER, &[335]),
+            ev(17, CALLER, EXIT, &[335, 0]),
+            ev(18, CALLER, EXIT, &[u64::MAX, 0]),
+            ev(110, CALLER, EXIT, &[SYS_STAT, 0]),
+            ev(120, CALLER, BEGIN, &[10, MOUNT, OP_LOOKUP]), // after it
+            ev(130, CALLER, ENTER, &[SYS_STAT]),
+            ev(131, CALLER, BEGIN, &[12, MOUNT, OP_LOOKUP]),
+            ev(132, CALLER, ENTER, &[SYS_OPENAT]), // the exit before is missing
+            ev(133, CALLER, BEGIN, &[14, MOUNT, OP_LOOKUP]),
+            ev(140, CALLER, EXIT, &[SYS_STAT, 0]), // not its exit
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "stat", "lookup"), (2, 1, 1, 100));
+    assert_eq!(figures(&answer, "stat", "getattr"), (1, 1, 0, 100));
+    assert_eq!(figures(&answer, "openat", "lookup"), (1, 0, 1, 0));
+    assert!(series(&answer, "stat", "read").is_none());
+}
+
+#[test]
+fn replies_start_at_the_read_that_brought_the_request() {
+    let answer = run(
+        &[
+            ev(5, 501, EXIT, &[SYS_READ, 80]), // something read before the request was there
+            ev(10, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+            ev(15, 501, EXIT, &[SYS_READ, (-11i64) as u64]), // EAGAIN
+            ev(20, 501, EXIT, &[SYS_READ, 80]),
+            ev(30, 501, EXIT, &[SYS_PREAD, 4096]), // the callback reads a file
+            ev(120, 501, REPLY, &[2]),
+            ev(121, 501, REPLY, &[2]), // a reply function that calls another
+            ev(125, 501, END, &[2, MOUNT, 0]),
+            ev(130, 501, EXIT, &[SYS_READ, 40]),
+            ev(137, 501, REPLY_NONE, &[1000]),
+            ev(140, 501, EXIT, &[SYS_READ, 40]),
+            ev(150, 501, REPLY, &[1002]),
+            ev(160, CALLER, BEGIN, &[4, MOUNT, OP_GETATTR]),
+            ev(170, 502, REPLY, &[4]), // by a thread that read nothing
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "fuse_reply_err", "lookup"), (1, 1, 0, 100));
+    assert_eq!(figures(&answer, "fuse_reply_none", "forget"), (1, 1, 0, 7));
+    assert_eq!(figures(&answer, "fuse_reply_err", "unknown"), (1, 1, 0, 10));
+    assert_eq!(figures(&answer, "fuse_reply_err", "getattr"), (1, 0, 1, 0));
+    let request = answer.columns.unwrap().requests[0];
+    assert_eq!((request.callback_start, request.callback_end), (20, 120));
+}
+
+#[test]
+fn where_the_kernel_tells_who_picked_a_request_up() {
+    let answer = run(
+        &[
+            ev(10, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+            ev(11, CALLER, BEGIN, &[4, MOUNT, OP_GETATTR]),
+            ev(15, 501, EXIT, &[SYS_READ, 80]), // the tail of the callback before
+            ev(20, 501, SENT, &[2, MOUNT]),
+            ev(22, 501, EXIT, &[SYS_READ, 80]),
+            ev(30, 502, SENT, &[4, MOUNT]),
+            ev(32, 503, EXIT, &[SYS_READ, 8]), // a worker that answers for the thread that read
+            ev(122, 501, REPLY, &[2]),
+            ev(230, 503, REPLY, &[4]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "fuse_reply_err", "lookup"), (1, 1, 0, 100));
+    assert_eq!(
+        figures(&answer, "fuse_reply_err", "getattr"),
+        (1, 1, 0, 200)
+    );
+}
+
+/// Two callers, each with a request on its own mount, numbered alike, and a forget.
+fn two_mounts() -> (Vec<Ev>, Vec<Side>) {
+    let comm = |tid, comm: &str| Side::Comm {
+        time: 0,
+        pid: tid,
+        tid,
+        comm: comm.into(),
+    };
+    let events = vec![
+        ev(100, 901, ENTER, &[SYS_STAT]),
+        ev(110, 902, ENTER, &[SYS_STAT]),
+        ev(120, 901, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+        ev(130, 902, BEGIN, &[2, 46, OP_GETATTR]),
+        ev(140, 501, LOOKUP, &[2]),
+        ev(150, 601, READ, &[2]),
+        ev(160, 501, LOOKUP_RETURN, &[]),
+        ev(165, 501, END, &[2, MOUNT, 0]),
+        ev(170, 901, EXIT, &[SYS_STAT, 0]),
+        ev(180, 601, READ_RETURN, &[]),
+        ev(185, 601, END, &[2, 46, 0]),
+        ev(190, 902, EXIT, &[SYS_STAT, 0]),
+        ev(200, 501, FORGET, &[8]),
+    ];
+    (events, vec![comm(901, "find"), comm(902, "ls")])
+}
+
+fn seen(filters: Filters) -> Vec<String> {
+    let (events, side) = two_mounts();
+    let answer = run(&events, &side, filters);
+    assert!(answer.series.iter().all(|s| s.unmatched == 0));
+    answer
+        .series
+        .iter()
+        .map(|s| format!("{}/{}", s.function, s.operation))
+        .collect()
+}
+
+#[test]
+fn filters() {
+    let daemons = vec![(DAEMON, MOUNT), (601, 46)];
+    let known = || Filters {
+        daemons: daemons.clone(),
+        ..Filters::default()
+    };
+    let all = seen(Filters::default());
+    assert_eq!(all.len(), 7, "{all:?}");
+    let first = ["stat/lookup", "FUSE_LOOKUP/lookup", "cvmfs_lookup/lookup"];
+    assert_eq!(
+        seen(Filters {
+            pids: vec![901],
+            ..known()
+        }),
+        first
+    );
+    assert_eq!(
+        seen(Filters {
+            comms: vec!["find".into()],
+            ..known()
+        }),
+        first
+    );
+    // Without knowing the daemons' mounts the callback's operation tells the two apart.
+    assert_eq!(
+        seen(Filters {
+            pids: vec![901],
+            ..Filters::default()
+        }),
+        first
+    );
+    // A forget belongs to its daemon's mount, though it has no request.
+    assert_eq!(
+        seen(Filters {
+            connections: vec![MOUNT],
+            ..known()
+        }),
+        [
+            "stat/lookup",
+            "FUSE_LOOKUP/lookup",
+            "cvmfs_forget/forget",
+            "cvmfs_lookup/lookup"
+        ]
+    );
+    assert_eq!(
+        seen(Filters {
+            daemon_pids: vec![601],
+            ..Filters::default()
+        }),
+        [
+            "stat/getattr",
+            "stat/lookup",
+            "FUSE_GETATTR/getattr",
+            "FUSE_LOOKUP/lookup",
+            "cvmfs_read/read"
+        ]
+    );
+    let window = Filters {
+        from: Some(130),
+        to: Some(150),
+        ..Filters::default()
+    };
+    assert_eq!(
+        seen(window),
+        ["FUSE_GETATTR/getattr", "cvmfs_lookup/lookup"]
+    );
+}
+
+#[test]
+fn names_follow_fork_and_exec() {
+    let comm = |time, tid, comm: &str| Side::Comm {
+        time,
+        pid: tid,
+        tid,
+        comm: comm.into(),
+    };
+    let side = [
+        comm(0, 901, "make"),
+        Side::Fork {
+            time: 10,
+            pid: 902,
+            tid: 902,
+            ppid: 901,
+            ptid: 901,
+        },
+        comm(30, 902, "cc"),
+        Side::Exit {
+            time: 50,
+            pid: 901,
+            tid: 901,
+        },
+    ];
+    let events = [(5, 901), (20, 902), (40, 902), (60, 901)]
+        .map(|(time, tid)| ev(time, tid, BEGIN, &[time, MOUNT, OP_LOOKUP]));
+    for (name, begun) in [("make", 2), ("cc", 1), ("ld", 0)] {
+        let filters = Filters {
+            comms: vec![name.into()],
+            ..Filters::default()
+        };
+        assert_eq!(run(&events, &side, filters).requests.begun, begun, "{name}");
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    tid: i32,
+    /// None: the task's innermost call returns. Else it enters a function.
+    enter: Option<u32>,
+    gap: u64,
+    kept: bool,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let enter = prop_oneof![Just(None), Just(Some(LOOKUP)), Just(Some(READ))];
+    let step = (501..504, enter, 0..5u64, 0..10u8);
+    let step = step.prop_map(|(tid, enter, gap, kept)| Step {
+        tid,
+        enter,
+        gap,
+        kept: kept > 0,
+    });
+    proptest::collection::vec(step, 1..400)
+}
+
+/// Plays the steps on real call stacks: the events, and (function, start, duration) of each call that returns.
+fn play(steps: &[Step]) -> (Vec<Ev>, Vec<(u32, u64, u64)>) {
+    let (mut events, mut calls, mut time) = (Vec::new(), Vec::new(), 1);
+    let mut stacks: [Vec<(u32, u64)>; 3] = Default::default();
+    for step in steps {
+        time += step.gap;
+        let stack = &mut stacks[(step.tid - 501) as usize];
+        match step.enter.filter(|_| stack.len() < 6) {
+            Some(function) => {
+                stack.push((function, time));
+                events.push(ev(time, step.tid, function, &[]));
+            }
+            None => {
+                if let Some((function, start)) = stack.pop() {
+                    calls.push((function, start, time - start));
+                    events.push(ev(time, step.tid, function + 1, &[]));
+                }
+            }
+        }
+    }
+    calls.sort_unstable();
+    (events, calls)
+}
+
+fn found(answer: &Answer) -> Vec<(u32, u64, u64)> {
+    let columns = answer.columns.as_ref().unwrap();
+    let function = |index: u32| match columns.functions[index as usize].as_str() {
+        "cvmfs_lookup" => LOOKUP,
+        _ => READ,
+    };
+    let calls = columns.calls.iter();
+    let mut calls: Vec<_> = calls
+        .map(|c| (function(c.function), c.start, c.duration))
+        .collect();
+    calls.sort_unstable();
+    calls
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_call_of_a_whole_recording_is_found(steps in steps(), batch in 1..50usize) {
+        let (events, calls) = play(&steps);
+        let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, true);
+        for part in events.chunks(batch) {
+            analysis.push(&Batch { events: part.to_vec(), side: vec![] });
+        }
+        let answer = analysis.finish();
+        prop_assert_eq!(found(&answer), calls);
+        let unmatched: u64 = answer.series.iter().map(|s| s.unmatched).sum();
+        let entered = events.iter().filter(|e| e.kind % 2 == 0).count();
+        prop_assert_eq!(unmatched, (entered - found(&answer).len()) as u64);
+    }
+
+    /// Where events are missing without a word, each of the others is counted once: in a pair or as unmatched.
+    #[test]
+    fn every_event_of_a_damaged_recording_is_accounted_for(steps in steps()) {
+        let (events, _) = play(&steps);
+        let kept = events.iter().zip(steps.iter().cycle()).filter(|(_, step)| step.kept);
+        let kept: Vec<Ev> = kept.map(|(event, _)| *event).collect();
+        let answer = run(&kept, &[], Filters::default());
+        for (function, operation, entry) in [("cvmfs_lookup", "lookup", LOOKUP), ("cvmfs_read", "read", READ)] {
+            let entries = kept.iter().filter(|e| e.kind == entry).count() as u64;
+            let returns = kept.iter().filter(|e| e.kind == entry + 1).count() as u64;
+            let (entered, matched, unmatched, _) = figures(&answer, function, operation);
+            prop_assert_eq!(entered, entries);
+            prop_assert_eq!(2 * matched + unmatched, entries + returns);
+        }
+    }
+
+    /// Where the recorder says at which times events were lost, every pair that is made is a true one, for calls
+    /// that do not nest (nothing tells an outer call's return from an inner one's that lost its entry).
+    #[test]
+    fn no_pair_is_wrong_where_losses_are_told(steps in steps()) {
+        let mut flat = Vec::new();
+        for step in steps {
+            flat.push(Step { enter: None, ..step.clone() });
+            flat.push(step);
+        }
+        let (events, calls) = play(&flat);
+        let (mut kept, mut side) = (Vec::new(), Vec::new());
+        for (event, step) in events.iter().zip(flat.iter().cycle()) {
+            // Time stamps are unlike, so that a loss lies between two events.
+            let time = event.time * 2;
+            if step.kept {
+                kept.push(Ev { time, ..*event });
+            } else {
+                side.push(Side::Lost { time: time + 1 });
+            }
+        }
+        for call in found(&run(&kept, &side, Filters::default())) {
+            prop_assert!(calls.contains(&(call.0, call.1 / 2, call.2 / 2)), "{call:?}");
+        }
+    }
+}
