@@ -1,3 +1,31 @@
-"""fusetools: traces FUSE file systems with perf and trace-cmd."""
+"""fusetools: traces FUSE file systems with perf and trace-cmd.
+
+>>> import fusetools
+>>> recording = fusetools.open("perf.data")  # doctest: +SKIP
+>>> for h in recording.hist("lookup").histograms:  # doctest: +SKIP
+...     print(h.layer, h.function, h.count, h.percentiles["99"])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Error", "Recording", "__version__", "open"]
+
+if TYPE_CHECKING:
+    from fusetools.errors import Error
+    from fusetools.recording import Recording, open
+
+
+def __getattr__(name: str) -> Any:
+    # On first use, so that the command line starts without them.
+    if name == "Error":
+        from fusetools.errors import Error
+
+        return Error
+    if name in ("Recording", "open"):
+        from fusetools import recording
+
+        return getattr(recording, name)
+    raise AttributeError(f"module 'fusetools' has no attribute {name!r}")

@@ -7,7 +7,11 @@ nothing else, so text, JSON and CSV carry the same figures.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller inwards
 
@@ -38,13 +42,17 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Count:
-    """Calls of one function: entries seen, whether or not their return was."""
+    """Calls of one function: entries seen, whether or not their return was.
+
+    ``latency`` holds the durations of those calls that were matched, where both ends were probed.
+    """
 
     function: str
     operation: str
     layer: str
     count: int
     address: int | None = None
+    latency: Histogram | None = None
 
 
 @dataclass(frozen=True)
@@ -53,26 +61,160 @@ class Losses:
 
     lost: int = 0  # events the kernel says it dropped (LOST, LOST_SAMPLES, trace-cmd's counts)
     throttled: int = 0
-    warnings: tuple[str, ...] = ()  # salvaged file, unavailable layers …
+    warnings: tuple[str, ...] = ()  # a salvaged file, probes that missed …
 
 
 @dataclass(frozen=True)
-class Histograms:
-    histograms: tuple[Histogram, ...]
-    losses: Losses
+class Missing:
+    """What could not be recorded, why, and the command that would bring it; ``layer`` may be ""."""
+
+    what: str
+    why: str
+    mend: str
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """FUSE requests of the recording: sent, ended, and those of which both were seen."""
+
+    begun: int = 0
+    ended: int = 0
+    matched: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a whole recording, or of the span that was asked for."""
+
+    name: str  # of the file, without its folder
+    seconds: float
+    requests: Requests = Requests()
+    losses: Losses = Losses()
+    missing: tuple[Missing, ...] = ()
     probe_cost: int | None = None  # ns that a daemon call's duration holds of the probes' own
 
 
 @dataclass(frozen=True)
+class Histograms:
+    """By operation, most calls first; within one, by layer from the caller inwards."""
+
+    histograms: tuple[Histogram, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
 class Counts:
+    """Most calls first; functions that were probed but never called come last."""
+
     counts: tuple[Count, ...]
-    losses: Losses
-    seconds: float = 0.0  # length of the recording
-    requests: int = 0
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Side:
+    """One function in one of two recordings; None: not recorded there."""
+
+    count: float | None  # calls, or calls per request or second
+    percentiles: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One function in two recordings."""
+
+    function: str
+    operation: str
+    layer: str
+    a: Side
+    b: Side
+
+    @property
+    def change(self) -> float | None:
+        """B's calls less A's."""
+        if self.a.count is None or self.b.count is None:
+            return None
+        return self.b.count - self.a.count
+
+    @property
+    def percent(self) -> float | None:
+        """That change in per cent of A; None where A has no calls."""
+        return (
+            100 * self.change / self.a.count if self.change is not None and self.a.count else None
+        )
+
+    def slower(self, percentile: str) -> int | None:
+        """B's percentile less A's, ns."""
+        a, b = self.a.percentiles.get(percentile), self.b.percentiles.get(percentile)
+        return None if a is None or b is None else b - a
+
+    def slower_percent(self, percentile: str) -> float | None:
+        """That in per cent of A."""
+        change = self.slower(percentile)
+        a = self.a.percentiles.get(percentile)
+        return 100 * change / a if change is not None and a else None
+
+
+@dataclass(frozen=True)
+class Differences:
+    """``differences`` are sorted by layer, then largest change first."""
+
+    differences: tuple[Difference, ...]
+    a: Facts
+    b: Facts
+    per: str = ""  # "", "request" or "second": what the calls are divided by
 
 
 @dataclass(frozen=True)
 class Session:
-    """The recording's own facts, from its ``fusetools:session`` sample (see record/session.py)."""
+    """The recording's own facts, from its ``fusetools:session`` sample.
+
+    ``facts`` is that sample's JSON object as it is; empty for a recording made by other means.
+    """
 
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Matched calls as columns of equal length, in the order of their ends.
+
+    ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
+    on the recording's clock; ``unique`` is the FUSE request's number, 2**64-1 where unknown.
+    """
+
+    functions: tuple[str, ...]
+    layer: NDArray[np.uint8]
+    function: NDArray[np.uint16]
+    start: NDArray[np.uint64]
+    duration: NDArray[np.uint64]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    unique: NDArray[np.uint64]
+
+    def of(self, function: str) -> NDArray[np.bool_]:
+        """True for the calls of ``function``, e.g. ``calls.duration[calls.of("cvmfs_lookup")]``."""
+        codes = [i for i, name in enumerate(self.functions) if name == function]
+        import numpy as np
+
+        return np.isin(self.function, codes)
+
+
+@dataclass(frozen=True)
+class RequestColumns:
+    """FUSE requests as columns of equal length, in the order of their ends.
+
+    Times are ns on the recording's clock; ``callback_start`` and ``callback_end`` are the daemon's
+    callback, 0 where it was not seen; ``pid`` and ``tid`` are the caller's; ``error``: 0 or -errno.
+    """
+
+    connection: NDArray[np.uint64]
+    unique: NDArray[np.uint64]
+    opcode: NDArray[np.uint32]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    error: NDArray[np.int32]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    callback_start: NDArray[np.uint64]
+    callback_end: NDArray[np.uint64]

@@ -1,8 +1,29 @@
-"""Text for a terminal."""
+"""Text for a terminal, 80 columns wide where names allow."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from fusetools.model import (
+    LAYERS,
+    PERCENTILES,
+    Counts,
+    Difference,
+    Differences,
+    Facts,
+    Histogram,
+    Histograms,
+    Missing,
+)
+
+BAR = 40
+UNITS = ("ns", "us", "ms")
+_SIZES = (("us", 1e3), ("ms", 1e6), ("s", 1e9))
+
+
+# Words and figures
 
 
 def printable(text: str) -> str:
@@ -17,3 +38,285 @@ def printable(text: str) -> str:
     return "".join(
         c if c == " " or unicodedata.category(c)[0] not in "CZ" else ascii(c)[1:-1] for c in text
     )
+
+
+def duration(ns: float | None, unit: str = "") -> str:
+    """Nanoseconds with their unit: in three digits, the unit chosen to fit, or all in ``unit``."""
+    if ns is None:
+        return "-"
+    if unit == "ns":
+        return f"{ns:,.0f} ns"
+    if unit:
+        return f"{ns / dict(_SIZES)[unit]:,.3f} {unit}"
+    if abs(ns) < 999.5:
+        return f"{ns:.0f} ns"
+    name, size = next((s for s in _SIZES if abs(ns / s[1]) < 999.5), _SIZES[-1])
+    value = ns / size
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:,.{digits}f} {name}"
+
+
+def number(value: float | None, sign: str = "") -> str:
+    """A count with thousands separators; rates get three digits."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) or abs(value) >= 99.95 or not value:
+        return f"{value:{sign},.0f}"
+    return f"{value:{sign},.{1 if abs(value) >= 9.995 else 2 if abs(value) >= 0.9995 else 3}f}"
+
+
+def plural(n: int, word: str) -> str:
+    return f"{number(n)} {word}{'' if n == 1 else 's'}"
+
+
+def bar(n: int, most: int, width: int = BAR) -> str:
+    """A bar of eighths of a column; any n > 0 shows."""
+    eighths = max(round(8 * width * n / most), 1) if n else 0
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def table(rows: Iterable[Sequence[str] | str], align: str, indent: str = "") -> list[str]:
+    """Aligned columns, two spaces apart; ``align`` has "<" or ">" for each column.
+
+    A row that is a str is a line of its own and takes no part in the widths.
+    """
+    rows = [printable(row) if isinstance(row, str) else [*map(printable, row)] for row in rows]
+    columns = zip(*(row for row in rows if not isinstance(row, str)))
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        indent + row
+        if isinstance(row, str)
+        else (indent + "  ".join(f"{c:{a}{w}}" for c, a, w in zip(row, align, widths))).rstrip()
+        for row in rows
+    ]
+
+
+def lines(text: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in text)
+
+
+# What every command says of its recording
+
+
+def footer(facts: Facts, calls: int | None = None) -> list[str]:
+    """What is not in the figures: unmatched (``calls`` of them), lost, warnings."""
+    r, losses = facts.requests, facts.losses
+    parts = []
+    if r.begun or r.ended:
+        parts.append(f"{plural(r.begun, 'request')}, {number(r.matched)} matched")
+    if calls is not None:
+        parts.append(f"{plural(calls, 'call')} unmatched" if calls else "no call unmatched")
+    parts.append(f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost")
+    said = [f"{facts.seconds:,.1f} s: " + "; ".join(parts)]
+    if losses.throttled:
+        said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
+    return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
+
+
+def _missing(missing: Iterable[Missing]) -> list[str]:
+    said = []
+    for m in missing:
+        said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+        if m.mend:
+            said.append(f"  try: {printable(m.mend)}")
+    return said
+
+
+def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
+    """What the probes add to the daemon's figures."""
+    if "daemon" not in layers:
+        return []
+    if facts.probe_cost is None:
+        return ["each daemon call holds the probes' cost, which was not measured here"]
+    return [
+        f"each daemon call holds about {duration(facts.probe_cost)} of probe cost, "
+        "measured in this recording"
+    ]
+
+
+# hist
+
+
+def histograms(
+    result: Histograms, unit: str = "", bars: bool = True, layers: Sequence[str] = ()
+) -> str:
+    """The summary per operation over layers, then, if ``bars``, a histogram of each.
+
+    ``layers``: those that were asked for; all if empty.
+    """
+    said = summary(result, unit, bars, layers)
+    if bars:
+        for h in result.histograms:
+            if h.count:
+                said += ["", *distribution(h, unit)]
+    said += ["", *cost(result.facts, {h.layer for h in result.histograms if h.count})]
+    said += footer(result.facts, unmatched(result))
+    in_place = bars and result.histograms
+    said += _missing(m for m in result.facts.missing if not (in_place and m.layer))
+    return lines(said)
+
+
+def summary(
+    result: Histograms, unit: str = "", in_place: bool = False, layers: Sequence[str] = ()
+) -> list[str]:
+    """A line per function, under its operation; ``in_place``: also for the layers not recorded."""
+    heading = ("", "calls", "p50", "p90", "p99", "max")
+    rows: list[Sequence[str] | str] = []
+    for operation, group in groupby(result.histograms, lambda h: h.operation):
+        of_operation = list(group)
+        rows.append((operation or "other", *(("",) * len(heading) if rows else heading)))
+        for layer in LAYERS:
+            rows += [
+                (f"  {layer:7}", h.function, *_figures(h, unit))
+                for h in of_operation
+                if h.layer == layer
+            ]
+            for m in result.facts.missing:
+                if in_place and m.layer == layer and (not layers or layer in layers):
+                    rows.append(f"  {layer:7}  not recorded: {m.why}")
+                    if m.mend:
+                        rows.append(f"  {'':7}  try: {m.mend}")
+    return table(rows, "<<>>>>>") if rows else ["no calls"]
+
+
+def _figures(h: Histogram, unit: str) -> list[str]:
+    if not h.count:
+        return ["0", "", "", "", ""]
+    times = [h.percentiles.get(p) for p in ("50", "90", "99")]
+    return [number(h.count), *(duration(t, unit) for t in (*times, h.max))]
+
+
+def distribution(h: Histogram, unit: str = "") -> list[str]:
+    """One histogram: its figures, then a line per log2 bucket."""
+    said = [f"{h.layer}  {printable(h.function)}"]
+    if h.operation and h.layer == "syscall":
+        said[0] += f", with a {printable(h.operation)} in it"
+    figures = (("min", h.min), ("mean", h.mean), ("max", h.max))
+    said.append(
+        f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
+        + "   ".join(f"{name} {duration(ns, unit)}" for name, ns in figures)
+    )
+    said.append(
+        "  "
+        + "   ".join(
+            f"p{p} {duration(h.percentiles[p], unit)}" for p in PERCENTILES if p in h.percentiles
+        )
+    )
+    most = max((n for _, _, n in h.buckets), default=0)
+    rows = [("from", "to", "count", "")]
+    rows += [
+        (duration(low, unit), duration(high + 1, unit), number(n), bar(n, most))
+        for low, high, n in h.buckets
+    ]
+    return said + table(rows, ">>><", indent="  ")
+
+
+# count
+
+
+def counts(result: Counts) -> str:
+    called = [c for c in result.counts if c.count]
+    rows: list[Sequence[str]] = [("ADDR", "FUNC", "LAYER", "COUNT")]
+    for c in called:
+        address = "" if c.address is None else f"{c.address:x}"
+        # A system call is counted by the request that it made.
+        function = f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function
+        rows.append((address, function, c.layer, number(c.count)))
+    if not any(c.address for c in called):
+        said = table((row[1:] for row in rows), "<<>")
+    else:
+        said = table(rows, "><<>")
+    if not called:
+        said = ["no calls"]
+    never = [printable(c.function) for c in result.counts if not c.count]
+    if never:
+        said += ["", *wrap(f"never called: {', '.join(never)}")]
+    said += ["", *footer(result.facts, unmatched(result)), *_missing(result.facts.missing)]
+    return lines(said)
+
+
+def unmatched(result: Counts | Histograms) -> int:
+    if isinstance(result, Histograms):
+        return sum(h.unmatched for h in result.histograms)
+    return sum(c.latency.unmatched for c in result.counts if c.latency)
+
+
+def wrap(text: str, width: int = 80) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+# diff
+
+
+MARKS = ("", "!", "!!", "!!!")
+_COLOURS = (None, "green", "blue", "yellow")
+
+
+def differences(result: Differences, thresholds: tuple[float, float] = (100, 500)) -> str:
+    """Calls and latency side by side; marked and coloured by the absolute change in calls.
+
+    Up to the first threshold ``!`` and green, up to the second ``!!`` and blue, above ``!!!`` and
+    yellow. Colours are ANSI sequences: click.echo drops them where there is no terminal.
+    """
+    import click
+
+    said = []
+    for side, facts in (("A", result.a), ("B", result.b)):
+        name = printable(facts.name)
+        said += [f"{side}: {name}, {line}" for line in footer(facts)]
+    said.append("")
+    if not result.differences:
+        said += ["no calls in either", ""]
+    for layer in LAYERS:
+        of_layer = [d for d in result.differences if d.layer == layer]
+        if not of_layer:
+            continue
+        rows: list[Sequence[str]] = [
+            (layer.upper(), "A", "B", "change", "%", "", "p50 A", "p50 B", "%")
+        ]
+        for d in of_layer:
+            name = f"{d.function} ({d.operation})" if layer == "syscall" else d.function
+            rows.append(
+                (
+                    name,
+                    number(d.a.count),
+                    number(d.b.count),
+                    number(d.change, "+") if d.change else _only(d),
+                    percent(d.percent),
+                    MARKS[level(d, thresholds)],
+                    duration(d.a.percentiles.get("50")),
+                    duration(d.b.percentiles.get("50")),
+                    percent(d.slower_percent("50")),
+                )
+            )
+        first, *others = table(rows, "<>>>><>>>")
+        said.append(first)
+        for line, d in zip(others, of_layer):
+            colour = _COLOURS[level(d, thresholds)]
+            said.append(click.style(line, fg=colour) if colour else line)
+        said.append("")
+    calls = "calls" + (f" per {result.per}" if result.per else "")
+    low, high = (number(t) for t in thresholds)
+    said.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
+    said += _missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
+    return lines(said)
+
+
+def level(d: Difference, thresholds: tuple[float, float]) -> int:
+    change = d.change if d.change is not None else (d.a.count or d.b.count or 0)
+    if not change:
+        return 0
+    return 1 + sum(abs(change) > threshold for threshold in thresholds)
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value:+,.{1 if abs(value) < 99.95 else 0}f}"
+
+
+def _only(d: Difference) -> str:
+    if d.change is None:
+        return "only B" if d.a.count is None else "only A"
+    return ""

@@ -1,0 +1,80 @@
+"""fusetools diff."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusetools.cli.options import opened, say, write
+
+if TYPE_CHECKING:
+    from fusetools.model import Counts
+
+
+def limits(value: str) -> tuple[float, float]:
+    """LOW,HIGH."""
+    try:
+        low, high = map(float, value.split(","))
+    except ValueError:
+        low, high = 1, 0
+    if not 0 <= low <= high < math.inf:  # also where one is nan
+        raise click.BadParameter(f"{value!r} is not LOW,HIGH, for example 100,500")
+    return low, high
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--per",
+    type=click.Choice(["request", "second"]),
+    help="Divide the calls by the recording's requests or seconds.",
+)
+@click.option(
+    "--thresholds",
+    type=limits,
+    metavar="LOW,HIGH",
+    default="100,500",
+    show_default=True,
+    help="Change in calls up to LOW is marked ! (green), up to HIGH !! (blue), above !!! (yellow).",
+)
+@click.option("--csv", metavar="FILE", help="Write a CSV file; - prints it.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+def command(
+    a: str,
+    b: str,
+    per: str | None,
+    thresholds: tuple[float, float],
+    csv: str | None,
+    as_json: bool,
+) -> None:
+    """Compare two recordings: calls and latency side by side.
+
+    A and B are recordings or CSV files of fusetools count. The change is B less A.
+    """
+    from fusetools.compare import compare
+
+    result = compare(_counts(a), _counts(b), per or "")
+    if csv:
+        from fusetools.render import csv as render
+
+        write(csv, render.differences(result))
+    if as_json:
+        from fusetools.render import json
+
+        say(json.differences(result))
+    elif not csv:
+        from fusetools.render import text
+
+        say(text.differences(result, thresholds))
+
+
+def _counts(path: str) -> Counts:
+    if path.endswith(".csv"):
+        from fusetools.render import csv
+
+        return csv.read_counts(Path(path))
+    return opened(path).counts()

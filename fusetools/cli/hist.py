@@ -1,0 +1,58 @@
+"""fusetools hist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fusetools.cli.options import filters, opened, recording_options, say
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[OPERATION|FUNCTION|GLOB]...")
+@recording_options
+@click.option(
+    "--unit", type=click.Choice(["ns", "us", "ms"]), help="All times in this unit, not one to fit."
+)
+@click.option(
+    "--style",
+    type=click.Choice(["cvmfs"]),
+    help="The CernVM-FS client's own form, of the daemon's calls.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+def command(
+    patterns: tuple[str, ...],
+    path: str,
+    layers: tuple[str, ...],
+    unit: str | None,
+    style: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print latency histograms, per operation and layer.
+
+    Without an operation: a summary of all, most calls first. With some (lookup, cvmfs_lookup,
+    'read*'): the summary and a log2 histogram of each, in every layer that was recorded.
+    """
+    if style and layers and layers != ("daemon",):
+        raise click.UsageError("--style cvmfs is of the daemon layer")
+    if style:
+        layers = ("daemon",)
+    chosen = filters(options)
+    result = opened(path).hist(*patterns, layers=layers, filters=chosen)
+    if as_json:
+        from fusetools.render import json
+
+        say(json.histograms(result))
+    elif style:
+        from fusetools.render import cvmfs, text
+
+        say(cvmfs.histograms(result.histograms))
+        # Apart from the client's form, for whatever reads that.
+        said = text.footer(result.facts, text.unmatched(result))
+        click.echo(text.lines(said), nl=False, err=True)
+    else:
+        from fusetools.render import text
+
+        say(text.histograms(result, unit or "", bool(patterns), layers))

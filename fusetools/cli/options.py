@@ -1,0 +1,111 @@
+"""What several commands share: options, and the one way out to the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fusetools.errors import Error
+
+if TYPE_CHECKING:
+    from fusetools.recording import Filters, Recording
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def span(value: str) -> int:
+    """A time since the recording's start: 1.5, 1.5s, 1500ms, 20us. Becomes ns."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(s|ms|us|ns|)", value)
+    if not match:
+        raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
+    return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
+
+
+def recording_options(function: F) -> F:
+    """-i/--input and what to leave in."""
+    for option in reversed(
+        (
+            click.option(
+                "-i",
+                "--input",
+                "path",
+                default="perf.data",
+                metavar="FILE",
+                help="The recording.  [default: perf.data]",
+            ),
+            click.option(
+                "--layer",
+                "layers",
+                multiple=True,
+                type=click.Choice(["syscall", "kernel", "request", "daemon"]),
+                help="Only this layer; may be given again.",
+            ),
+            click.option(
+                "--pid", "pids", multiple=True, type=int, metavar="PID", help="Only this caller."
+            ),
+            click.option(
+                "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
+            ),
+            click.option(
+                "--mount", "mounts", multiple=True, metavar="PATH", help="Only this mount."
+            ),
+            click.option(
+                "--from",
+                "start",
+                type=span,
+                metavar="TIME",
+                help="Leave out what was before, in s (1.5) or as 1500ms, since the start.",
+            ),
+            click.option(
+                "--to", "end", type=span, metavar="TIME", help="Leave out what came after."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def filters(options: dict[str, Any]) -> Filters:
+    """Filters out of those options."""
+    from fusetools.recording import Filters
+
+    start, end = options["start"], options["end"]
+    if start is not None and end is not None and start >= end:
+        raise click.UsageError("--from is not before --to")
+    return Filters(options["pids"], options["comms"], options["mounts"], start, end)
+
+
+def opened(path: str) -> Recording:
+    from fusetools.recording import open
+
+    return open(path)
+
+
+def say(text: str) -> None:
+    """Print. Colours only on a terminal that wants them; blocks only where they can be encoded."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏"), "#"))
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def write(path: str, text: str) -> None:
+    """Into a file, or to the terminal if it is called -."""
+    if path == "-":
+        say(text)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise Error(f"cannot write {path}", getattr(error, "strerror", "") or str(error)) from error

@@ -1,0 +1,553 @@
+"""Recording: opens a perf.data and answers in the types of fusetools.model. The public Python API.
+
+>>> import fusetools
+>>> recording = fusetools.open("perf.data")  # doctest: +SKIP
+>>> recording.counts("lookup").counts[0].count  # doctest: +SKIP
+1796
+
+Single calls come as numpy columns (this alone needs numpy):
+
+>>> calls = recording.calls("lookup")  # doctest: +SKIP
+>>> slow = calls.duration > 1_000_000  # ns  # doctest: +SKIP
+>>> calls.start[slow & calls.of("cvmfs_lookup")]  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fusetools.errors import Error
+from fusetools.model import (
+    LAYERS,
+    Calls,
+    Count,
+    Counts,
+    Facts,
+    Histogram,
+    Histograms,
+    Losses,
+    Missing,
+    RequestColumns,
+    Requests,
+    Session,
+)
+
+# enum fuse_opcode of include/uapi/linux/fuse.h, in lower case.
+_OPCODES = """
+lookup forget getattr setattr readlink symlink mknod mkdir unlink rmdir rename link open read write
+statfs release fsync setxattr getxattr listxattr removexattr flush init opendir readdir releasedir
+fsyncdir getlk setlk setlkw access create interrupt bmap destroy ioctl poll notify_reply
+batch_forget fallocate readdirplus rename2 lseek copy_file_range setupmapping removemapping syncfs
+tmpfile statx
+"""
+OPERATIONS = frozenset(_OPCODES.split())
+
+# Callbacks and kernel functions whose name is not their operation's.
+_OTHER_NAMES = {
+    "forget_multi": "batch_forget",
+    "dentry_revalidate": "lookup",
+    "dir_open": "opendir",
+}
+
+# Measures what a probe costs (see record/): never a result.
+CALIBRATION = "fusetools_calibrate"
+
+_MEND = "fusetools record -- WORKLOAD"
+
+
+class Probe(NamedTuple):
+    """A line of the catalogue: an event of the recording and its meaning."""
+
+    event: str
+    layer: str
+    function: str
+    operation: str
+    role: str
+
+
+_ROLES = (
+    "entry",
+    "return",
+    "begin",
+    "sent",
+    "end",
+    "reply",
+    "sys_enter",
+    "sys_exit",
+    "switch",
+    "waking",
+)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What to leave in. Empty: everything.
+
+    ``pids`` and ``comms`` are those of the caller, whose system call made the request; ``mounts``
+    are mount points of the session; ``start`` and ``end`` are ns since the first event.
+    """
+
+    pids: tuple[int, ...] = ()
+    comms: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+
+
+def open(path: str | os.PathLike[str] = "perf.data") -> Recording:
+    """Open a recording. Raises fusetools.Error if it cannot be read."""
+    return Recording(path)
+
+
+class Recording:
+    """A perf.data file; each question is one pass over it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        _check_readable(self.path)
+        described = _ask("describe", str(self.path))
+        self._warnings: list[str] = []
+        self.session = Session(self._read_session(described.get("session")))
+        self._addresses: dict[str, int] = {}
+        self._catalogue = self._read_probes() or by_convention(described["events"])
+        if not self._catalogue:
+            raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", _MEND)
+
+    # Answers
+
+    def hist(
+        self, *patterns: str, layers: Sequence[str] = (), filters: Filters | None = None
+    ) -> Histograms:
+        """Latency histograms of the operations or functions that match a shell pattern, or all."""
+        paired = _paired(self._catalogue)
+        catalogue = [
+            p for p in self._catalogue if p.role != "entry" or (p.layer, p.function) in paired
+        ]
+        found, facts = self._series(catalogue, patterns, layers, filters or Filters())
+        histograms = [_histogram(s) for s in found]
+        calls: dict[str, int] = {}
+        for h in histograms:
+            calls[h.operation] = max(calls.get(h.operation, 0), h.count)
+        histograms.sort(
+            key=lambda h: (
+                not h.operation,
+                -calls[h.operation],
+                h.operation,
+                LAYERS.index(h.layer),
+                -h.count,
+                h.function,
+            )
+        )
+        return Histograms(tuple(histograms), facts)
+
+    def counts(
+        self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
+    ) -> Counts:
+        """Calls of each function in whose name, or operation, the regular expression is found."""
+        wanted = re.compile(regex)
+        found, facts = self._series(self._catalogue, (), layers, filters or Filters())
+        paired = _paired(self._catalogue)
+        counts = []
+        for s in found:
+            function, layer = s["function"], s["layer"]
+            if not (wanted.search(function) or wanted.search(s["operation"])):
+                continue
+            timed = layer in ("request", "syscall") or (layer, function) in paired
+            counts.append(
+                Count(
+                    function,
+                    s["operation"],
+                    layer,
+                    s["entries"],
+                    self._addresses.get(function),
+                    _histogram(s) if timed else None,
+                )
+            )
+        counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))
+        return Counts(tuple(counts), facts)
+
+    def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
+        """Single calls as numpy columns; the patterns are those of hist()."""
+        import numpy as np
+
+        columns = self._columns(patterns, filters)
+        raw = columns["calls"]
+        return Calls(
+            functions=tuple(columns["functions"]),
+            layer=np.frombuffer(raw["layer"], "u1"),
+            function=np.frombuffer(raw["function"], "<u2"),
+            start=np.frombuffer(raw["start"], "<u8"),
+            duration=np.frombuffer(raw["duration"], "<u8"),
+            pid=np.frombuffer(raw["pid"], "<i4"),
+            tid=np.frombuffer(raw["tid"], "<i4"),
+            unique=np.frombuffer(raw["unique"], "<u8"),
+        )
+
+    def requests(self, filters: Filters | None = None) -> RequestColumns:
+        """FUSE requests as numpy columns."""
+        import numpy as np
+
+        raw = self._columns((), filters)["requests"]
+        return RequestColumns(
+            connection=np.frombuffer(raw["connection"], "<u8"),
+            unique=np.frombuffer(raw["unique"], "<u8"),
+            opcode=np.frombuffer(raw["opcode"], "<u4"),
+            begin=np.frombuffer(raw["begin"], "<u8"),
+            end=np.frombuffer(raw["end"], "<u8"),
+            error=np.frombuffer(raw["error"], "<i4"),
+            pid=np.frombuffer(raw["pid"], "<i4"),
+            tid=np.frombuffer(raw["tid"], "<i4"),
+            callback_start=np.frombuffer(raw["callback_start"], "<u8"),
+            callback_end=np.frombuffer(raw["callback_end"], "<u8"),
+        )
+
+    # How
+
+    def _series(
+        self,
+        catalogue: Sequence[Probe],
+        patterns: Sequence[str],
+        layers: Sequence[str],
+        filters: Filters,
+    ) -> tuple[list[dict[str, Any]], Facts]:
+        needed = prune(catalogue, patterns, layers, filters)
+        answer = _ask("scan", str(self.path), needed, self._core_filters(filters))
+        series = [s for s in answer["series"] if s["function"] != CALIBRATION]
+        # A function that was probed and never called is a result too.
+        seen = {(s["layer"], s["function"]) for s in series}
+        for p in needed:
+            if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
+                seen.add((p.layer, p.function))
+                series.append(_nothing(p))
+        found = [
+            s
+            for s in series
+            if (not layers or s["layer"] in layers)
+            and (not patterns or _matches(patterns, s["operation"], s["function"]))
+        ]
+        if patterns and not found:
+            self._say_no_match(patterns, series)
+        return found, self._facts(answer, filters)
+
+    def _say_no_match(self, patterns: Sequence[str], series: Iterable[dict[str, Any]]) -> None:
+        if any(_matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
+            return  # an operation that nobody called: that is an answer
+        known = sorted(
+            {s["operation"] for s in series} | {p.operation for p in self._catalogue} - {""}
+        )
+        raise Error(
+            f"no operation or function matches {' '.join(patterns)}",
+            f"{self.path} has {', '.join(k for k in known if k)}",
+            f"fusetools count -i {self.path}      (every function by name)",
+        )
+
+    def _columns(self, patterns: Sequence[str], filters: Filters | None) -> dict[str, Any]:
+        filters = filters or Filters()
+        needed = prune(self._catalogue, patterns, (), filters)
+        columns: dict[str, Any] = _ask(
+            "columns", str(self.path), needed, self._core_filters(filters)
+        )
+        return columns
+
+    def _core_filters(self, filters: Filters) -> dict[str, Any]:
+        asked: dict[str, Any] = {}
+        if filters.pids:
+            asked["pids"] = list(filters.pids)
+        if filters.comms:
+            asked["comms"] = list(filters.comms)
+        if filters.start is not None:
+            asked["from_ns"] = filters.start
+        if filters.end is not None:
+            asked["to_ns"] = filters.end
+        if filters.mounts:
+            mounts = [self._mount(path) for path in filters.mounts]
+            asked["connections"] = [m["connection"] for m in mounts]
+            asked["daemon_pids"] = [pid for m in mounts if (pid := _natural(m.get("daemon_pid")))]
+        return asked
+
+    def _mount(self, path: str) -> dict[str, Any]:
+        mounts = {
+            m["path"]: m
+            for m in _dicts(self.session.facts.get("mounts"))
+            if isinstance(m.get("path"), str) and _natural(m.get("connection")) is not None
+        }
+        if path in mounts or (path := os.path.normpath(path)) in mounts:
+            return mounts[path]
+        if not mounts:
+            raise Error(
+                f"cannot tell the mounts of {self.path} apart",
+                "it holds no facts of its own: it was not made by fusetools",
+                _MEND,
+            )
+        raise Error(
+            f"{path} is no mount of {self.path}",
+            f"it has {', '.join(mounts)}",
+            f"fusetools hist --mount {next(iter(mounts))}",
+        )
+
+    def _facts(self, answer: dict[str, Any], filters: Filters) -> Facts:
+        session = self.session.facts
+        span = (answer["last"] - answer["first"]) / 1e9
+        seconds = session.get("seconds")
+        if filters.start is not None or filters.end is not None:
+            end = span if filters.end is None else min(span, filters.end / 1e9)
+            seconds = max(0.0, end - (filters.start or 0) / 1e9)
+        elif not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
+            seconds = span
+        return Facts(
+            name=self.path.name,
+            seconds=float(seconds),
+            requests=Requests(**answer["requests"]),
+            losses=Losses(
+                answer["lost"] + sum(_counters(session.get("lost")).values()),
+                answer["throttled"],
+                (*self._warnings, *answer["warnings"], *self._misses()),
+            ),
+            missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
+            probe_cost=_natural(session.get("probe_cost_ns")),
+        )
+
+    def _misses(self) -> list[str]:
+        return [
+            f"{event}: the probe missed {n:,} of its calls"
+            for event, n in _counters(self.session.facts.get("misses")).items()
+        ]
+
+    def _read_session(self, text: str | None) -> dict[str, Any]:
+        if text is None:
+            return {}
+        try:
+            facts = json.loads(text)
+        except (ValueError, RecursionError):
+            facts = None
+        if not isinstance(facts, dict):
+            self._warnings.append("the recording's own facts cannot be read: names are guessed")
+            return {}
+        if facts.get("format") != 1:
+            self._warnings.append("made by another version of fusetools: some facts may be missing")
+        return facts
+
+    def _read_probes(self) -> list[Probe]:
+        probes = []
+        for row in _dicts(self.session.facts.get("probes")):
+            probe = Probe(*(row.get(key) or "" for key in Probe._fields))
+            if (
+                not all(isinstance(value, str) for value in probe)
+                or probe.role not in _ROLES
+                or probe.layer not in LAYERS
+            ):
+                self._warnings.append("a probe in the recording's own facts makes no sense")
+                continue
+            if probe.function == CALIBRATION or probe.event.startswith(
+                f"fuse_daemon:{CALIBRATION}"
+            ):
+                continue
+            probes.append(probe)
+            address = _natural(row.get("address"))
+            if address and probe.role in ("entry", "reply"):
+                self._addresses[probe.function] = address
+        return probes
+
+
+# The catalogue
+
+
+def by_convention(events: Iterable[str]) -> list[Probe]:
+    """The catalogue of a recording that does not explain itself, from its events' names."""
+    names = set(events)
+    probes = []
+    # The kernel's tracepoints are good where there are three of them; before, `unique` is 0 in the
+    # first (fs/fuse/dev.c until 6.14): there a kprobe where the request is queued is better.
+    queued = next(
+        (
+            name
+            for name in (
+                "fuse_kernel:queue_request",
+                "fuse_kernel:queue_request_and_unlock",
+                "fuse:fuse_request_send",
+            )
+            if name in names
+        ),
+        None,
+    )
+    ended = "fuse:fuse_request_end"
+    if queued is not None and queued != "fuse:fuse_request_send":
+        ended = "fuse_kernel:fuse_request_end"
+    fixed = {
+        queued: ("request", "begin"),
+        ended: ("request", "end"),
+        "fuse:fuse_request_sent": ("request", "sent"),
+        "raw_syscalls:sys_enter": ("syscall", "sys_enter"),
+        "raw_syscalls:sys_exit": ("syscall", "sys_exit"),
+    }
+    for event in sorted(names):
+        group, _, name = event.partition(":")
+        function, returns, _ = name.partition("__return")
+        if event in fixed:
+            layer, role = fixed[event]
+            probes.append(Probe(event, layer, "", "", role))
+        elif group in ("fuse_daemon", "fuse_kernel") and function != CALIBRATION:
+            layer = group[len("fuse_") :]
+            role = "return" if returns else "entry"
+            probes.append(Probe(event, layer, function, operation_of(function), role))
+    return probes
+
+
+def operation_of(function: str) -> str:
+    """The FUSE operation that a callback or a kernel function is named after, or ""."""
+    for prefix in ("", "cvmfs_", "stub_", "fuse_lib_", "fuse_"):
+        name = function[len(prefix) :]
+        name = _OTHER_NAMES.get(name, name)
+        if function.startswith(prefix) and name in OPERATIONS:
+            return name
+    return ""
+
+
+def prune(
+    catalogue: Iterable[Probe], patterns: Sequence[str], layers: Sequence[str], filters: Filters
+) -> list[Probe]:
+    """The part of the catalogue that a question needs: what is not in it is not even decoded."""
+    catalogue = list(catalogue)
+
+    def wants(layer: str) -> bool:
+        return not layers or layer in layers
+
+    functions = [
+        p
+        for p in catalogue
+        if p.role in ("entry", "return", "reply")
+        and wants(p.layer)
+        # Without symbols the request alone tells a reply's operation.
+        and (not patterns or p.role == "reply" or _matches(patterns, p.operation, p.function))
+    ]
+    replies = any(p.role == "reply" for p in functions)
+    # A pattern that names functions only needs no request; one that nothing here explains may be
+    # the name of a system call.
+    only_functions = all(
+        any(fnmatchcase(p.function, pattern) for p in functions)
+        and not any(
+            fnmatchcase(name, pattern) or fnmatchcase(f"FUSE_{name.upper()}", pattern)
+            for name in OPERATIONS
+        )
+        for pattern in patterns
+    )
+    about_requests = not patterns or not only_functions
+    syscalls = replies or (wants("syscall") and about_requests)
+    callers = bool(filters.pids or filters.comms or filters.mounts)
+    requests = syscalls or callers or (wants("request") and about_requests)
+    roles = {"begin", "end"} if requests else set()
+    if syscalls:
+        roles |= {"sys_enter", "sys_exit"}
+    return functions + [p for p in catalogue if p.role in roles]
+
+
+def _paired(catalogue: Iterable[Probe]) -> set[tuple[str, str]]:
+    """(layer, function) of those that have a duration: both ends probed, or answered by a reply."""
+    return {(p.layer, p.function) for p in catalogue if p.role in ("return", "reply")}
+
+
+def _matches(patterns: Iterable[str], operation: str, function: str) -> bool:
+    return any(
+        fnmatchcase(operation, pattern) or fnmatchcase(function, pattern) for pattern in patterns
+    )
+
+
+# The native core
+
+
+def core() -> Any:
+    """The native core; the tests put another in its place."""
+    try:
+        from fusetools import _core
+    except ImportError as error:
+        raise Error("fusetools is not built", str(error), "make build") from error
+    return _core
+
+
+def _ask(question: str, *arguments: Any) -> Any:
+    native = core()
+    try:
+        return getattr(native, question)(*arguments)
+    except native.CoreError as error:
+        what, why = (*map(str, error.args), "", "")[:2]
+        raise Error(what, why, _MEND) from error
+
+
+def _check_readable(path: Path) -> None:
+    what = f"cannot read {path}"
+    try:
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise Error(what, "it is a directory", f"fusetools hist -i {path / 'perf.data'}")
+        if not stat.S_ISREG(kind):
+            raise Error(what, "it is not a file", _MEND)
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        raise Error(what, "there is no such file", _MEND) from error
+    except PermissionError as error:
+        raise Error(what, "permission denied", f"sudo fusetools hist -i {path}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise Error(what, getattr(error, "strerror", None) or str(error), _MEND) from error
+
+
+def _histogram(series: dict[str, Any]) -> Histogram:
+    count = series["count"]
+    return Histogram(
+        operation=series["operation"],
+        layer=series["layer"],
+        function=series["function"],
+        count=count,
+        unmatched=series["unmatched"],
+        min=series["min"] if count else None,
+        max=series["max"] if count else None,
+        mean=series["sum"] / count if count else None,
+        percentiles=dict(series["percentiles"]) if count else {},
+        buckets=tuple((low, high, n) for low, high, n in series["buckets"]),
+    )
+
+
+def _nothing(probe: Probe) -> dict[str, Any]:
+    counters = dict.fromkeys(("entries", "count", "unmatched", "min", "max", "sum"), 0)
+    return {
+        "layer": probe.layer,
+        "function": probe.function,
+        "operation": probe.operation,
+        "percentiles": {},
+        "buckets": [],
+        **counters,
+    }
+
+
+# The session is somebody else's JSON: nothing in it is taken on trust.
+
+
+def _missing(row: dict[str, Any]) -> Missing:
+    what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
+    words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
+    layer = next((words[word] for word in words if what.startswith(word)), "")
+    return Missing(what, why, mend, layer)
+
+
+def _natural(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value < 1 << 64 else None
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _counters(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): n for key, n in value.items() if _natural(n)}

@@ -1,0 +1,344 @@
+"""Recording: its catalogue, what it asks of the core, its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_core import FakeCore, Made, cvmfs_like, probes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fusetools
+from fusetools import errors
+from fusetools.recording import OPERATIONS, Filters, Probe, by_convention, operation_of, prune
+
+CERNVMFS = [
+    "dummy:HG",
+    "fuse_daemon:cvmfs_lookup",
+    "fuse_daemon:cvmfs_lookup__return",
+    "fuse_daemon:cvmfs_forget_multi",
+    "fuse_kernel:queue_request",
+    "fuse_kernel:fuse_request_end",
+    "fuse_kernel:request_wait_answer",
+    "fuse_kernel:request_wait_answer__return",
+    "sched:sched_switch",
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        ("cvmfs_lookup", "lookup"),
+        ("stub_getattr", "getattr"),
+        ("fuse_lib_readdirplus", "readdirplus"),
+        ("fuse_lookup", "lookup"),
+        ("cvmfs_forget_multi", "batch_forget"),
+        ("read", "read"),
+        ("request_wait_answer", ""),
+        ("cvmfs_init_all", ""),
+        ("my_lookup", ""),
+    ],
+)
+def test_operation_of(function: str, operation: str) -> None:
+    assert operation_of(function) == operation
+
+
+def test_operations_are_those_of_the_kernel() -> None:
+    header = Path("/usr/include/linux/fuse.h")
+    if not header.exists():
+        pytest.skip(f"no {header}")
+    body = header.read_text().split("enum fuse_opcode {")[1].split("}")[0]
+    of_header = re.findall(r"^\s*FUSE_(\w+)\s*=", body, re.MULTILINE)
+    names = {name.lower() for name in of_header if not name.endswith("_RESERVED")}
+    assert "lookup" in names and names <= OPERATIONS
+
+
+def test_convention() -> None:
+    assert set(by_convention(CERNVMFS)) == {
+        Probe("fuse_daemon:cvmfs_lookup", "daemon", "cvmfs_lookup", "lookup", "entry"),
+        Probe("fuse_daemon:cvmfs_lookup__return", "daemon", "cvmfs_lookup", "lookup", "return"),
+        Probe(
+            "fuse_daemon:cvmfs_forget_multi",
+            "daemon",
+            "cvmfs_forget_multi",
+            "batch_forget",
+            "entry",
+        ),
+        Probe("fuse_kernel:queue_request", "request", "", "", "begin"),
+        Probe("fuse_kernel:fuse_request_end", "request", "", "", "end"),
+        Probe("fuse_kernel:request_wait_answer", "kernel", "request_wait_answer", "", "entry"),
+        Probe(
+            "fuse_kernel:request_wait_answer__return", "kernel", "request_wait_answer", "", "return"
+        ),
+    }
+
+
+def test_convention_takes_tracepoints_where_there_is_no_kprobe() -> None:
+    found = by_convention(
+        ["fuse:fuse_request_send", "fuse:fuse_request_end", "fuse_kernel:fuse_request_end"]
+    )
+    assert Probe("fuse:fuse_request_send", "request", "", "", "begin") in found
+    assert Probe("fuse:fuse_request_end", "request", "", "", "end") in found
+    assert ("fuse_kernel:fuse_request_end", "kernel") in {p[:2] for p in found}
+
+
+def events(*args, **kwargs) -> set[str]:
+    rows = probes(("daemon", "cvmfs_lookup", "lookup"), ("daemon", "cvmfs_open", "open"))
+    catalogue = [Probe(*(row[key] for key in Probe._fields)) for row in rows]
+    return {p.event for p in prune(catalogue, *args, **kwargs)}
+
+
+LOOKUP = {"fuse_daemon:cvmfs_lookup", "fuse_daemon:cvmfs_lookup__return"}
+OPEN = {"fuse_daemon:cvmfs_open", "fuse_daemon:cvmfs_open__return"}
+REQUESTS = {"fuse:fuse_request_send", "fuse:fuse_request_end"}
+SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "layers", "filters", "needed"),
+    [
+        ((), (), Filters(), LOOKUP | OPEN | REQUESTS | SYSCALLS),
+        ((), ("daemon",), Filters(), LOOKUP | OPEN),
+        (("lookup",), (), Filters(), LOOKUP | REQUESTS | SYSCALLS),
+        (("lookup",), ("daemon",), Filters(), LOOKUP),
+        (("cvmfs_lookup",), (), Filters(), LOOKUP),
+        (("lookup",), ("request",), Filters(), REQUESTS),
+        (("lookup",), ("syscall",), Filters(), REQUESTS | SYSCALLS),
+        (("newfstatat",), (), Filters(), REQUESTS | SYSCALLS),
+        (("FUSE_LOOKUP",), (), Filters(), REQUESTS | SYSCALLS),
+        # Only a request tells who called the daemon.
+        (("cvmfs_lookup",), (), Filters(pids=(1,)), LOOKUP | REQUESTS),
+        ((), ("daemon",), Filters(comms=("find",)), LOOKUP | OPEN | REQUESTS),
+        (("cvmfs_lookup",), (), Filters(start=5), LOOKUP),
+    ],
+)
+def test_only_what_the_question_needs_is_read(patterns, layers, filters, needed) -> None:
+    assert events(patterns, layers, filters) == needed
+
+
+def test_replies_need_requests_and_system_calls() -> None:
+    rows = [
+        Probe("fuse_daemon:fuse_reply_entry", "daemon", "fuse_reply_entry", "", "reply"),
+        Probe("fuse:fuse_request_send", "request", "", "", "begin"),
+        Probe("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
+        Probe("sched:sched_switch", "syscall", "", "", "switch"),
+    ]
+    assert prune(rows, ("lookup",), ("daemon",), Filters()) == rows[:3]
+
+
+def test_filters_reach_the_core(fake) -> None:
+    core = fake(cvmfs_like())
+    filters = Filters((7,), ("find",), ("/mnt/",), 1_500_000_000, 2_000_000_000)
+    facts = fusetools.open().hist(filters=filters).facts
+    assert core.asked[-1][2] == {
+        "pids": [7],
+        "comms": ["find"],
+        "connections": [45],
+        "daemon_pids": [20],
+        "from_ns": 1_500_000_000,
+        "to_ns": 2_000_000_000,
+    }
+    assert facts.seconds == 0.5
+
+
+def test_hist(fake) -> None:
+    fake(cvmfs_like())
+    found = fusetools.open("perf.data").hist("lookup", layers=["daemon"])
+    (h,) = found.histograms
+    assert (h.operation, h.layer, h.function) == ("lookup", "daemon", "cvmfs_lookup")
+    assert (h.count, h.unmatched) == (1796, 1)
+    assert sum(n for _, _, n in h.buckets) == h.count
+    assert found.facts.probe_cost == 1800
+
+
+def test_a_function_that_was_never_called_is_a_result(fake) -> None:
+    core = cvmfs_like()
+    core.made = [m for m in core.made if m.function != "cvmfs_forget"]
+    fake(core)
+    (h,) = fusetools.open().hist("forget").histograms
+    assert (h.function, h.count, h.min, h.percentiles) == ("cvmfs_forget", 0, None, {})
+
+
+def test_a_function_without_a_return_probe_counts_but_has_no_durations(fake) -> None:
+    fake(
+        FakeCore(
+            [Made("kernel", "fuse_lookup", "lookup", [], 5)], events=["fuse_kernel:fuse_lookup"]
+        )
+    )
+    recording = fusetools.open()
+    assert [(c.function, c.count, c.latency) for c in recording.counts().counts] == [
+        ("fuse_lookup", 5, None)
+    ]
+    assert recording.hist().histograms == ()
+
+
+def test_the_calibration_is_no_result(fake) -> None:
+    core = cvmfs_like()
+    core.session["probes"] += probes(("daemon", "fusetools_calibrate", ""))
+    core.made.append(Made("daemon", "fusetools_calibrate", "", [1800] * 1000))
+    fake(core)
+    assert "fusetools_calibrate" not in {c.function for c in fusetools.open().counts().counts}
+    assert not any("calibrate" in str(row) for row in core.asked[-1][1])
+
+
+def test_counts(fake) -> None:
+    fake(cvmfs_like())
+    result = fusetools.open().counts("^cvmfs_(lookup|open)$")
+    assert [(c.function, c.count) for c in result.counts] == [
+        ("cvmfs_lookup", 1797),
+        ("cvmfs_open", 24),
+    ]
+    assert result.counts[0].address == 0xD2100
+
+
+def test_losses_are_added_up(fake) -> None:
+    core = cvmfs_like()
+    core.lost, core.throttled, core.warnings = 3, 2, ["cut off at byte 5"]
+    core.session |= {"lost": {"trace-cmd cpu0": 4}, "misses": {"fuse_kernel:a": 9, "b": 0}}
+    fake(core)
+    losses = fusetools.open().counts().facts.losses
+    assert (losses.lost, losses.throttled) == (7, 2)
+    assert losses.warnings[0] == "cut off at byte 5"
+    assert "fuse_kernel:a" in losses.warnings[1] and "9" in losses.warnings[1]
+    assert len(losses.warnings) == 2
+
+
+def test_columns(fake) -> None:
+    core = cvmfs_like()
+    of_calls = "layer u1 function <u2 start <u8 duration <u8 pid <i4 tid <i4 unique <u8"
+    of_requests = (
+        "connection <u8 unique <u8 opcode <u4 begin <u8 end <u8 error <i4 pid <i4 tid <i4 "
+        "callback_start <u8 callback_end <u8"
+    )
+
+    def columns(path, catalogue, filters):
+        def made(text: str) -> dict[str, bytes]:
+            words = text.split()
+            return {c: np.arange(3).astype(t).tobytes() for c, t in zip(words[::2], words[1::2])}
+
+        functions = ["cvmfs_lookup", "cvmfs_open", "cvmfs_lookup"]
+        return {"calls": made(of_calls), "requests": made(of_requests), "functions": functions}
+
+    core.columns = columns
+    fake(core)
+    calls = fusetools.open().calls()
+    assert calls.of("cvmfs_lookup").tolist() == [True, False, True]
+    assert calls.duration[calls.of("cvmfs_open")].tolist() == [1]
+    requests = fusetools.open().requests()
+    assert requests.error.dtype == np.int32 and requests.error.tolist() == [0, 1, 2]
+
+
+# Errors
+
+
+def fails(path: str, why: str) -> errors.Error:
+    with pytest.raises(errors.Error) as caught:
+        fusetools.open(path)
+    assert why in caught.value.why
+    assert caught.value.mend
+    return caught.value
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    fails(str(tmp_path / "perf.data"), "no such file")
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    fails(str(tmp_path), "directory")
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    fails(str(tmp_path / "fifo"), "not a file")
+
+
+def test_a_nul_in_the_name() -> None:
+    fails("a\0b", "null byte")
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:  # root may read everything
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "perf.data").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "sudo" in fails(str(tmp_path / "perf.data"), "permission").mend
+
+
+def test_what_the_core_says_is_passed_on(fake) -> None:
+    fake(FakeCore([], fail=("cannot read perf.data", "not a perf.data file")))
+    assert fails("perf.data", "not a perf.data file").what == "cannot read perf.data"
+
+
+def test_a_recording_without_fuse(fake) -> None:
+    fake(FakeCore([], events=["cycles", "sched:sched_switch"]))
+    assert "no FUSE events" in fails("perf.data", "not made by fusetools").what
+
+
+def test_a_pattern_that_matches_nothing(fake) -> None:
+    fake(cvmfs_like())
+    with pytest.raises(errors.Error) as caught:
+        fusetools.open().hist("lokup")
+    assert "lookup" in caught.value.why
+    # An operation that nobody called is an answer.
+    assert fusetools.open().hist("fallocate").histograms == ()
+
+
+def test_a_mount_that_is_not_there(fake) -> None:
+    fake(cvmfs_like())
+    with pytest.raises(errors.Error, match="/cvmfs is no mount") as caught:
+        fusetools.open().hist(filters=Filters(mounts=("/cvmfs",)))
+    assert "/mnt" in caught.value.why
+
+
+def test_mounts_need_a_session(fake) -> None:
+    fake(replace(cvmfs_like(), session=None, events=CERNVMFS))
+    with pytest.raises(errors.Error, match="mounts"):
+        fusetools.open().hist(filters=Filters(mounts=("/cvmfs",)))
+
+
+# The session is not to be trusted
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+ROW_KEYS = ["event", "layer", "function", "operation", "role", "address", "path", "what", "why"]
+ROWS = st.lists(
+    st.dictionaries(
+        st.sampled_from([*ROW_KEYS, "mend", "connection", "daemon_pid"]),
+        JSON | st.sampled_from(["daemon", "entry", "request"]),
+        max_size=6,
+    ),
+    max_size=3,
+)
+HOSTILE = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(["format", "seconds", "misses", "lost", "probe_cost_ns"], JSON),
+        **dict.fromkeys(["probes", "mounts", "unavailable"], JSON | ROWS),
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(HOSTILE)
+def test_any_session_gives_figures_or_an_error(fake, run, session) -> None:
+    fake(replace(cvmfs_like(), session=json.dumps(session), events=CERNVMFS))
+    result = run("hist")
+    assert result.exit_code in (0, 1)
+    json.loads(run("count", "--json").stdout)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 50_000, "{", "[]", "null", "\0", "9" * 50_000])
+def test_a_broken_session_is_said(fake, text: str) -> None:
+    fake(replace(cvmfs_like(), session=text, events=CERNVMFS))
+    warnings = fusetools.open().counts().facts.losses.warnings
+    assert any("facts cannot be read" in w for w in warnings)

@@ -1,0 +1,113 @@
+"""Figures and tables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusetools.render.text import bar, duration, number, plural, printable, table
+
+NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def read_back(text: str) -> float:
+    value, unit = text.split(" ")
+    return float(value.replace(",", "")) * NS[unit]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (999.6, "1.00 us"),
+        (1000, "1.00 us"),
+        (1234, "1.23 us"),
+        (9994, "9.99 us"),
+        (9996, "10.0 us"),
+        (99_960, "100 us"),
+        (999_499, "999 us"),
+        (999_600, "1.00 ms"),
+        (1_900_000, "1.90 ms"),
+        (12_345_678_901, "12.3 s"),
+        (4_000_000_000_000, "4,000 s"),
+        (-1500, "-1.50 us"),
+        (None, "-"),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert duration(ns) == text
+
+
+@given(st.integers(0, 2**63))
+def test_a_duration_reads_back_within_half_a_per_cent(ns: int) -> None:
+    assert read_back(duration(ns)) == pytest.approx(ns, rel=0.00501)
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_a_longer_duration_never_reads_shorter(a: int, b: int) -> None:
+    a, b = sorted((a, b))
+    assert read_back(duration(a)) <= read_back(duration(b))
+
+
+@given(st.integers(0, 2**52))
+def test_a_duration_in_a_given_unit_is_exact(ns: int) -> None:
+    assert read_back(duration(ns, "ns")) == ns
+    assert duration(ns, "ns").endswith(" ns")
+    assert round(read_back(duration(ns, "us"))) == ns
+    assert read_back(duration(ns, "ms")) == pytest.approx(ns, abs=501)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(1, 100))
+def test_a_bar_is_as_long_as_its_share_and_never_hides_a_call(n: int, most: int, width: int):
+    n = min(n, most)
+    drawn = bar(n, most, width)
+    eighths = sum(8 if c == "█" else " ▏▎▍▌▋▊▉".index(c) for c in drawn)
+    assert len(drawn) <= width
+    assert eighths == pytest.approx(8 * width * n / most, abs=1)
+    assert bool(drawn) == bool(n)
+
+
+@given(st.text())
+def test_printable_never_steers_a_terminal(text: str) -> None:
+    assert all(c.isprintable() for c in printable(text))
+
+
+def test_number() -> None:
+    assert number(1234567) == "1,234,567"
+    assert number(-5, "+") == "-5"
+    assert number(131533, "+") == "+131,533"
+    assert [number(x) for x in (0.0, 0.25, 2.5, 9.996, 10.0, 99.96, 1234.5)] == [
+        "0",
+        "0.250",
+        "2.50",
+        "10.0",
+        "10.0",
+        "100",
+        "1,234",
+    ]
+    assert plural(1, "call") == "1 call"
+    assert plural(2000, "call") == "2,000 calls"
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1))
+def test_table_columns_line_up(rows: list[tuple[str, str, str]]) -> None:
+    marked = [(a, b, printable(c) + "|") for a, b, c in rows]
+    lines = table(marked, "<>>")
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines) == len(rows)
+
+
+def test_table_lets_a_plain_line_through() -> None:
+    assert table([("a", "1"), "a long line that is no row", ("bbb", "22")], "<>") == [
+        "a     1",
+        "a long line that is no row",
+        "bbb  22",
+    ]
+
+
+def test_every_figure_has_its_unit() -> None:
+    assert re.fullmatch(r"[\d.,]+ (ns|us|ms|s)", duration(123456789))
