@@ -177,10 +177,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Calls:
-    """Matched calls as columns of equal length, in the order of their ends.
+    """Matched calls as columns of equal length, by start; system calls that made a request.
 
     ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
-    on the recording's clock; ``unique`` is the FUSE request's number, 2**64-1 where unknown.
+    on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
     """
 
     functions: tuple[str, ...]
@@ -202,10 +202,11 @@ class Calls:
 
 @dataclass(frozen=True)
 class RequestColumns:
-    """FUSE requests as columns of equal length, in the order of their ends.
+    """FUSE requests as columns of equal length, by begin.
 
-    Times are ns on the recording's clock; ``callback_start`` and ``callback_end`` are the daemon's
-    callback, 0 where it was not seen; ``pid`` and ``tid`` are the caller's; ``error``: 0 or -errno.
+    Times are ns on the recording's clock, 0 where they were not seen; ``callback_start`` and
+    ``callback_end`` are the daemon's callback; ``pid`` and ``tid`` are the caller's; ``error``: 0
+    or -errno.
     """
 
     connection: NDArray[np.uint64]

@@ -118,8 +118,10 @@ class Recording:
         self._warnings: list[str] = []
         self.session = Session(self._read_session(described.get("session")))
         self._addresses: dict[str, int] = {}
-        self._catalogue = self._read_probes() or by_convention(described["events"])
-        if not self._catalogue:
+        self._catalogue = self._read_probes()
+        told = {p.event for p in self._catalogue}
+        self._catalogue += by_convention(e for e in described["events"] if e not in told)
+        if all(p.layer == "syscall" for p in self._catalogue):
             raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", _MEND)
 
     # Answers
@@ -268,20 +270,29 @@ class Recording:
             asked["from_ns"] = filters.start
         if filters.end is not None:
             asked["to_ns"] = filters.end
+        everywhere = self._mounts()
+        asked["daemons"] = [m for m in everywhere.values() if m[0]]
         if filters.mounts:
-            mounts = [self._mount(path) for path in filters.mounts]
-            asked["connections"] = [m["connection"] for m in mounts]
-            asked["daemon_pids"] = [pid for m in mounts if (pid := _natural(m.get("daemon_pid")))]
+            mounts = [everywhere[self._mount(path)] for path in filters.mounts]
+            asked["connections"] = [connection for _, connection in mounts]
+            asked["daemon_pids"] = [pid for pid, _ in mounts if pid]
         return asked
 
-    def _mount(self, path: str) -> dict[str, Any]:
-        mounts = {
-            m["path"]: m
-            for m in _dicts(self.session.facts.get("mounts"))
-            if isinstance(m.get("path"), str) and _natural(m.get("connection")) is not None
-        }
-        if path in mounts or (path := os.path.normpath(path)) in mounts:
-            return mounts[path]
+    def _mounts(self) -> dict[str, tuple[int, int]]:
+        """The daemon's pid, 0 if unknown, and the connection of each mount point."""
+        mounts = {}
+        for m in _dicts(self.session.facts.get("mounts")):
+            path, pid, connection = m.get("path"), m.get("daemon_pid"), m.get("connection")
+            if isinstance(path, str) and (connection := _natural(connection)) is not None:
+                pid = _natural(pid) or 0
+                mounts[path] = (pid if pid < 1 << 31 else 0, connection)
+        return mounts
+
+    def _mount(self, path: str) -> str:
+        mounts = self._mounts()
+        for name in (path, os.path.normpath(path)):
+            if name in mounts:
+                return name
         if not mounts:
             raise Error(
                 f"cannot tell the mounts of {self.path} apart",
@@ -303,14 +314,20 @@ class Recording:
             seconds = max(0.0, end - (filters.start or 0) / 1e9)
         elif not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
             seconds = span
+        lost = _counters(session.get("lost"))
+        told = session.get("warnings")
+        told = [w for w in told if isinstance(w, str)] if isinstance(told, list) else []
         return Facts(
             name=self.path.name,
             seconds=float(seconds),
             requests=Requests(**answer["requests"]),
             losses=Losses(
-                answer["lost"] + sum(_counters(session.get("lost")).values()),
+                # What perf lost stands in the recording too, what others lost only in the session.
+                max(answer["lost"], lost.pop("perf", 0)) + sum(lost.values()),
                 answer["throttled"],
-                (*self._warnings, *answer["warnings"], *self._misses()),
+                tuple(
+                    dict.fromkeys((*self._warnings, *told, *answer["warnings"], *self._misses()))
+                ),
             ),
             missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
             probe_cost=_natural(session.get("probe_cost_ns")),
@@ -534,7 +551,7 @@ def _nothing(probe: Probe) -> dict[str, Any]:
 def _missing(row: dict[str, Any]) -> Missing:
     what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
     words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
-    layer = next((words[word] for word in words if what.startswith(word)), "")
+    layer = next((words[word] for word in words if word in what), "")
     return Missing(what, why, mend, layer)
 
 

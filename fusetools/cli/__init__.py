@@ -32,13 +32,13 @@ class Failure(click.ClickException):
         self.error = error
 
     def show(self, file: Any = None) -> None:
-        from fusetools.render.text import printable
+        from fusetools.render.text import printable, ways_out
 
-        click.echo(f"fusetools: {printable(self.error.what)}", file=file, err=True)
-        for label, lines in (("why", self.error.why), ("try", self.error.mend)):
-            for line in lines.splitlines():
-                click.echo(f"  {label:>3}: {printable(line)}", file=file, err=True)
-                label = "or" if label == "try" else ""
+        said = [f"fusetools: {printable(self.error.what)}"]
+        if self.error.why:
+            said.append(f"  why: {printable(self.error.why)}")
+        said += ways_out(self.error.mend, "  ")
+        click.echo("\n".join(said), file=file, err=True)
 
 
 class Commands(click.Group):

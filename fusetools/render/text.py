@@ -114,13 +114,21 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
 
 
-def _missing(missing: Iterable[Missing]) -> list[str]:
+def missing(all_missing: Iterable[Missing]) -> list[str]:
+    """The layers that were not recorded, and what would bring them."""
     said = []
-    for m in missing:
-        said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
-        if m.mend:
-            said.append(f"  try: {printable(m.mend)}")
+    for m in all_missing:
+        if m.layer:
+            said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+            said += ways_out(m.mend, "  ")
     return said
+
+
+def ways_out(mend: str, indent: str) -> list[str]:
+    labels = ["try", *["or"] * mend.count("\n")]
+    return [
+        f"{indent}{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())
+    ]
 
 
 def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
@@ -152,8 +160,8 @@ def histograms(
                 said += ["", *distribution(h, unit)]
     said += ["", *cost(result.facts, {h.layer for h in result.histograms if h.count})]
     said += footer(result.facts, unmatched(result))
-    in_place = bars and result.histograms
-    said += _missing(m for m in result.facts.missing if not (in_place and m.layer))
+    if not (bars and result.histograms):  # else it has been said in its place
+        said += missing(result.facts.missing)
     return lines(said)
 
 
@@ -174,9 +182,9 @@ def summary(
             ]
             for m in result.facts.missing:
                 if in_place and m.layer == layer and (not layers or layer in layers):
-                    rows.append(f"  {layer:7}  not recorded: {m.why}")
-                    if m.mend:
-                        rows.append(f"  {'':7}  try: {m.mend}")
+                    of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
+                    rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
+                    rows += ways_out(m.mend, " " * 11)
     return table(rows, "<<>>>>>") if rows else ["no calls"]
 
 
@@ -232,7 +240,7 @@ def counts(result: Counts) -> str:
     never = [printable(c.function) for c in result.counts if not c.count]
     if never:
         said += ["", *wrap(f"never called: {', '.join(never)}")]
-    said += ["", *footer(result.facts, unmatched(result)), *_missing(result.facts.missing)]
+    said += ["", *footer(result.facts, unmatched(result)), *missing(result.facts.missing)]
     return lines(said)
 
 
@@ -301,7 +309,7 @@ def differences(result: Differences, thresholds: tuple[float, float] = (100, 500
     calls = "calls" + (f" per {result.per}" if result.per else "")
     low, high = (number(t) for t in thresholds)
     said.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
-    said += _missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
+    said += missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
     return lines(said)
 
 

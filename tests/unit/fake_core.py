@@ -47,13 +47,24 @@ class Made:
         }
 
 
+# The kernel's own events, which need no probe.
+TRACEPOINTS = (
+    "fuse:fuse_request_send",
+    "fuse:fuse_request_sent",
+    "fuse:fuse_request_end",
+    "raw_syscalls:sys_enter",
+    "raw_syscalls:sys_exit",
+    "sched:sched_switch",
+)
+
+
 @dataclass
 class FakeCore:
     """Put in the place of fusetools.recording.core()."""
 
     made: list[Made]
     session: Any = None
-    events: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=lambda: [*TRACEPOINTS])
     lost: int = 0
     throttled: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -101,7 +112,7 @@ class FakeCore:
 
 
 def probes(*functions: tuple[str, str, str], address: int | None = None) -> list[dict[str, Any]]:
-    """The session's probes for (layer, function, operation), and for requests and system calls."""
+    """The session's probes for (layer, function, operation)."""
     rows: list[dict[str, Any]] = []
     for i, (layer, function, operation) in enumerate(functions):
         group = f"fuse_{layer}"
@@ -116,15 +127,6 @@ def probes(*functions: tuple[str, str, str], address: int | None = None) -> list
             if address is not None:
                 row["address"] = address + 64 * i
             rows.append(row)
-    for event, layer, role in (
-        ("fuse:fuse_request_send", "request", "begin"),
-        ("fuse:fuse_request_sent", "request", "sent"),
-        ("fuse:fuse_request_end", "request", "end"),
-        ("raw_syscalls:sys_enter", "syscall", "sys_enter"),
-        ("raw_syscalls:sys_exit", "syscall", "sys_exit"),
-        ("sched:sched_switch", "syscall", "switch"),
-    ):
-        rows.append({"event": event, "layer": layer, "function": "", "operation": "", "role": role})
     return rows
 
 

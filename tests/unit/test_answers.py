@@ -148,7 +148,7 @@ def test_cvmfs_style_is_of_the_daemon(fake, run, layer: str) -> None:
 def test_times(fake, run, text: str, ns: int) -> None:
     core = fake(cvmfs_like())
     assert run("hist", "--from", text).exit_code == 0
-    assert core.asked[-1][2] == {"from_ns": ns}
+    assert core.asked[-1][2] == {"daemons": [(20, 45)], "from_ns": ns}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_core import FakeCore, Made, cvmfs_like, probes
+from fake_core import TRACEPOINTS, FakeCore, Made, cvmfs_like, probes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +91,7 @@ def test_convention_takes_tracepoints_where_there_is_no_kprobe() -> None:
 def events(*args, **kwargs) -> set[str]:
     rows = probes(("daemon", "cvmfs_lookup", "lookup"), ("daemon", "cvmfs_open", "open"))
     catalogue = [Probe(*(row[key] for key in Probe._fields)) for row in rows]
+    catalogue += by_convention(TRACEPOINTS)
     return {p.event for p in prune(catalogue, *args, **kwargs)}
 
 
@@ -141,6 +142,7 @@ def test_filters_reach_the_core(fake) -> None:
         "comms": ["find"],
         "connections": [45],
         "daemon_pids": [20],
+        "daemons": [(20, 45)],
         "from_ns": 1_500_000_000,
         "to_ns": 2_000_000_000,
     }
@@ -200,13 +202,15 @@ def test_counts(fake) -> None:
 def test_losses_are_added_up(fake) -> None:
     core = cvmfs_like()
     core.lost, core.throttled, core.warnings = 3, 2, ["cut off at byte 5"]
-    core.session |= {"lost": {"trace-cmd cpu0": 4}, "misses": {"fuse_kernel:a": 9, "b": 0}}
+    core.session["lost"] = {"perf": 3, "trace-cmd": 4}
+    core.session["misses"] = {"fuse_kernel:a": 9, "b": 0}
+    core.session["warnings"] = ["cut off at byte 5", "the daemon died"]
     fake(core)
     losses = fusetools.open().counts().facts.losses
     assert (losses.lost, losses.throttled) == (7, 2)
-    assert losses.warnings[0] == "cut off at byte 5"
-    assert "fuse_kernel:a" in losses.warnings[1] and "9" in losses.warnings[1]
-    assert len(losses.warnings) == 2
+    assert losses.warnings[:2] == ("cut off at byte 5", "the daemon died")
+    assert "fuse_kernel:a" in losses.warnings[2] and "9" in losses.warnings[2]
+    assert len(losses.warnings) == 3
 
 
 def test_columns(fake) -> None:
@@ -277,7 +281,7 @@ def test_what_the_core_says_is_passed_on(fake) -> None:
 
 
 def test_a_recording_without_fuse(fake) -> None:
-    fake(FakeCore([], events=["cycles", "sched:sched_switch"]))
+    fake(FakeCore([], events=["cycles", "raw_syscalls:sys_enter"]))
     assert "no FUSE events" in fails("perf.data", "not made by fusetools").what
 
 
