@@ -134,7 +134,7 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
     # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
     daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
     libraries = _locate(files, daemon.pid, mapped[daemon.pid])
-    why = "" if libraries else "its libraries are not readable: run as root"
+    why = "" if libraries else "its files are not shown to this user"
     return replace(mount, daemon_pid=daemon.pid, comm=daemon.comm, libraries=libraries, why=why)
 
 
@@ -157,7 +157,7 @@ def _names(daemon: Daemon, path: str) -> bool:
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:
     if files.live and os.geteuid() != 0:
-        return "no process of this user answers it: run as root"
+        return "no process of this user answers it"
     if any(not daemon.connections for daemon in daemons):
         return "this kernel does not tell which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"
