@@ -133,9 +133,14 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
     # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
     daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
-    libraries = _locate(files, daemon.pid, mapped[daemon.pid])
-    why = "" if libraries else "its files are not shown to this user"
-    return replace(mount, daemon_pid=daemon.pid, comm=daemon.comm, libraries=libraries, why=why)
+    return with_daemon(files, mount, daemon.pid)
+
+
+def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
+    """The mount as answered by process ``pid``, with what that has mapped."""
+    libraries = _locate(files, pid, _executable_mappings(files, pid))
+    why = "" if libraries else "its libraries are not readable: run as root"
+    return replace(mount, daemon_pid=pid, comm=comm(files, pid), libraries=libraries, why=why)
 
 
 def _told_by_cvmfs(files: Files, mount: Mount) -> int | None:
@@ -157,7 +162,7 @@ def _names(daemon: Daemon, path: str) -> bool:
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:
     if files.live and os.geteuid() != 0:
-        return "no process of this user answers it"
+        return "no process of this user answers it: run as root"
     if any(not daemon.connections for daemon in daemons):
         return "this kernel does not tell which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"

@@ -27,3 +27,10 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
 
 def comm(files: Files, pid: int) -> str:
     return (files.read(f"/proc/{pid}/comm", quiet=True) or "?").rstrip("\n")
+
+
+def thread_comms(files: Files, pid: int) -> tuple[str, ...]:
+    """The names of a process's threads, each once; sorted."""
+    tasks = [name for name in files.list(f"/proc/{pid}/task") if name.isdecimal()]
+    names = (files.read(f"/proc/{pid}/task/{task}/comm", quiet=True) for task in tasks)
+    return tuple(sorted({name.rstrip("\n") for name in names if name}))

@@ -1,0 +1,1 @@
+"""What to record: (HostFacts, probe set, Request) -> ProbePlan, without touching the host."""

@@ -1,0 +1,1 @@
+"""Recording: lock, probes, perf, workload, clean-up; needs root."""

@@ -62,8 +62,8 @@ def test_a_host_with_everything() -> None:
             "apt-get install -y linux-perf",
         ),
         (
-            {"tracefs": None, "tracefs_writable": False, "perf_can_record": False},
-            {"syscalls", "kernel", "requests", "daemon", "off-CPU"},
+            {"tracefs": None, "tracefs_writable": False, "tracers": (), "dynamic_events": ()},
+            {"kernel", "daemon"},
             "mount -t tracefs nodev /sys/kernel/tracing",
         ),
         (

@@ -1,0 +1,111 @@
+"""fusetools record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from fusetools.plan.request import Request
+
+NEXT = ("fusetools hist", "fusetools count")
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@click.argument("workload", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="Trace the FUSE file system on PATH (again for more).  [default: all that are mounted]",
+)
+@click.option("--pid", type=int, help="The daemon's process, where it is not found.")
+@click.option(
+    "--fs",
+    metavar="NAME|FILE.toml",
+    help="Probe set: cvmfs, cvmfs+stub, libfuse (any libfuse daemon, without symbols), or a file "
+    "of your own.  [default: by the daemon's libraries]",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Record so long.  [default: until the workload ends, or Ctrl-C]",
+)
+@click.option(
+    "--call-graph",
+    type=click.Choice(["fp", "dwarf"]),
+    help="Add user stacks where tasks wait: by frame pointers, or dwarf (8 KB for each).",
+)
+@click.option("--as-root", is_flag=True, help="Keep root: do not go back to who called sudo.")
+@click.option(
+    "-o",
+    "--output",
+    default="perf.data",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="The recording; an existing one becomes FILE.old.",
+)
+def command(workload: tuple[str, ...], mounts: tuple[str, ...], **options: Any) -> None:
+    """Record a workload on FUSE mounts into one perf.data.
+
+    The workload (write it after --) runs as the user who called sudo; its exit status is
+    passed on. Without one, record the daemons until Ctrl-C.
+    """
+    # what is slow to import is for those who record
+    from fusetools.record import session
+
+    request = Request(
+        mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
+    )
+    outcome = session.record(request, sys.argv[1:], _began)
+    _ended(request, outcome)
+    sys.exit(outcome.exit_status or (1 if outcome.failed else 0))
+
+
+def _say(text: str) -> None:
+    from fusetools.render.text import printable
+
+    click.echo(printable(text), err=True)
+
+
+def _began(plan: Any, removed: Any) -> None:
+    if removed.what:
+        _say(f"fusetools: removed what a killed recording left: {', '.join(removed.what)}")
+    mounts = ", ".join(
+        f"{target.mount.path} ({target.mount.comm}, pid {target.mount.daemon_pid})"
+        if target.mount.daemon_pid is not None
+        else f"{target.mount.path} (daemon unknown)"
+        for target in plan.targets
+    )
+    _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}")
+
+
+def _ended(request: Request, outcome: Any) -> None:
+    lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
+    _say(
+        f"fusetools: {request.output}, {_size(outcome.size)}: {outcome.requests:,} requests, "
+        f"{outcome.events:,} events in {outcome.seconds:.1f} s, {lost}"
+    )
+    for warning in outcome.warnings:
+        _say(f"  warning: {warning}")
+    for missing in outcome.unavailable:
+        _say(f"  missing: {missing.what}: {missing.why}")
+        if missing.mend:
+            _say(f"      try: {missing.mend}")
+    option = "" if request.output == "perf.data" else f" -i {request.output}"
+    _say("next: " + " · ".join(name + option for name in NEXT))
+
+
+def _size(count: int) -> str:
+    """Bytes as people read them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"

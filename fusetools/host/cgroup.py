@@ -1,0 +1,40 @@
+"""Where perf can tell processes by cgroup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.host.files import Files
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where it is mounted, and this process's cgroup in it ("/…")."""
+
+    mount: str
+    own: str
+
+
+def perf_hierarchy(files: Files) -> Hierarchy | None:
+    """The cgroup hierarchy that perf uses: version 1's with perf_event, else version 2's."""
+    memberships = [
+        line.split(":", 2)
+        for line in (files.read("/proc/self/cgroup", quiet=True) or "").splitlines()
+        if line.count(":") >= 2
+    ]
+    mounts = [
+        line.split()
+        for line in (files.read("/proc/self/mounts", quiet=True) or "").splitlines()
+        if len(line.split()) > 3
+    ]
+    for fields in mounts:
+        if fields[2] == "cgroup" and "perf_event" in fields[3].split(","):
+            for _, controllers, own in memberships:
+                if "perf_event" in controllers.split(","):
+                    return Hierarchy(fields[1], own)
+    for fields in mounts:
+        if fields[2] == "cgroup2":
+            for number, controllers, own in memberships:
+                if number == "0" and not controllers:
+                    return Hierarchy(fields[1], own)
+    return None

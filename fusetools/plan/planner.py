@@ -1,0 +1,488 @@
+"""From a host's facts, probe sets and a request to what is recorded: pure functions.
+
+First targets(): which mounts, which probe set for each, in which of the daemon's libraries. The
+caller reads those libraries' symbols. Then plan(): the probes and the events.
+
+How the recording is kept to the workload and the daemons was measured (Linux 6.18, perf 6.1,
+2 CPUs; 8 processes of find, stat and cat on a FUSE mount, 80,000 requests; medians of 3):
+
+    way                                        bytes   workload takes   perf events: 2 CPUs;
+                                                       (none: 1.7 s)    128 CPUs and 20 threads
+    cgroup for the workload, -a and a filter
+      on the daemon's comm                    214 MB   x 2.3               58          3,700
+    -p daemon,workload, -a for requests
+      and probes                              218 MB   x 2.3              168         17,200
+    -p for everything                         216 MB   x 3.6              511         95,000
+    -a for everything, no scope               226 MB   x 2.0               49          3,200
+
+An inherited event costs 10 to 40 us for every process that the workload starts, on this machine,
+and there is one for each event on each CPU: with -p a shell script on 128 CPUs would spend
+8 ms or more on each command. -a without a scope was the cheapest here, where nothing else runs;
+elsewhere it records everybody's switches and system calls. The cgroup (below the one that the
+workload would be in, with no controller on) costs no more than -p here and the same on every
+machine, and it all goes through one perf. Where there is no cgroup, -a is what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusetools.errors import Error
+from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.plan.probeset import GENERIC, Group, ProbeSet
+from fusetools.plan.registers import fetch
+from fusetools.plan.request import Request
+
+DAEMON_GROUP = "fuse_daemon"
+RETURN = "__return"
+CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
+
+# (name, virtual address, size, file offset) as _core.elf_functions gives them
+Symbols = Sequence["tuple[str, int, int, int]"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What is not recorded, why, and the command that mends it (may be empty)."""
+
+    what: str
+    why: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A mount, the probe set for its daemon, and the library of each of the set's groups.
+
+    ``probe_set`` is None where the daemon cannot be probed: ``why``.
+    """
+
+    mount: Mount
+    probe_set: ProbeSet | None = None
+    groups: tuple[tuple[Group, Library], ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An event that has to be made: a uprobe, or a kprobe.
+
+    ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12");
+    ``role`` as in the recording: entry, return or reply.
+    """
+
+    event: str  # "group:name"
+    kind: str
+    place: str
+    layer: str
+    function: str
+    operation: str
+    role: str
+    address: int
+    arguments: tuple[tuple[str, str], ...] = ()
+
+    def definition(self) -> str:
+        """The line for tracefs' uprobe_events or dynamic_events."""
+        words = [f"{self.kind}:{self.event.replace(':', '/', 1)}", self.place]
+        return " ".join(words + [f"{name}={value}" for name, value in self.arguments])
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event that perf records, of the kernel's own or of a Probe.
+
+    ``workload``: only in the workload and its children, else wherever it happens.
+    """
+
+    name: str  # "system:name"
+    filter: str = ""
+    stack: bool = False
+    workload: bool = False
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """All that record/ needs to know."""
+
+    targets: tuple[Target, ...]
+    probes: tuple[Probe, ...]
+    events: tuple[Event, ...]
+    call_graph: str | None = None
+    switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
+    unavailable: tuple[Missing, ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What is recorded, in the words of the line that says so."""
+        names = {event.name for event in self.events}
+        functions = {probe.function for probe in self.probes if probe.role == "entry"}
+        replies = {probe.function for probe in self.probes if probe.role == "reply"}
+        said = []
+        if "fuse:fuse_request_send" in names:
+            said.append("requests")
+        if functions:
+            said.append(f"{len(functions)} callback{'s' if len(functions) > 1 else ''}")
+        if replies:
+            said.append("the daemon's replies")
+        if "sched:sched_switch" in names:
+            said.append("off-CPU")
+        if "raw_syscalls:sys_enter" in names:
+            said.append("system calls")
+        return tuple(said)
+
+
+def targets(
+    facts: HostFacts, request: Request, sets: Sequence[ProbeSet], chosen: ProbeSet | None = None
+) -> tuple[Target, ...]:
+    """The mounts to trace and what to probe in each one's daemon.
+
+    ``chosen``: the set that the user named, already cut down by select(); else each mount gets
+    the first of ``sets`` that knows one of its daemon's libraries. Error: no such mount.
+    """
+    mounts = _mounts(facts, request)
+    found = tuple(_target(mount, sets, chosen) for mount in mounts)
+    if chosen and not any(target.groups for target in found):
+        raise Error(
+            f"the probe set {chosen.name} fits no daemon here",
+            found[0].why,
+            "fusetools record --fs libfuse -- …   (any daemon that links libfuse dynamically)"
+            if chosen.name != GENERIC and found[0].mount.libraries
+            else "",
+        )
+    return found
+
+
+def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
+    if not facts.mounts:
+        raise Error(
+            "no FUSE file system is mounted here",
+            "",
+            "mount one first (autofs mounts when it is used: ls /cvmfs/REPOSITORY)",
+        )
+    chosen = facts.mounts
+    if request.mounts:
+        chosen = tuple(dict.fromkeys(_mount_of(facts, path) for path in request.mounts))
+    if request.pid is not None:
+        answered = tuple(mount for mount in chosen if mount.daemon_pid == request.pid)
+        if not answered and len(chosen) > 1:
+            raise Error(
+                f"process {request.pid} answers no FUSE mount that is known",
+                "several file systems are mounted",
+                f"say which one is its: --mount PATH --pid {request.pid}",
+            )
+        chosen = answered or chosen
+    return chosen
+
+
+def _mount_of(facts: HostFacts, path: str) -> Mount:
+    """The FUSE mount that ``path`` (absolute) lies on: the longest that it begins with."""
+    here = [
+        mount
+        for mount in facts.mounts
+        if path == mount.path or path.startswith(mount.path.rstrip("/") + "/")
+    ]
+    if not here:
+        known = ", ".join(mount.path for mount in facts.mounts[:5])
+        raise Error(
+            f"no FUSE file system is mounted on {path}",
+            f"mounted: {known}{' …' if len(facts.mounts) > 5 else ''}",
+            f"ls {path}   (where autofs mounts it)",
+        )
+    return max(here, key=lambda mount: len(mount.path))
+
+
+def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> Target:
+    if mount.daemon_pid is None:
+        return Target(mount, why=mount.why)
+    if not mount.libraries:
+        return Target(mount, why=mount.why or "its libraries cannot be read")
+    for probe_set in [chosen] if chosen else sets:
+        probe_set = probe_set if chosen else select(probe_set, ())
+        groups = tuple(
+            (group, library)
+            for group in probe_set.groups
+            for library in mount.libraries
+            if group.library.fullmatch(os.path.basename(library.path))
+        )
+        if groups:
+            return Target(mount, probe_set, groups)
+    if chosen:
+        wanted = " or ".join(group.library.pattern for group in chosen.groups)
+        return Target(mount, why=f"{mount.comm} (pid {mount.daemon_pid}) has no library {wanted}")
+    return Target(
+        mount,
+        why=f"{mount.comm} (pid {mount.daemon_pid}) does not link libfuse dynamically, "
+        "and no probe set knows its libraries",
+    )
+
+
+def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
+    """The set with its usual groups and those optional ones that ``extra`` names."""
+    names = [group.name for group in probe_set.groups]
+    for name in extra:
+        if name not in names:
+            raise Error(
+                f"the probe set {probe_set.name} has no group {name}",
+                f"its groups: {', '.join(names)}",
+            )
+    kept = tuple(g for g in probe_set.groups if not g.optional or g.name in extra)
+    return replace(probe_set, groups=kept)
+
+
+def plan(
+    facts: HostFacts,
+    request: Request,
+    found: Sequence[Target],
+    symbols: Mapping[str, Symbols],
+    demangle: Mapping[str, str],
+    calibration: Library | None = None,
+    comms: Mapping[int, Sequence[str]] | None = None,
+    cgroup: bool = True,
+) -> ProbePlan:
+    """What to record of ``found``, out of what the host has.
+
+    ``symbols``: the functions of each library, by its host_path; ``demangle``: the plain name of
+    each of their names that is mangled; ``calibration``: the library that exports CALIBRATION;
+    ``comms``: the names of each daemon's threads, by its pid; ``cgroup``: the workload can be told
+    from others. Error: nothing of it can be recorded.
+    """
+    probes: list[Probe] = []
+    missing: list[Missing] = []
+    for target in found:
+        if not target.groups:
+            missing.append(Missing(f"daemon of {target.mount.path}", target.why))
+            continue
+        new, why = _probes(facts, target, symbols, demangle)
+        probes += new
+        missing += why
+    if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
+        probes = []
+        missing.append(Missing("daemon", "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"))
+    if not probes and any(isinstance(why, _Stripped) for why in missing):
+        stripped = next(why for why in missing if isinstance(why, _Stripped))
+        raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
+    probes = _named_apart(probes)
+    if probes and calibration:
+        probes += _calibration(calibration, symbols)
+
+    events: list[Event] = []
+    daemons = _comms(found, comms or {})
+    have = set(facts.tracepoints)
+    workload = bool(request.command)
+    for name, scoped in _task_events(facts.arch, daemons, workload, cgroup):
+        if name in have:
+            events.append(scoped)
+    if "sched:sched_switch" not in have:
+        missing.append(Missing("off-CPU", "the kernel shows no tracepoint sched:sched_switch"))
+    elif not workload:
+        missing.append(
+            Missing(
+                "off-CPU and system calls of the callers",
+                "there is no workload: only the daemon's are recorded",
+                "fusetools record -- WORKLOAD",
+            )
+        )
+    elif not cgroup:
+        missing.append(
+            Missing(
+                "the workload apart from others",
+                "no cgroup can be made for it: everybody's switches and system calls are recorded",
+            )
+        )
+    if "raw_syscalls:sys_enter" not in have:
+        missing.append(Missing("system calls", "the kernel shows no raw_syscalls tracepoints"))
+    requests = [name for name in sorted(have) if name.startswith("fuse:fuse_request_")]
+    connections = " || ".join(f"connection=={target.mount.connection}" for target in found)
+    for name in requests:
+        events.append(Event(name, connections, stack=name == "fuse:fuse_request_send"))
+    if not requests:
+        missing.append(Missing("requests", "the kernel has no fuse tracepoints (Linux 6.12 has)"))
+    events += [Event(probe.event) for probe in probes]
+    missing.append(_kernel_functions(facts))
+    if not requests and not probes:
+        first = missing[0]
+        raise Error(
+            f"nothing of {found[0].mount.path} can be recorded",
+            "; ".join(f"{why.what}: {why.why}" for why in missing[:3]),
+            first.mend,
+        )
+    return ProbePlan(
+        targets=tuple(found),
+        probes=tuple(probes),
+        events=tuple(events),
+        call_graph=request.call_graph,
+        switch_records=workload and cgroup and "sched:sched_switch" in have,
+        unavailable=tuple(missing),
+    )
+
+
+def _kernel_functions(facts: HostFacts) -> Missing:
+    if "function_graph" in facts.tracers or "kprobe" in facts.dynamic_events:
+        return Missing("kernel functions", "this version of fusetools does not record them")
+    return Missing(
+        "kernel functions",
+        "this kernel has neither kprobes nor function_graph",
+        "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER",
+    )
+
+
+class _Stripped(Missing):
+    """No symbol of the callbacks, which has ways out that other troubles lack."""
+
+
+def _probes(
+    facts: HostFacts,
+    target: Target,
+    symbols: Mapping[str, Symbols],
+    demangle: Mapping[str, str],
+) -> tuple[list[Probe], list[Missing]]:
+    probes: list[Probe] = []
+    missing: list[Missing] = []
+    for group, library in target.groups:
+        before = len(probes)
+        for name, address, _, offset in symbols.get(library.host_path, ()):
+            match = group.function.fullmatch(name) or group.function.fullmatch(
+                demangle.get(name, name)
+            )
+            if not match:
+                continue
+            key = match[1] if group.function.groups else ""
+            if group.role == "call" and key not in group.operations:
+                continue
+            function = demangle.get(name, name).rpartition("::")[2]
+            probe = Probe(
+                event=f"{DAEMON_GROUP}:{re.sub(r'[^A-Za-z0-9_]', '_', function)}",
+                kind="p",
+                place=f"{library.host_path}:0x{offset:x}",
+                layer="daemon",
+                function=function,
+                operation=group.operations.get(key, ""),
+                role="reply" if group.role == "reply" else "entry",
+                address=address,
+                arguments=_arguments(group, key, facts),
+            )
+            probes.append(probe)
+            if group.role == "call":
+                probes.append(
+                    replace(
+                        probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
+                    )
+                )
+        if len(probes) == before:
+            missing.append(_stripped(target, group, library))
+    return probes, missing
+
+
+def _arguments(group: Group, key: str, facts: HostFacts) -> tuple[tuple[str, str], ...]:
+    wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
+    found = []
+    for name, text in wanted.items():
+        value = fetch(text, facts.arch)
+        if value is not None:
+            found.append((name, value))
+    return tuple(found)
+
+
+def _stripped(target: Target, group: Group, library: Library) -> Missing:
+    name = os.path.basename(library.path)
+    ways = "install its debug symbols (a package such as NAME-dbgsym or NAME-debuginfo)"
+    if not (target.probe_set and target.probe_set.name == GENERIC):
+        ways = (
+            f"fusetools record --fs {GENERIC} -- …   "
+            "(works without symbols; no names of callbacks)\n" + ways
+        )
+    return _Stripped(
+        f"daemon of {target.mount.path}",
+        f"{name} of {target.mount.comm} is stripped, it has no symbol for its {group.name}",
+        ways,
+    )
+
+
+def _named_apart(probes: Sequence[Probe]) -> list[Probe]:
+    """Each place once; events of the same name in another file get a number."""
+    kept: list[Probe] = []
+    seen: set[tuple[str, str]] = set()
+    used: Counter[str] = Counter()
+    for probe in probes:
+        if (probe.kind, probe.place) in seen:
+            continue
+        seen.add((probe.kind, probe.place))
+        used[probe.event] += 1
+        number = used[probe.event]
+        if number > 1:
+            stem, mark, rest = probe.event.partition(RETURN)
+            probe = replace(probe, event=f"{stem}_{number}{mark}{rest}")
+        kept.append(probe)
+    return kept
+
+
+def _calibration(library: Library, symbols: Mapping[str, Symbols]) -> list[Probe]:
+    for name, address, _, offset in symbols.get(library.host_path, ()):
+        if name == CALIBRATION:
+            entry = Probe(
+                event=f"{DAEMON_GROUP}:{CALIBRATION}",
+                kind="p",
+                place=f"{library.host_path}:0x{offset:x}",
+                layer="daemon",
+                function=CALIBRATION,
+                operation="",
+                role="entry",
+                address=address,
+            )
+            return [entry, replace(entry, event=entry.event + RETURN, kind="r", role="return")]
+    return []
+
+
+def _comms(found: Sequence[Target], comms: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for mount in (target.mount for target in found):
+        if mount.daemon_pid is not None:
+            names.update(dict.fromkeys(comms.get(mount.daemon_pid) or [mount.comm or "?"]))
+    return tuple(names)
+
+
+def _quoted(comm: str) -> str:
+    """As the kernel's event filters take it; what they cannot hold becomes a wildcard."""
+    held = re.sub(r"[^ !#-)+->@-Z^-~]", "?", comm)
+    return f'{"==" if held == comm else "~"} "{held}"'
+
+
+def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
+    """A filter: one of ``fields`` is one of ``comms``."""
+    return " || ".join(f"{field} {_quoted(comm)}" for field in fields for comm in comms)
+
+
+def _task_events(
+    arch: str, daemons: Sequence[str], workload: bool, cgroup: bool
+) -> list[tuple[str, Event]]:
+    """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
+
+    COMM is the current task's, comm a field: the task that is woken. A uretprobe shows as a
+    system call (uretprobe 335, uprobe 336 on x86-64; its exit as number -1), which nobody made.
+    """
+    enter = "(id < 335 || id > 336)" if arch == "x86_64" else ""
+    leave = "id >= 0" if arch == "x86_64" else ""
+    scopes = (
+        ("sched:sched_switch", ("prev_comm", "next_comm"), "", True),
+        ("sched:sched_waking", ("comm", "COMM"), "", False),
+        ("raw_syscalls:sys_enter", ("COMM",), enter, False),
+        ("raw_syscalls:sys_exit", ("COMM",), leave, False),
+    )
+    if workload and not cgroup:
+        return [(name, Event(name, also, stack)) for name, _, also, stack in scopes]
+    events = []
+    if workload:
+        for name, fields, also, stack in scopes:
+            others = f"!({_any(fields, daemons)})" if daemons else ""
+            both = " && ".join(part for part in (others, also) if part)
+            events.append((name, Event(name, both, stack, workload=True)))
+    if daemons:
+        for name, fields, also, stack in scopes:
+            own = _any(fields, daemons)
+            both = f"({own}) && {also}" if also else own
+            events.append((name, Event(name, both, stack)))
+    return events

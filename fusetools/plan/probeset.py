@@ -1,0 +1,208 @@
+"""Probe sets: TOML files that say which functions of a file system's daemon are its callbacks.
+
+A set holds groups, each of functions in one library:
+
+    about = "one line"
+    [[group]]
+    name = "callbacks"
+    optional = false                       # true: only on demand, --fs SET+GROUP
+    library = 'libcvmfs_fuse3\\.so[.\\d]*'   # regular expression, the file's whole name
+    function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
+    role = "call"                          # or "reply": the function answers a request
+    [group.operations]                     # what the function's group matched -> FUSE operation
+    forget_multi = "batch_forget"
+    [group.arguments]                      # fetch arguments by that name; "all": of every function
+    all = { unique = "+8(arg1):u64" }
+
+In a fetch argument (Documentation/trace/uprobetracer.rst) ``argN`` stands for the register of the
+function's Nth argument, whatever the architecture.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fusetools.errors import Error
+from fusetools.plan.registers import ARGUMENT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GENERIC = "libfuse"  # for daemons that no other set knows
+
+# enum fuse_opcode (include/uapi/linux/fuse.h), in lower case.
+# fmt: off
+OPERATIONS = frozenset((
+    "lookup", "forget", "getattr", "setattr", "readlink", "symlink", "mknod", "mkdir", "unlink",
+    "rmdir", "rename", "link", "open", "read", "write", "statfs", "release", "fsync", "setxattr",
+    "getxattr", "listxattr", "removexattr", "flush", "init", "opendir", "readdir", "releasedir",
+    "fsyncdir", "getlk", "setlk", "setlkw", "access", "create", "interrupt", "bmap", "destroy",
+    "ioctl", "poll", "notify_reply", "batch_forget", "fallocate", "readdirplus", "rename2", "lseek",
+    "copy_file_range", "setupmapping", "removemapping", "syncfs", "tmpfile", "statx",
+))
+FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "off")
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Group:
+    """Functions of one library. ``library`` and ``function`` match whole names; ``operations``
+    and ``arguments`` are keyed by what ``function``'s first group matched."""
+
+    name: str
+    library: re.Pattern[str]
+    function: re.Pattern[str]
+    role: str = "call"
+    optional: bool = False
+    operations: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProbeSet:
+    """A file system's probes. ``name`` is the file's without its suffix."""
+
+    name: str
+    about: str
+    groups: tuple[Group, ...]
+
+
+def builtin() -> tuple[ProbeSet, ...]:
+    """The sets that come with fusetools, the generic one last."""
+    package = importlib.import_module("fusetools.configs.fs")
+    files = sorted(Path(package.__path__[0]).glob("*.toml"))
+    return tuple(load(file) for file in sorted(files, key=lambda file: file.stem == GENERIC))
+
+
+def load(path: Path) -> ProbeSet:
+    """The set in a file; a mistake in it is an Error with file, key and reason."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise Error(f"cannot read the probe set {path}", reason or "") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> ProbeSet:
+    """As load(), of a text; ``source`` names it in errors."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Error(f"cannot read the probe set {source}", f"no TOML: {error}") from error
+    reader = _Reader(source)
+    reader.known("", data, ("about", "group"))
+    about = reader.text("about", data.get("about", ""))
+    groups = data.get("group")
+    if not isinstance(groups, list) or not groups:
+        raise reader.mistake("group", "at least one [[group]] is needed")
+    checked = tuple(_group(reader, f"group {i}", group) for i, group in enumerate(groups, 1))
+    names = [group.name for group in checked]
+    for name in names:
+        if names.count(name) > 1:
+            raise reader.mistake("group", f"two groups are named {name!r}")
+    if all(group.optional for group in checked):
+        raise reader.mistake("group", "every group is optional: nothing would be probed")
+    return ProbeSet(Path(source).stem, about, checked)
+
+
+class _Reader:
+    """Checks values, and says file, key and reason of what is wrong."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def mistake(self, key: str, reason: str) -> Error:
+        return Error(f"mistake in the probe set {self.source}", f"{key}: {reason}")
+
+    def known(self, at: str, data: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        for key in data:
+            if key not in keys:
+                where = f"{at}, {key}" if at else key
+                raise self.mistake(where, f"unknown key; known: {', '.join(keys)}")
+
+    def table(self, key: str, value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise self.mistake(key, f"must be a table, not {value!r}")
+        return value
+
+    def text(self, key: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.mistake(key, f"must be a string, not {value!r}")
+        return value
+
+    def pattern(self, key: str, value: Any) -> re.Pattern[str]:
+        if value is None:
+            raise self.mistake(key, "is missing")
+        text = self.text(key, value)
+        if not text:
+            raise self.mistake(key, "is empty")
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise self.mistake(key, f"no regular expression: {error}") from error
+
+
+def _group(reader: _Reader, at: str, value: Any) -> Group:
+    data = reader.table(at, value)
+    keys = ("name", "optional", "library", "function", "role", "operations", "arguments")
+    reader.known(at, data, keys)
+    name = reader.text(f"{at}, name", data.get("name", "callbacks"))
+    if not re.fullmatch(r"[\w-]+", name):
+        raise reader.mistake(f"{at}, name", f"{name!r} is no plain word")
+    optional = data.get("optional", False)
+    if not isinstance(optional, bool):
+        raise reader.mistake(f"{at}, optional", "must be true or false")
+    role = reader.text(f"{at}, role", data.get("role", "call"))
+    if role not in ("call", "reply"):
+        raise reader.mistake(f"{at}, role", f"{role!r} is neither 'call' nor 'reply'")
+    function = reader.pattern(f"{at}, function", data.get("function"))
+    operations = reader.table(f"{at}, operations", data.get("operations", {}))
+    for key, operation in operations.items():
+        if operation not in OPERATIONS:
+            where = f"{at}, operations, {key}"
+            raise reader.mistake(where, f"{operation!r} is no FUSE operation (lookup, read …)")
+    if role == "call":
+        if not operations:
+            raise reader.mistake(f"{at}, operations", "is missing: which function is which?")
+        if function.groups != 1:
+            reason = "needs one group (…) that matches the name used in operations"
+            raise reader.mistake(f"{at}, function", reason)
+    arguments = reader.table(f"{at}, arguments", data.get("arguments", {}))
+    for key, wanted in arguments.items():
+        where = f"{at}, arguments, {key}"
+        if key != "all" and key not in operations:
+            raise reader.mistake(where, "is not in operations")
+        for argument, fetch in reader.table(where, wanted).items():
+            _check_argument(reader, f"{where}, {argument}", argument, fetch)
+    return Group(
+        name=name,
+        library=reader.pattern(f"{at}, library", data.get("library")),
+        function=function,
+        role=role,
+        optional=optional,
+        operations=dict(operations),
+        arguments={key: dict(wanted) for key, wanted in arguments.items()},
+    )
+
+
+def _check_argument(reader: _Reader, at: str, name: str, value: Any) -> None:
+    if name not in FIELDS:
+        raise reader.mistake(at, f"unknown argument; known: {', '.join(FIELDS)}")
+    fetch = reader.text(at, value)
+    # dereferences +N( … ), one argN, a type; nothing that could end the kernel's line
+    if not re.fullmatch(r"(?:[+-]u?\d+\()*arg\d\)*(?::\w+)?", fetch) or (
+        fetch.count("(") != fetch.count(")")
+    ):
+        raise reader.mistake(at, f"{fetch!r} is no fetch argument such as '+8(arg1):u64'")
+    match = ARGUMENT.search(fetch)
+    if match and not 1 <= int(match[1]) <= 6:
+        raise reader.mistake(at, "only arg1 to arg6 are passed in registers")

@@ -1,0 +1,26 @@
+"""What a user asked `fusetools record` for, checked once at the edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of a recording.
+
+    ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
+    one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
+    groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
+    ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: "fp" or
+    "dwarf" for user stacks, None for the kernel's alone.
+    """
+
+    mounts: tuple[str, ...] = ()
+    pid: int | None = None
+    fs: str | None = None
+    command: tuple[str, ...] = ()
+    duration: float | None = None
+    output: str = "perf.data"
+    call_graph: str | None = None
+    as_root: bool = False

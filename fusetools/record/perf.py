@@ -1,0 +1,164 @@
+"""perf record: its command line, and a running one steered through --control."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.host.facts import Tool
+from fusetools.plan.planner import Event, ProbePlan
+
+# All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
+# second on each CPU; perf reads in time while it gets one.
+BUFFERS = 512 << 20
+LARGEST, SMALLEST = 32 << 20, 512 << 10
+
+
+def command_line(
+    plan: ProbePlan,
+    perf: Tool,
+    output: str,
+    control: tuple[str, str],
+    cpus: int,
+    cgroup: str | None = None,
+) -> list[str]:
+    """`perf record` for a plan.
+
+    ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
+    the hierarchy that perf uses.
+    """
+    argv = [perf.path, "record", "-q", "-a", "-o", output, "-k", "CLOCK_MONOTONIC", "-N", "-B"]
+    argv += [option for option in ("--no-bpf-event",) if option in perf.options]
+    if "--synth" in perf.options:  # names of running tasks, not the maps of every process
+        argv += ["--synth", "task"]
+    argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
+    argv += ["-m", f"{buffer_size(cpus) >> 10}K"]
+    if plan.switch_records:
+        argv += ["--switch-events"]
+    if plan.call_graph == "dwarf":
+        # only the global option unwinds in perf 6.1; the others are set back one by one
+        argv += ["--call-graph", "dwarf,8192"]
+    elif plan.call_graph is None:
+        argv += ["--kernel-callchains"]
+    ours = [event for event in plan.events if event.workload and cgroup]
+    if ours:
+        # First, so that perf takes it for the records of tasks, mappings and switches: only the
+        # workload's. -G is of all events before it.
+        argv += ["-e", "dummy:u"]
+        for event in ours:
+            argv += _event(event, plan.call_graph)
+        argv += ["-G", cgroup or ""]
+    for event in plan.events:
+        if event not in ours:
+            argv += _event(event, plan.call_graph)
+    return argv
+
+
+def _event(event: Event, call_graph: str | None) -> list[str]:
+    switch = event.name == "sched:sched_switch"
+    if call_graph == "dwarf":
+        graph = "" if event.stack and switch else "/call-graph=fp/" if event.stack else "no"
+        graph = "/call-graph=no/" if graph == "no" else graph
+    else:
+        graph = "/call-graph=fp/" if event.stack else ""
+    argv = ["-e", event.name + graph]
+    if event.filter:
+        argv += ["--filter", event.filter]
+    # of each event: without it perf's own system calls were most of them
+    return [*argv, "--exclude-perf"]
+
+
+def buffer_size(cpus: int) -> int:
+    """Bytes of ring buffer per CPU, a power of two."""
+    size = LARGEST
+    while size * cpus > BUFFERS and size > SMALLEST:
+        size //= 2
+    return size
+
+
+class Perf:
+    """A `perf record` that has opened its events and waits."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fifos = (str(directory / "control"), str(directory / "answer"))
+        for name in self.fifos:
+            os.mkfifo(name, 0o600)
+        # both ends, so that neither side waits for the other to open
+        self._control = os.open(self.fifos[0], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._answer = os.open(self.fifos[1], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._log = directory / "perf.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, argv: list[str], prepare: Callable[[], None]) -> int:
+        """Starts perf; ``prepare`` runs in the child. Returns its pid."""
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "LC_ALL": "C", "PERF_CONFIG": "/dev/null"},
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        return self.process.pid
+
+    def tell(self, word: str, seconds: float = 60.0) -> bool:
+        """Sends a command and waits for its answer; False when perf ended or did not answer."""
+        os.write(self._control, word.encode() + b"\n")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if select.select([self._answer], [], [], 0.05)[0]:
+                return b"ack" in os.read(self._answer, 64)
+            if self.ended:
+                return False
+        return False
+
+    def enable(self) -> None:
+        """Events count from here on. Error when perf could not open them."""
+        if not self.tell("enable"):
+            raise Error("perf cannot record", self.complaint() or "it does not answer")
+
+    @property
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def stop(self) -> bool:
+        """Stops the events, lets perf write what it has; whether it ended well."""
+        if self.process is None:
+            return True
+        good = not self.ended
+        if good:
+            self.tell("disable")
+            with contextlib.suppress(OSError):
+                os.write(self._control, b"stop\n")
+        for sign, patience in ((None, 120.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+            if sign is not None and not self.ended:
+                good = False
+                self.process.send_signal(sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience)
+                break
+        return good and self.process.returncode == 0
+
+    def close(self) -> None:
+        os.close(self._control)
+        os.close(self._answer)
+
+    def complaint(self) -> str:
+        """What perf said when it failed, in one line."""
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        said = [line.strip() for line in lines if line.strip()]
+        noise = ("Events ", "Error:", "[ perf record:", "Usage:", "or: perf", "Run 'perf")
+        told = [line for line in said if not line.startswith(noise)]
+        return (told or said or [""])[0]

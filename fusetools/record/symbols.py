@@ -1,0 +1,48 @@
+"""The functions of a daemon's libraries, with those of a separate debug file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools import _core
+from fusetools.errors import Error
+from fusetools.host.facts import Library
+
+
+def functions(
+    libraries: Iterable[tuple[Library, int | None]],
+) -> tuple[dict[str, list[tuple[str, int, int, int]]], dict[str, str]]:
+    """(functions by the library's host_path, plain names by mangled ones).
+
+    ``libraries``: each with the pid whose root its debug file may lie under. Error: not readable.
+    """
+    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    plain: dict[str, str] = {}
+    for library, pid in libraries:
+        if library.host_path in found:
+            continue
+        if not library.host_path:
+            why = "its file is gone, or it was replaced: restart the daemon"
+            raise Error(f"cannot read {library.path}", why)
+        try:
+            found[library.host_path] = _core.elf_functions(
+                library.host_path, debug_file(library.host_path, pid)
+            )
+        except _core.CoreError as error:
+            what, why = error.args
+            raise Error(what, why) from error
+        for name, *_ in found[library.host_path]:
+            if name.startswith(("_Z", "_R")):
+                plain[name] = _core.demangle(name)
+    return found, plain
+
+
+def debug_file(path: str, pid: int | None) -> str | None:
+    """The separate debug file of the same build id, here or under the daemon's root."""
+    build_id = _core.elf_build_id(path)
+    if not build_id:
+        return None
+    name = f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+    roots = ["/"] if pid is None else ["/", f"/proc/{pid}/root/"]
+    return next((root + name for root in roots if Path(root + name).is_file()), None)

@@ -1,0 +1,93 @@
+"""Probes in tracefs: made, removed, and how often each was hit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools.errors import Error
+
+PLACE = "/sys/kernel/tracing"
+
+
+class Tracefs:
+    """The uprobe events of a tracefs mounted at ``root``."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+        # uprobe_events is there on every kernel with uprobes; dynamic_events from Linux 5.0
+        self._events = self.root / "uprobe_events"
+
+    def add(self, definition: str) -> None:
+        """Makes one event; Error with the kernel's own reason."""
+        try:
+            self._write(definition)
+        except OSError as error:
+            why = self._kernel_reason() or error.strerror or str(error)
+            raise Error(f"the kernel refuses the probe {definition}", why) from error
+
+    def remove(self, events: Iterable[str], patience: float = 5.0) -> list[str]:
+        """Removes events ("group:name"); those that somebody still holds are returned.
+
+        perf's last reference goes some time after perf: EBUSY until then.
+        """
+        left = list(events)
+        end = time.monotonic() + patience
+        while left:
+            left = [event for event in left if not self._remove(event)]
+            if not left or time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        return left
+
+    def _remove(self, event: str) -> bool:
+        try:
+            self._write(f"-:{event.replace(':', '/', 1)}")
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return not self.has(event)
+        return True
+
+    def has(self, event: str) -> bool:
+        return (self.root / "events" / event.replace(":", "/", 1)).exists()
+
+    def hits(self) -> dict[str, int]:
+        """How often each uprobe was hit since it was made, by the event's name without its group
+        (uprobe_profile names no group)."""
+        with contextlib.suppress(OSError):
+            lines = (self.root / "uprobe_profile").read_text().splitlines()
+            fields = [line.rsplit(None, 2) for line in lines]
+            return {field[-2]: int(field[-1]) for field in fields if len(field) > 2}
+        return {}
+
+    def _write(self, line: str) -> None:
+        # open(…, "a") would seek, which tracefs refuses
+        descriptor = os.open(self._events, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, line.encode("utf-8", "surrogateescape") + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def _kernel_reason(self) -> str:
+        """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
+        with contextlib.suppress(OSError):
+            lines = (self.root / "error_log").read_text().splitlines()
+            told = [line for line in lines if "error:" in line]
+            if told:
+                return told[-1].partition("error:")[2].strip()
+        return ""
+
+
+def mount() -> bool:
+    """Mounts tracefs at its usual place, as distributions do at boot; whether that worked."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.mount(b"nodev", PLACE.encode(), b"tracefs", 0, None) == 0)
+
+
+def unmount() -> None:
+    ctypes.CDLL(None, use_errno=True).umount2(PLACE.encode(), 0)

@@ -1,0 +1,155 @@
+"""The workload: forked, held before its first instruction, run as the user who called sudo."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import signal
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusetools.errors import Error
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom the workload runs as and whom perf.data belongs to."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+    shell: str
+    groups: tuple[int, ...]
+
+
+def caller(environment: Mapping[str, str]) -> User | None:
+    """Who called sudo; None where nobody did, or root."""
+    try:
+        uid = int(environment["SUDO_UID"])
+        gid = int(environment["SUDO_GID"])
+    except (KeyError, ValueError):
+        return None
+    if uid == 0:
+        return None
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # a user of no passwd file, as in containers
+        return User(uid, gid, environment.get("SUDO_USER", str(uid)), "/", "/bin/sh", (gid,))
+    try:
+        groups = tuple(os.getgrouplist(entry.pw_name, gid))
+    except OSError:
+        groups = tuple(g.gr_gid for g in grp.getgrall() if entry.pw_name in g.gr_mem)
+    return User(uid, gid, entry.pw_name, entry.pw_dir, entry.pw_shell, groups)
+
+
+def environment_of(user: User | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without sudo's traces: the user's own HOME, USER and LOGNAME."""
+    result = dict(environment)
+    if user:
+        for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"):
+            result.pop(name, None)
+        result.update(HOME=user.home, USER=user.name, LOGNAME=user.name, SHELL=user.shell)
+    return result
+
+
+class Workload:
+    """A command in a child process that waits to be released."""
+
+    def __init__(
+        self, command: Sequence[str], user: User | None, environment: Mapping[str, str]
+    ) -> None:
+        self.command = tuple(command)
+        self.status: int | None = None  # as from waitpid
+        released, self._release = os.pipe()
+        self._failed, fail = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._release)
+                os.close(self._failed)
+                _run(self.command, user, environment_of(user, environment), released, fail)
+            finally:
+                os._exit(127)
+        os.close(released)
+        os.close(fail)
+
+    def start(self) -> None:
+        """Lets it run; Error when there is no such command or it may not be run."""
+        os.write(self._release, b"x")
+        os.close(self._release)
+        self._release = -1
+        told = os.read(self._failed, 8)  # empty: exec closed it
+        os.close(self._failed)
+        self._failed = -1
+        if told:
+            self.wait()
+            raise cannot_run(self.command[0], struct.unpack("i", told[:4])[0])
+
+    def poll(self) -> bool:
+        """Whether it has ended."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = status if pid else None
+        return self.status is not None
+
+    def wait(self) -> None:
+        if self.status is None:
+            _, self.status = os.waitpid(self.pid, 0)
+
+    def signal(self, number: int) -> None:
+        if self.status is None:
+            os.kill(self.pid, number)
+
+    @property
+    def exit_status(self) -> int | None:
+        """As a shell gives it: 128 + N for signal N."""
+        if self.status is None:
+            return None
+        if os.WIFSIGNALED(self.status):
+            return 128 + os.WTERMSIG(self.status)
+        return os.WEXITSTATUS(self.status)
+
+    def abandon(self) -> None:
+        """Ends it if it never ran, closes what is open."""
+        for descriptor in (self._release, self._failed):
+            if descriptor >= 0:
+                os.close(descriptor)  # a child that waits reads the end of the pipe, and leaves
+        waiting = self._release >= 0
+        self._release = self._failed = -1
+        if waiting:
+            self.wait()
+
+
+def _run(
+    command: Sequence[str],
+    user: User | None,
+    environment: Mapping[str, str],
+    released: int,
+    fail: int,
+) -> None:
+    """In the child. The pipes close at exec."""
+    try:
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if not os.read(released, 1):
+            os._exit(127)
+        if user:
+            os.setgroups(user.groups)
+            os.setgid(user.gid)
+            os.setuid(user.uid)
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        os.write(fail, struct.pack("i", error.errno or errno.EIO))
+    os._exit(127)
+
+
+def cannot_run(name: str, number: int) -> Error:
+    if number == errno.ENOENT:
+        return Error(f"there is no command {name}", "", "check its name, or give its whole path")
+    return Error(f"cannot run {name}", os.strerror(number))
