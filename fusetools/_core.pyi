@@ -6,7 +6,102 @@ Every function that reads a file raises `CoreError` when it cannot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
+from typing import TypedDict
+
+Row = tuple[str, str, str, str, str]
+
+class Filters(TypedDict, total=False):
+    """What is asked for; a key that is absent, or an empty list, asks for all.
+
+    A request or system call belongs to who makes it. A daemon's call belongs to the caller of its
+    request, which is the open request of the same `unique`: a forget has none.
+    """
+
+    pids: Sequence[int]  # calling processes
+    comms: Sequence[str]  # calling threads' names
+    connections: Sequence[int]
+    daemon_pids: Sequence[int]  # in the daemon layer only calls of these processes
+    # (process, connection) of daemons, since `unique` repeats between connections. Without it a
+    # callback's request is the only open one of that number, or of that number and operation.
+    daemons: Sequence[tuple[int, int]]
+    from_ns: int | None  # start of the call or request, ns after the recording's first event
+    to_ns: int | None
+
+class Series(TypedDict):
+    """The calls of a function, the requests of an operation, or system calls that made such.
+
+    Times in ns. `count` of the `entries` were matched. `unmatched` are entries whose return was not
+    seen, or not surely theirs (events were lost meanwhile), and returns whose entry was not seen.
+    A percentile is the smallest duration that at least so many per cent are at or below: exact
+    below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to the last in use.
+    """
+
+    layer: str
+    function: str
+    operation: str
+    entries: int
+    count: int
+    unmatched: int
+    min: int | None
+    max: int | None
+    sum: int
+    percentiles: dict[str, int]  # "50", "90", "95", "99", "99.9"; empty when count is 0
+    buckets: list[tuple[int, int, int]]  # low, high (both included), calls
+
+class RequestCounts(TypedDict):
+    """`begun - matched` have not ended, `ended - matched` began before the recording or unseen."""
+
+    begun: int
+    ended: int
+    matched: int
+
+class Scan(TypedDict):
+    first: int  # ns on the recording's clock, of the first and the last event
+    last: int
+    lost: int
+    throttled: int
+    warnings: list[str]
+    events: list[tuple[str, int]]  # all events of the recording with their samples
+    series: list[Series]
+    requests: RequestCounts
+
+class CallColumns(TypedDict):
+    """By start. A system call stands here when it made a request."""
+
+    layer: bytes  # u8: 0 syscall, 1 kernel, 2 request (never), 3 daemon
+    function: bytes  # u16, index into `functions`
+    start: bytes  # u64, ns on the recording's clock
+    duration: bytes  # u64, ns
+    pid: bytes  # i32
+    tid: bytes  # i32
+    unique: bytes  # u64, 0 where not known
+
+class RequestColumns(TypedDict):
+    """By begin. 0 stands for what was not seen."""
+
+    connection: bytes  # u64
+    unique: bytes  # u64
+    opcode: bytes  # u32
+    begin: bytes  # u64, ns on the recording's clock
+    end: bytes  # u64
+    error: bytes  # i32, negated errno
+    pid: bytes  # i32, the caller
+    tid: bytes  # i32
+    callback_start: bytes  # u64
+    callback_end: bytes  # u64
+
+class Columns(TypedDict):
+    functions: list[str]
+    calls: CallColumns
+    requests: RequestColumns
+
+class Description(TypedDict):
+    session: str | None  # JSON
+    events: list[str]
+    arch: str | None
+    release: str | None
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -29,3 +124,16 @@ def demangle(name: str) -> str:
 
 def calibrate(n: int) -> int:
     """Calls the exported, empty function `fusetools_calibrate` n times; ns that took."""
+
+def describe(path: str | PathLike[str]) -> Description:
+    """What a recording says of itself: its header, and the records up to the session sample."""
+
+def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Scan:
+    """One pass over the recording: counts and histograms of what the catalogue names.
+
+    Catalogue rows are (event, layer, function, operation, role). ValueError for a layer, role or
+    filter that does not exist.
+    """
+
+def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
+    """Each matched call and each begun request, as little-endian arrays."""

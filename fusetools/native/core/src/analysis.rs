@@ -6,9 +6,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::{Open, Stack};
+use crate::error::Error;
 use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
+use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Request, Requests};
 
 /// What is asked for; an empty list asks for all.
@@ -24,7 +26,7 @@ pub struct Filters {
     pub daemon_pids: Vec<i32>,
     /// The connection that a daemon process serves, where known: `unique` numbers repeat between connections.
     pub daemons: Vec<(i32, u64)>,
-    /// Calls and requests that start in from..to, ns on the recording's clock.
+    /// Calls and requests that start in from..to, ns after the recording's first event.
     pub from: Option<u64>,
     pub to: Option<u64>,
 }
@@ -69,7 +71,7 @@ pub struct Call {
 /// A request that has begun; 0 for a time not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRow {
-    /// ABSENT where the event does not tell.
+    /// 0 where the event does not tell; so `unique` and `opcode`.
     pub connection: u64,
     pub unique: u64,
     pub opcode: u32,
@@ -170,6 +172,8 @@ const NO_ROW: u32 = u32::MAX;
 pub struct Analysis {
     arch: Arch,
     filters: Filters,
+    /// Start and end on the recording's clock.
+    window: (u64, u64),
     daemons: FxHashMap<i32, u64>,
     /// Threads whose name is asked for.
     named: FxHashSet<i32>,
@@ -190,12 +194,35 @@ pub struct Analysis {
     syscall_names: FxHashMap<u64, u32>,
 }
 
+/// Reads a recording and answers. The reader's cores decode while this one pairs.
+pub fn analyse(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    columns: bool,
+) -> Result<(ScanInfo, Answer), Error> {
+    let first = match filters {
+        Filters {
+            from: None,
+            to: None,
+            ..
+        } => 0,
+        _ => reader.scan(&[], &mut |_| {})?.first,
+    };
+    let arch = reader.arch();
+    let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, columns);
+    let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
+    Ok((info, analysis.finish()))
+}
+
 impl Analysis {
-    /// `catalogue` as given to the reader; `arch` as the recording's header says it.
+    /// `catalogue` as given to the reader; `arch` as the recording's header says it; `first` is the time of the
+    /// recording's first event, which only the filters `from` and `to` need.
     pub fn new(
         catalogue: &[Meaning],
         filters: Filters,
         arch: Option<&str>,
+        first: u64,
         columns: bool,
     ) -> Analysis {
         let mut functions: Vec<Function> = Vec::new();
@@ -234,8 +261,13 @@ impl Analysis {
             functions: functions.iter().map(|f| f.name.clone()).collect(),
             ..Columns::default()
         });
+        let window = (
+            filters.from.map_or(0, |from| first.saturating_add(from)),
+            filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
+        );
         Analysis {
             arch: Arch::new(arch),
+            window,
             daemons: filters.daemons.iter().copied().collect(),
             named: FxHashSet::default(),
             filters,
@@ -392,11 +424,7 @@ impl Analysis {
                 duration,
                 pid: ev.pid,
                 tid: ev.tid,
-                unique: if call.unique == ABSENT {
-                    0
-                } else {
-                    call.unique
-                },
+                unique: or_zero(call.unique),
             });
             columns.callback(call.row, call.start, ev.time);
         }
@@ -460,7 +488,7 @@ impl Analysis {
                 duration,
                 pid: ev.pid,
                 tid: ev.tid,
-                unique: if unique == ABSENT { 0 } else { unique },
+                unique: or_zero(unique),
             });
             columns.callback(
                 request.map_or(NO_ROW, |request| request.row),
@@ -496,8 +524,8 @@ impl Analysis {
                 row = columns.requests.len() as u32;
                 columns.requests.push(RequestRow {
                     connection,
-                    unique: if unique == ABSENT { 0 } else { unique },
-                    opcode: if opcode == ABSENT { 0 } else { opcode as u32 },
+                    unique: or_zero(unique),
+                    opcode: or_zero(opcode) as u32,
                     begin: ev.time,
                     end: 0,
                     error: 0,
@@ -548,7 +576,7 @@ impl Analysis {
         if let Some(columns) = &mut self.columns {
             if let Some(row) = columns.requests.get_mut(request.row as usize) {
                 row.end = ev.time;
-                row.error = if error == ABSENT { 0 } else { error as i32 };
+                row.error = or_zero(error) as i32;
             }
         }
     }
@@ -642,8 +670,7 @@ impl Analysis {
     }
 
     fn in_window(&self, time: u64) -> bool {
-        self.filters.from.is_none_or(|from| time >= from)
-            && self.filters.to.is_none_or(|to| time < to)
+        (self.window.0..self.window.1).contains(&time)
     }
 
     fn wants_caller(&self, pid: i32, tid: i32) -> bool {
@@ -772,6 +799,14 @@ fn comes_before(record: &Side, event: u64) -> bool {
         Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
             *time < event
         }
+    }
+}
+
+fn or_zero(value: u64) -> u64 {
+    if value == ABSENT {
+        0
+    } else {
+        value
     }
 }
 

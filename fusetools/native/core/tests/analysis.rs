@@ -79,7 +79,7 @@ fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {
 }
 
 fn run(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
-    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), true);
+    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), 0, true);
     analysis.push(&Batch {
         events: events.to_vec(),
         side: side.to_vec(),
@@ -576,7 +576,7 @@ proptest! {
     #[test]
     fn every_call_of_a_whole_recording_is_found(steps in steps(), batch in 1..50usize) {
         let (events, calls) = play(&steps);
-        let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, true);
+        let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, 0, true);
         for part in events.chunks(batch) {
             analysis.push(&Batch { events: part.to_vec(), side: vec![] });
         }

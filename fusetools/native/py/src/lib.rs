@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use fusetools_core::elf;
+use fusetools_core::analysis::{analyse, Answer, Filters, Series};
+use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::{elf, Error, Reader, ScanInfo};
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
 
 create_exception!(
     _core,
@@ -16,6 +19,14 @@ create_exception!(
 
 fn elf_error(error: elf::Error) -> PyErr {
     CoreError::new_err((error.what, error.why))
+}
+
+fn read_error(path: &Path, error: Error) -> PyErr {
+    let why = match error {
+        Error::Io { source, .. } => source.to_string(),
+        other => other.to_string(),
+    };
+    CoreError::new_err((format!("cannot read {}", path.display()), why))
 }
 
 #[pyfunction]
@@ -36,7 +47,7 @@ fn elf_functions(
 
 #[pyfunction]
 fn elf_build_id(path: PathBuf) -> PyResult<Option<String>> {
-    elf::build_id(Path::new(&path)).map_err(elf_error)
+    elf::build_id(&path).map_err(elf_error)
 }
 
 #[pyfunction]
@@ -64,6 +75,230 @@ fn calibrate(py: Python<'_>, n: u64) -> u64 {
     })
 }
 
+#[pyfunction]
+fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let (reader, session) = py
+        .detach(|| {
+            let reader = Reader::open(&path)?;
+            let session = reader.session();
+            Ok((reader, session))
+        })
+        .map_err(|error| read_error(&path, error))?;
+    let dict = PyDict::new(py);
+    dict.set_item("session", session)?;
+    let names: Vec<&str> = reader
+        .events()
+        .iter()
+        .map(|event| event.name.as_str())
+        .collect();
+    dict.set_item("events", names)?;
+    dict.set_item("arch", reader.arch())?;
+    dict.set_item("release", reader.os_release())?;
+    Ok(dict)
+}
+
+type Row = (String, String, String, String, String);
+
+fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> {
+    let layer = match layer.as_str() {
+        "syscall" => Layer::Syscall,
+        "kernel" => Layer::Kernel,
+        "request" => Layer::Request,
+        "daemon" => Layer::Daemon,
+        _ => return Err(PyValueError::new_err(format!("no such layer: {layer}"))),
+    };
+    let role = match role.as_str() {
+        "entry" => Role::Entry,
+        "return" => Role::Return,
+        "begin" => Role::Begin,
+        "sent" => Role::Sent,
+        "end" => Role::End,
+        "reply" => Role::Reply,
+        "sys_enter" => Role::SysEnter,
+        "sys_exit" => Role::SysExit,
+        "switch" => Role::Switch,
+        "waking" => Role::Waking,
+        _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
+    };
+    Ok(Meaning {
+        event,
+        layer,
+        function,
+        operation,
+        role,
+    })
+}
+
+fn layer_name(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Syscall => "syscall",
+        Layer::Kernel => "kernel",
+        Layer::Request => "request",
+        Layer::Daemon => "daemon",
+    }
+}
+
+fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
+    let mut filters = Filters::default();
+    for (key, value) in dict {
+        match key.extract::<String>()?.as_str() {
+            "pids" => filters.pids = value.extract()?,
+            "comms" => filters.comms = value.extract()?,
+            "connections" => filters.connections = value.extract()?,
+            "daemon_pids" => filters.daemon_pids = value.extract()?,
+            "daemons" => filters.daemons = value.extract()?,
+            "from_ns" => filters.from = value.extract()?,
+            "to_ns" => filters.to = value.extract()?,
+            other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
+        }
+    }
+    Ok(filters)
+}
+
+fn answer(
+    py: Python<'_>,
+    path: &Path,
+    catalogue: Vec<Row>,
+    filters: &Bound<'_, PyDict>,
+    columns: bool,
+) -> PyResult<(Reader, ScanInfo, Answer)> {
+    let catalogue = catalogue
+        .into_iter()
+        .map(meaning)
+        .collect::<PyResult<Vec<_>>>()?;
+    let filters = filters_of(filters)?;
+    py.detach(|| {
+        let reader = Reader::open(path)?;
+        let (info, answer) = analyse(&reader, &catalogue, filters, columns)?;
+        Ok((reader, info, answer))
+    })
+    .map_err(|error| read_error(path, error))
+}
+
+/// Percentiles that every command shows, in thousandths.
+const PERCENTILES: [(&str, u32); 5] = [
+    ("50", 500),
+    ("90", 900),
+    ("95", 950),
+    ("99", 990),
+    ("99.9", 999),
+];
+
+fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyDict>> {
+    let hist = &series.hist;
+    let percentiles = PyDict::new(py);
+    for (name, per_mille) in PERCENTILES {
+        if let Some(value) = hist.percentile(per_mille) {
+            percentiles.set_item(name, value)?;
+        }
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("layer", layer_name(series.layer))?;
+    dict.set_item("function", &series.function)?;
+    dict.set_item("operation", &series.operation)?;
+    dict.set_item("entries", series.entries)?;
+    dict.set_item("count", hist.count())?;
+    dict.set_item("unmatched", series.unmatched)?;
+    dict.set_item("min", hist.min())?;
+    dict.set_item("max", hist.max())?;
+    dict.set_item("sum", hist.sum())?;
+    dict.set_item("percentiles", percentiles)?;
+    dict.set_item("buckets", hist.buckets())?;
+    Ok(dict)
+}
+
+#[pyfunction]
+fn scan<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (reader, info, answer) = answer(py, &path, catalogue, &filters, false)?;
+    let dict = PyDict::new(py);
+    dict.set_item("first", info.first)?;
+    dict.set_item("last", info.last)?;
+    // The two are told in different records, of the same losses: kernels that tell the second tell the first too.
+    dict.set_item("lost", info.lost.max(info.lost_samples))?;
+    dict.set_item("throttled", info.throttled)?;
+    dict.set_item("warnings", info.warnings)?;
+    let names = reader.events().iter().map(|event| event.name.as_str());
+    dict.set_item("events", names.zip(info.counts).collect::<Vec<_>>())?;
+    let series = answer.series.iter().map(|series| series_dict(py, series));
+    dict.set_item("series", series.collect::<PyResult<Vec<_>>>()?)?;
+    let requests = PyDict::new(py);
+    requests.set_item("begun", answer.requests.begun)?;
+    requests.set_item("ended", answer.requests.ended)?;
+    requests.set_item("matched", answer.requests.matched)?;
+    dict.set_item("requests", requests)?;
+    Ok(dict)
+}
+
+/// The field of every row, little-endian, back to back.
+fn column<'py, Row, const N: usize>(
+    py: Python<'py>,
+    rows: &[Row],
+    field: impl Fn(&Row) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, rows.len() * N, |bytes| {
+        for (row, place) in rows.iter().zip(bytes.chunks_exact_mut(N)) {
+            place.copy_from_slice(&field(row));
+        }
+        Ok(())
+    })
+}
+
+#[pyfunction]
+fn columns<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (_, _, answer) = answer(py, &path, catalogue, &filters, true)?;
+    let columns = answer.columns.unwrap_or_default();
+    if columns.functions.len() > usize::from(u16::MAX) {
+        let what = format!("cannot list the calls of {}", path.display());
+        return Err(CoreError::new_err((
+            what,
+            "it has more than 65,535 functions",
+        )));
+    }
+    macro_rules! columns {
+        ($rows:expr, $($name:literal: $field:expr),+ $(,)?) => {{
+            let dict = PyDict::new(py);
+            $(dict.set_item($name, column(py, &$rows, $field)?)?;)+
+            dict
+        }};
+    }
+    let calls = columns!(columns.calls,
+        "layer": |c| [c.layer as u8],
+        "function": |c| (c.function as u16).to_le_bytes(),
+        "start": |c| c.start.to_le_bytes(),
+        "duration": |c| c.duration.to_le_bytes(),
+        "pid": |c| c.pid.to_le_bytes(),
+        "tid": |c| c.tid.to_le_bytes(),
+        "unique": |c| c.unique.to_le_bytes(),
+    );
+    let requests = columns!(columns.requests,
+        "connection": |r| r.connection.to_le_bytes(),
+        "unique": |r| r.unique.to_le_bytes(),
+        "opcode": |r| r.opcode.to_le_bytes(),
+        "begin": |r| r.begin.to_le_bytes(),
+        "end": |r| r.end.to_le_bytes(),
+        "error": |r| r.error.to_le_bytes(),
+        "pid": |r| r.pid.to_le_bytes(),
+        "tid": |r| r.tid.to_le_bytes(),
+        "callback_start": |r| r.callback_start.to_le_bytes(),
+        "callback_end": |r| r.callback_end.to_le_bytes(),
+    );
+    let dict = PyDict::new(py);
+    dict.set_item("functions", columns.functions)?;
+    dict.set_item("calls", calls)?;
+    dict.set_item("requests", requests)?;
+    Ok(dict)
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CoreError", module.py().get_type::<CoreError>())?;
@@ -71,5 +306,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
+    module.add_function(wrap_pyfunction!(describe, module)?)?;
+    module.add_function(wrap_pyfunction!(scan, module)?)?;
+    module.add_function(wrap_pyfunction!(columns, module)?)?;
     Ok(())
 }
