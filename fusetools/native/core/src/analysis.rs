@@ -684,11 +684,17 @@ impl Analysis {
 
     /// The request that the daemon has in hand, with its connection.
     fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(u64, &Request)> {
-        let connection = self.daemons.get(&ev.pid).copied();
-        if connection.is_none() && !self.daemons.is_empty() {
+        let unique = ev.v[0];
+        if !Requests::is_numbered(unique) {
             return None;
         }
-        let ((connection, _), request) = self.requests.find(connection, ev.v[0], operation)?;
+        let ((connection, _), request) = match self.daemons.get(&ev.pid) {
+            Some(connection) => self.requests.find((*connection, unique))?,
+            None => {
+                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
+                self.requests.guess(unique, operation, unowned)?
+            }
+        };
         Some((connection, request))
     }
 

@@ -52,41 +52,39 @@ impl Requests {
         self.open.remove(&key)
     }
 
-    /// The open request that a daemon of `connection` has in hand under this number. Where the daemon's connection
-    /// is not known: the only one of that number, or the only one of them with the callback's operation.
-    pub fn find(
+    /// The open request of this number on a connection.
+    pub fn find(&self, key: Key) -> Option<(Key, &Request)> {
+        // Where the request's event does not tell its connection, all have the same.
+        [key, (ABSENT, key.1)]
+            .into_iter()
+            .find_map(|key| self.open.get(&key).map(|request| (key, request)))
+    }
+
+    /// The open request that a daemon of one of the connections that `candidate` lets pass has in hand: the only one
+    /// of this number, or the only one of this number and operation.
+    pub fn guess(
         &self,
-        connection: Option<u64>,
         unique: u64,
         operation: Operation,
+        candidate: impl Fn(u64) -> bool,
     ) -> Option<(Key, &Request)> {
-        if !Requests::is_numbered(unique) {
-            return None;
-        }
-        let get = |connection| {
-            self.open
-                .get(&(connection, unique))
-                .map(|found| ((connection, unique), found))
-        };
-        if let Some(connection) = connection {
-            return get(connection).or_else(|| get(ABSENT));
-        }
-        let found = || {
-            self.connections
-                .iter()
-                .filter_map(|connection| get(*connection))
-        };
-        match found().count() {
-            0 | 1 => found().next(),
-            _ => {
-                let mut same = found().filter(|(_, request)| request.operation == operation);
-                same.next().filter(|_| same.next().is_none())
-            }
-        }
+        let connections = self.connections.iter().copied();
+        let found = connections
+            .filter(|connection| candidate(*connection))
+            .filter_map(|connection| {
+                let key = (connection, unique);
+                self.open.get(&key).map(|request| (key, request))
+            });
+        let same = |(_, request): &(Key, &Request)| request.operation == operation;
+        only(found.clone()).or_else(|| only(found.filter(same)))
     }
 
     /// Those that never ended.
     pub fn unfinished(self) -> impl Iterator<Item = Request> {
         self.open.into_values()
     }
+}
+
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
 }

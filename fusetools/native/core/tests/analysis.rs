@@ -439,6 +439,17 @@ fn filters() {
         }),
         first
     );
+    // One known leaves the other for the one that is not.
+    let one = |pid| Filters {
+        pids: vec![pid],
+        daemons: vec![(601, 46)],
+        ..Filters::default()
+    };
+    assert_eq!(seen(one(901)), first);
+    assert_eq!(
+        seen(one(902)),
+        ["stat/getattr", "FUSE_GETATTR/getattr", "cvmfs_read/read"]
+    );
     // A forget belongs to its daemon's mount, though it has no request.
     assert_eq!(
         seen(Filters {
