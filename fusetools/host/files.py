@@ -165,7 +165,10 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
         os.close(reader)
     if not finished:
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, os.WNOHANG)  # it may sleep on: waiting for it is what we must not do
+        for _ in range(10):  # and no longer: it may sleep until the daemon answers
+            if os.waitpid(child, os.WNOHANG)[0]:
+                break
+            time.sleep(0.01)
         return None
     _, status = os.waitpid(child, 0)
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None

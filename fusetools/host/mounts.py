@@ -9,6 +9,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fusetools import _core
 from fusetools.host.facts import Library, Mount
@@ -192,18 +193,20 @@ def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
 
 
 def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
-    """Libraries with the name that reaches each from here; all in one child: a library may lie on
-    a file system that hangs."""
+    """Libraries with the name that reaches each from here and its build id, both looked for in a
+    child: a library may itself lie on a file system that hangs."""
 
-    def look() -> str:
-        paths = [_reachable(files, pid, mapping) for mapping in mappings]
+    def look(wanted: list[Mapping]) -> str:
+        paths = [_reachable(files, pid, mapping) for mapping in wanted]
         return json.dumps([(path, _build_id(files, path)) for path in paths])
 
-    answer = bounded(look, PATIENCE)
-    found = json.loads(answer) if answer else [("", None)] * len(mappings)
+    answer = bounded(partial(look, mappings), PATIENCE)
+    if answer is None:  # one hangs: each for itself
+        single = [bounded(partial(look, [m]), PATIENCE / 4) or '[["", null]]' for m in mappings]
+        answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
         Library(mapping.path, path, mapping.inode, mapping.device, build_id)
-        for mapping, (path, build_id) in zip(mappings, found)
+        for mapping, (path, build_id) in zip(mappings, json.loads(answer))
     )
 
 

@@ -134,7 +134,6 @@ def test_library_replaced_under_a_running_daemon(sample_mount: Any, tmp_path: Pa
 
 
 def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
-    """Nor when the daemon has mapped a library that lies on a mount which hangs."""
     sample = sample_mount()
     os.kill(sample.pid, signal.SIGSTOP)
     try:
@@ -150,6 +149,37 @@ def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
         assert time.monotonic() - start < 5
     finally:
         os.kill(sample.pid, signal.SIGCONT)
+
+
+def test_a_library_on_a_mount_that_hangs(sample_mount: Any, tmp_path: Path) -> None:
+    """Its daemon is found all the same; only what is asked of the mount is given up."""
+    sample = sample_mount()
+    tree, path = tmp_path / "tree", tmp_path / "mount"
+    tree.mkdir()
+    path.mkdir()
+    shutil.copytree(sample.build, sample.tree / "build")
+    program = sample.path / "build" / "samplefs"
+    daemon = subprocess.Popen([program, "-f", tree, path])
+    try:
+        while str(path) not in Path("/proc/self/mountinfo").read_text():
+            assert daemon.poll() is None
+            time.sleep(0.01)
+        library = mount_at(read_host(), path).libraries[0]
+        assert library.host_path == library.path == str(program)
+        os.kill(sample.pid, signal.SIGSTOP)
+        start = time.monotonic()
+        mount = mount_at(read_host(), path)
+        assert time.monotonic() - start < 15
+        assert mount.daemon_pid == daemon.pid
+        hung = [lib.path for lib in mount.libraries if not lib.host_path]
+        assert hung == [
+            lib.path for lib in mount.libraries if lib.path.startswith(str(sample.path))
+        ]
+        assert len(hung) == 3 < len(mount.libraries)
+    finally:
+        os.kill(sample.pid, signal.SIGCONT)
+        daemon.terminate()
+        daemon.wait(10)
 
 
 def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) -> None:
