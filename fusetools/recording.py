@@ -314,20 +314,25 @@ class Recording:
             seconds = max(0.0, end - (filters.start or 0) / 1e9)
         elif not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
             seconds = span
+        requests = Requests(**answer["requests"])
+        warnings = list(self._warnings)
+        if requests.begun and not requests.matched:
+            warnings.append(
+                "no request could be matched to its end: some kernels' fuse:fuse_request_send "
+                "gives every request the number 0"
+            )
         lost = _counters(session.get("lost"))
         told = session.get("warnings")
         told = [w for w in told if isinstance(w, str)] if isinstance(told, list) else []
         return Facts(
             name=self.path.name,
             seconds=float(seconds),
-            requests=Requests(**answer["requests"]),
+            requests=requests,
             losses=Losses(
                 # What perf lost stands in the recording too, what others lost only in the session.
                 max(answer["lost"], lost.pop("perf", 0)) + sum(lost.values()),
                 answer["throttled"],
-                tuple(
-                    dict.fromkeys((*self._warnings, *told, *answer["warnings"], *self._misses()))
-                ),
+                tuple(dict.fromkeys((*warnings, *told, *answer["warnings"], *self._misses()))),
             ),
             missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
             probe_cost=_natural(session.get("probe_cost_ns")),

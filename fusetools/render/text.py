@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from fusetools.model import (
@@ -153,7 +155,10 @@ def histograms(
 
     ``layers``: those that were asked for; all if empty.
     """
-    said = summary(result, unit, bars, layers)
+    # That an operation was not called is an answer to who asks for it; in the summary it is noise.
+    called = [h for h in result.histograms if h.count or bars]
+    said = summary(replace(result, histograms=tuple(called)), unit, bars, layers)
+    said += never_called(h.function for h in result.histograms if not h.count and not bars)
     if bars:
         for h in result.histograms:
             if h.count:
@@ -237,9 +242,7 @@ def counts(result: Counts) -> str:
         said = table(rows, "><<>")
     if not called:
         said = ["no calls"]
-    never = [printable(c.function) for c in result.counts if not c.count]
-    if never:
-        said += ["", *wrap(f"never called: {', '.join(never)}")]
+    said += never_called(c.function for c in result.counts if not c.count)
     said += ["", *footer(result.facts, unmatched(result)), *missing(result.facts.missing)]
     return lines(said)
 
@@ -250,10 +253,10 @@ def unmatched(result: Counts | Histograms) -> int:
     return sum(c.latency.unmatched for c in result.counts if c.latency)
 
 
-def wrap(text: str, width: int = 80) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+def never_called(functions: Iterable[str]) -> list[str]:
+    names = ", ".join(sorted(map(printable, functions)))
+    said = f"never called: {names}"
+    return ["", *textwrap.wrap(said, 80, subsequent_indent="  ")] if names else []
 
 
 # diff
