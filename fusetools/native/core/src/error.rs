@@ -14,6 +14,8 @@ pub enum Error {
     BigEndian,
     /// A perf.data of a kind that is not read.
     Unsupported { why: String },
+    /// Recordings that do not belong together, or cannot be in one file.
+    Mismatch { why: String },
     /// A perf.data whose own tables contradict each other. `offset` is in bytes from its start.
     Damaged { what: String, offset: u64 },
 }
@@ -37,6 +39,7 @@ impl fmt::Display for Error {
                 "recorded on a big-endian machine: only little-endian recordings are read"
             ),
             Error::Unsupported { why } => write!(f, "cannot read this kind of perf.data: {why}"),
+            Error::Mismatch { why } => write!(f, "cannot be merged: {why}"),
             Error::Damaged { what, offset } => write!(f, "damaged at byte {offset}: {what}"),
         }
     }

@@ -14,12 +14,16 @@ use crate::record::{self, Layout};
 /// Feature sections by their bit in the header.
 pub mod feature {
     pub const TRACING_DATA: u32 = 1;
+    pub const BUILD_ID: u32 = 2;
     pub const HOSTNAME: u32 = 3;
     pub const OSRELEASE: u32 = 4;
     pub const VERSION: u32 = 5;
     pub const ARCH: u32 = 6;
     pub const EVENT_DESC: u32 = 12;
+    pub const GROUP_DESC: u32 = 17;
+    pub const AUXTRACE: u32 = 18;
     pub const SAMPLE_TIME: u32 = 21;
+    pub const DIR_FORMAT: u32 = 24;
     pub const COMPRESSED: u32 = 27;
 }
 

@@ -12,6 +12,8 @@ mod operations;
 pub mod reader;
 pub mod record;
 mod requests;
+pub mod tracing;
+pub mod write;
 
 pub use error::Error;
 pub use reader::{EventInfo, Reader, Record, ScanInfo};

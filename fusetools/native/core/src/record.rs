@@ -17,11 +17,17 @@ pub const SWITCH_CPU_WIDE: u32 = 15;
 pub const USER: u32 = 64;
 pub const HEADER_ATTR: u32 = 64;
 pub const HEADER_TRACING_DATA: u32 = 66;
+pub const HEADER_BUILD_ID: u32 = 67;
 pub const FINISHED_ROUND: u32 = 68;
+pub const ID_INDEX: u32 = 69;
 pub const AUXTRACE: u32 = 71;
+pub const THREAD_MAP: u32 = 73;
+pub const CPU_MAP: u32 = 74;
 pub const EVENT_UPDATE: u32 = 78;
+pub const TIME_CONV: u32 = 79;
 pub const HEADER_FEATURE: u32 = 80;
 pub const COMPRESSED: u32 = 81;
+pub const FINISHED_INIT: u32 = 82;
 pub const COMPRESSED2: u32 = 83;
 
 pub const MISC_SWITCH_OUT: u16 = 1 << 13;
@@ -92,7 +98,7 @@ impl Header {
     }
 }
 
-mod bit {
+pub(crate) mod bit {
     pub const IP: u64 = 1 << 0;
     pub const TID: u64 = 1 << 1;
     pub const TIME: u64 = 1 << 2;
