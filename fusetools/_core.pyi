@@ -103,6 +103,10 @@ class Description(TypedDict):
     arch: str | None
     release: str | None
 
+class MergeInfo(TypedDict):
+    records: int  # written
+    warnings: list[str]  # what was left out or put right
+
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
 
@@ -137,3 +141,13 @@ def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) 
 
 def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
     """Each matched call and each begun request, as little-endian arrays."""
+
+def merge(
+    inputs: Sequence[str | PathLike[str]], output: str | PathLike[str], session: str
+) -> MergeInfo:
+    """Merges recordings made at once on one machine and clock into one that stock perf reads.
+
+    `session` is the JSON of the `fusetools:session` sample, at most 60,000 bytes, and replaces
+    those of the inputs; "" keeps the first of them. The output, of mode 0600, takes its place
+    when it is whole and may be an input; on an error nothing is left of it.
+    """

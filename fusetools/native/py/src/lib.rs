@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Filters, Series};
 use fusetools_core::events::{Layer, Meaning, Role};
-use fusetools_core::{elf, Error, Reader, ScanInfo};
+use fusetools_core::{elf, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -297,6 +297,25 @@ fn columns<'py>(
     dict.set_item("calls", calls)?;
     dict.set_item("requests", requests)?;
     Ok(dict)
+
+fn merge<'py>(
+    py: Python<'py>,
+    inputs: Vec<PathBuf>,
+    output: PathBuf,
+    session: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let merged = py.detach(|| write::merge(&inputs, &output, session));
+    let info = merged.map_err(|error| {
+        let why = match error {
+            Error::Mismatch { why } => why,
+            other => other.to_string(),
+        };
+        CoreError::new_err(("cannot merge the recordings".to_string(), why))
+    })?;
+    let result = PyDict::new(py);
+    result.set_item("records", info.records)?;
+    result.set_item("warnings", info.warnings)?;
+    Ok(result)
 }
 
 #[pymodule]
@@ -309,5 +328,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
+    module.add_function(wrap_pyfunction!(merge, module)?)?;
     Ok(())
 }
