@@ -297,7 +297,9 @@ fn columns<'py>(
     dict.set_item("calls", calls)?;
     dict.set_item("requests", requests)?;
     Ok(dict)
+}
 
+#[pyfunction]
 fn merge<'py>(
     py: Python<'py>,
     inputs: Vec<PathBuf>,
