@@ -1,0 +1,1113 @@
+//! The reader on files made field by field: every layout, every kind of file, every kind of damage.
+
+mod perf_data;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
+use fusetools_core::{Error, Reader, ScanInfo};
+use perf_data::{
+    compress, end, record, round, send, session, words, Event, PerfData, Random, Sample,
+};
+
+fn meaning(event: &str, role: Role) -> Meaning {
+    Meaning {
+        event: event.into(),
+        layer: Layer::Request,
+        function: String::new(),
+        operation: String::new(),
+        role,
+    }
+}
+
+/// Kinds 0 and 1, and 2 so that switches come too.
+fn catalogue() -> Vec<Meaning> {
+    vec![
+        meaning("fuse:fuse_request_send", Role::Begin),
+        meaning("fuse:fuse_request_end", Role::End),
+        meaning("sched:sched_switch", Role::Switch),
+    ]
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    events: Vec<Ev>,
+    side: Vec<Side>,
+    info: ScanInfo,
+    batches: usize,
+}
+
+fn scan(reader: &Reader) -> Found {
+    let mut found = Found::default();
+    let info = reader.scan(&catalogue(), &mut |batch| {
+        found.events.extend(batch.events);
+        found.side.extend(batch.side);
+        found.batches += 1;
+    });
+    found.info = info.unwrap();
+    found
+}
+
+fn read(bytes: Vec<u8>) -> Found {
+    scan(&Reader::from_bytes(bytes).unwrap())
+}
+
+/// A recording of two CPUs: `rounds` rounds of each CPU's buffer, whose times overlap as in perf's.
+fn two_cpus(rounds: u64, each: u64) -> PerfData {
+    let mut file = PerfData::fuse();
+    let mut random = Random(rounds);
+    let mut unique = 0;
+    for turn in 0..rounds {
+        for cpu in [1, 0] {
+            // No event is older than the latest of the round before the last: 2 x (500 + 20 each).
+            let mut time = 1_000 + turn * (500 + 20 * each) + random.below(900);
+            for _ in 0..each {
+                time += random.below(40);
+                unique += 1;
+                let (kind, raw) = match unique % 3 {
+                    0 => (0, send(45, unique, 1)),
+                    _ => (1, end(45, unique, -2)),
+                };
+                let id = 11 + 2 * kind as u64 + cpu as u64;
+                let sample = Sample {
+                    id,
+                    time,
+                    pid: 7,
+                    tid: 8 + cpu as i32,
+                    cpu,
+                    raw,
+                    ..Sample::default()
+                };
+                file.records.push(file.events[kind].sample(&sample));
+                if random.below(8) == 0 {
+                    let side = file.events[0].other(14, 1 << 13, &[], &sample);
+                    file.records.push(side);
+                }
+            }
+        }
+        file.records.push(round());
+    }
+    file
+}
+
+fn in_order(found: &Found) -> bool {
+    found
+        .events
+        .windows(2)
+        .all(|pair| pair[0].time <= pair[1].time)
+}
+
+#[test]
+fn every_layout_of_a_sample() {
+    let bits = [
+        perf_data::IP,
+        perf_data::ADDR,
+        perf_data::READ,
+        perf_data::CALLCHAIN,
+        perf_data::CPU,
+        perf_data::PERIOD,
+        perf_data::STREAM_ID,
+        perf_data::BRANCH_STACK,
+        perf_data::REGS_USER,
+        perf_data::WEIGHT,
+        perf_data::TID,
+    ];
+    let mut random = Random(1);
+    for round in 0..1 << bits.len() {
+        let chosen = bits
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| round >> i & 1 == 1)
+            .map(|(_, bit)| bit);
+        let mut sample_type = chosen.fold(perf_data::TIME | perf_data::RAW, |all, bit| all | bit);
+        sample_type |= [
+            perf_data::ID,
+            perf_data::IDENTIFIER,
+            perf_data::ID | perf_data::IDENTIFIER,
+        ][round % 3];
+        let mut file = PerfData::fuse();
+        let mut expected = Vec::new();
+        for read_format in 0..32 {
+            for event in &mut file.events {
+                event.sample_type = sample_type;
+                event.read_format = read_format;
+                event.size = [64, 72, 96, 112, 128, 136][random.below(6) as usize];
+            }
+            file.records.clear();
+            expected.clear();
+            for n in 0..3u64 {
+                let sample = Sample {
+                    id: 13 + n % 2,
+                    pid: 100 + n as i32,
+                    tid: -1,
+                    time: 50 + n,
+                    cpu: 3,
+                    chain: (0..random.below(5)).collect(),
+                    raw: end(9, 1 << 40 | n, -13),
+                    members: random.below(4),
+                };
+                file.records.push(file.events[1].sample(&sample));
+                let (pid, tid) = if sample_type & perf_data::TID != 0 {
+                    (sample.pid, sample.tid)
+                } else {
+                    (-1, -1)
+                };
+                let cpu = if sample_type & perf_data::CPU != 0 {
+                    sample.cpu
+                } else {
+                    u32::MAX
+                };
+                let v = [1 << 40 | n, 9, -13i64 as u64];
+                expected.push(Ev {
+                    time: sample.time,
+                    pid,
+                    tid,
+                    kind: 1,
+                    cpu,
+                    v,
+                });
+            }
+            let id = Sample {
+                id: 14,
+                pid: 5,
+                tid: 6,
+                time: 99,
+                ..Sample::default()
+            };
+            file.records
+                .push(file.events[1].other(3, 0, b"\x05\0\0\0\x06\0\0\0cvmfs2\0\0", &id));
+            let found = read(file.bytes());
+            assert_eq!(
+                found.events, expected,
+                "sample_type {sample_type:#x} read_format {read_format:#x}"
+            );
+            assert_eq!(
+                found.side,
+                [Side::Comm {
+                    time: 99,
+                    pid: 5,
+                    tid: 6,
+                    comm: "cvmfs2".into()
+                }]
+            );
+            assert_eq!(found.info.counts, [0, 3, 0]);
+            assert_eq!(found.info.warnings, [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn records_that_are_no_samples() {
+    for sample_id_all in [0, perf_data::SAMPLE_ID_ALL] {
+        let mut file = PerfData::fuse();
+        file.events
+            .iter_mut()
+            .for_each(|event| event.flags = sample_id_all);
+        let event = file.events[0].clone();
+        let at = |time| Sample {
+            id: 11,
+            pid: 30,
+            tid: 31,
+            time,
+            ..Sample::default()
+        };
+        let task = |time: u64| [words(&[30, 29, 31, 28]), time.to_le_bytes().to_vec()].concat();
+        file.records = vec![
+            event.other(
+                3,
+                0,
+                &[words(&[30, 31]), b"find\0\0\0\0".to_vec()].concat(),
+                &Sample::default(),
+            ),
+            event.other(7, 0, &task(20), &at(20)),
+            event.other(14, 1 << 13, &[], &at(30)),
+            event.other(14, 0, &[], &at(40)),
+            event.other(15, 1 << 13 | 1 << 14, &words(&[1, 2]), &at(50)),
+            event.other(15, 0, &words(&[0, 0]), &Sample { tid: 0, ..at(55) }),
+            event.other(4, 0, &task(60), &at(60)),
+            event.other(2, 0, &words(&[11, 0, 17, 0]), &at(70)),
+            event.other(13, 0, &words(&[19, 0]), &at(80)),
+            event.other(13, 1 << 15, &words(&[1000, 0]), &at(80)),
+            event.other(5, 0, &words(&[90, 0, 11, 0, 0, 0]), &at(90)),
+            event.other(1, 0, &words(&[30, 31, 0, 0, 0, 0, 0, 0]), &at(91)),
+            event.other(10, 0, &[0; 64], &at(92)),
+            record(79, 0, &[0; 24]),
+            record(200, 0, &[0; 8]),
+        ];
+        let found = read(file.bytes());
+        let mut expected = vec![
+            Side::Comm {
+                time: 0,
+                pid: 30,
+                tid: 31,
+                comm: "find".into(),
+            },
+            Side::Fork {
+                time: 20,
+                pid: 30,
+                tid: 31,
+                ppid: 29,
+                ptid: 28,
+            },
+        ];
+        let (pid, tid) = (30, 31);
+        if sample_id_all != 0 {
+            expected.push(Side::Switch {
+                time: 30,
+                pid,
+                tid,
+                out: true,
+                preempt: false,
+            });
+            expected.push(Side::Switch {
+                time: 40,
+                pid,
+                tid,
+                out: false,
+                preempt: false,
+            });
+            expected.push(Side::Switch {
+                time: 50,
+                pid,
+                tid,
+                out: true,
+                preempt: true,
+            });
+        }
+        expected.push(Side::Exit { time: 60, pid, tid });
+        if sample_id_all != 0 {
+            expected.push(Side::Lost { time: 70 });
+            expected.push(Side::Lost { time: 80 });
+        }
+        assert_eq!(found.side, expected);
+        let info = found.info;
+        assert_eq!((info.lost, info.lost_samples, info.throttled), (17, 19, 1));
+        assert_eq!(info.warnings, [""; 0]);
+    }
+}
+
+#[test]
+fn what_the_file_says_of_itself() {
+    let mut file = PerfData::fuse();
+    let json = r#"{"format": 1, "command": ["find", "/mnt"]}"#;
+    let facts = Sample {
+        id: 15,
+        time: 5,
+        raw: session(json),
+        ..Sample::default()
+    };
+    file.records.push(file.events[2].sample(&facts));
+    for bytes in [file.bytes(), file.pipe()] {
+        let reader = Reader::from_bytes(bytes).unwrap();
+        let names: Vec<&str> = reader
+            .events()
+            .iter()
+            .map(|event| event.name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "fuse:fuse_request_send",
+                "fuse:fuse_request_end",
+                "fusetools:session"
+            ]
+        );
+        assert_eq!(reader.events()[0].ids, [11, 12]);
+        assert_eq!(reader.session().as_deref(), Some(json));
+        assert_eq!(reader.arch().as_deref(), Some("x86_64"));
+        assert_eq!(reader.os_release().as_deref(), Some("6.18.0"));
+        assert_eq!(reader.hostname().as_deref(), Some("host.example"));
+        let tracing = reader.tracing().unwrap();
+        assert_eq!(
+            (
+                tracing.version.as_str(),
+                tracing.long_size,
+                tracing.page_size
+            ),
+            ("0.6", 8, 4096)
+        );
+        assert_eq!(
+            &reader.bytes()[tracing.systems[1].1[0].clone()],
+            perf_data::END.as_bytes()
+        );
+        assert_eq!(&reader.bytes()[tracing.header_page.clone()], b"text");
+    }
+    // Names without tracing data, and the tracing data's without names.
+    let features = file.features();
+    for which in [1, 12] {
+        let kept: Vec<_> = features
+            .iter()
+            .filter(|(bit, _)| *bit == which)
+            .cloned()
+            .collect();
+        let reader = Reader::from_bytes(file.with_data(&file.data(), &kept)).unwrap();
+        assert_eq!(reader.events()[1].name, "fuse:fuse_request_end");
+        assert_eq!(reader.warnings().is_empty(), which == 1);
+    }
+}
+
+#[test]
+fn time_order_by_rounds() {
+    let file = two_cpus(9, 20_000);
+    let found = read(file.bytes());
+    assert_eq!(found.events.len(), 9 * 2 * 20_000);
+    assert!(found.batches > 1, "rounds let batches go before the end");
+    let mut expected = found.events.clone();
+    expected.sort_by_key(|event| event.time);
+    assert!(found.events == expected && in_order(&found));
+    assert_eq!(found.info.warnings, [""; 0]);
+
+    // Without rounds everything waits for the end.
+    let mut without = file.clone();
+    without.records.retain(|record| record[0] != 68);
+    let flat = read(without.bytes());
+    assert_eq!(flat.batches, 1);
+    assert!(flat.events == found.events && flat.side == found.side);
+
+    // An event far older than its round allows is told.
+    let mut late = file;
+    let old = Sample {
+        id: 11,
+        time: 1_001,
+        raw: send(45, 1, 1),
+        ..Sample::default()
+    };
+    late.records.push(late.events[0].sample(&old));
+    let warnings = read(late.bytes()).info.warnings;
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("out of time order"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn records_come_in_the_same_order() {
+    let file = two_cpus(5, 30_000);
+    let found = read(file.bytes());
+    for bytes in [
+        file.bytes(),
+        file.with_data(
+            &compress(&file.data(), 50_000, 81).concat(),
+            &file.features(),
+        ),
+    ] {
+        let reader = Reader::from_bytes(bytes).unwrap();
+        let mut records = reader.records();
+        let samples: Vec<(u64, Option<usize>)> = records
+            .by_ref()
+            .filter(|record| record.kind == 9)
+            .map(|record| (record.time.unwrap(), record.event))
+            .collect();
+        assert_eq!(records.damage(), None);
+        let expected: Vec<(u64, Option<usize>)> = found
+            .events
+            .iter()
+            .map(|event| (event.time, Some(event.kind as usize)))
+            .collect();
+        assert!(samples == expected);
+        let all = reader
+            .records()
+            .map(|record| record.bytes.len())
+            .sum::<usize>();
+        assert_eq!(all, file.data().len() - 8 * 5, "all but the rounds");
+    }
+}
+
+#[test]
+fn chunks_do_not_matter() {
+    let mut file = two_cpus(6, 40);
+    // Data that is no records, and looks like some.
+    let mut fake = record(71, 0, &words(&[800, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+    (0..100).for_each(|_| fake.extend(round()));
+    file.records.insert(100, fake);
+    let expected = read(file.bytes());
+    assert_eq!(expected.info.warnings, [""; 0]);
+    for chunk in [8, 16, 40, 64, 120, 256, 1000, 1024, 4096, 16 << 10] {
+        let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+        reader.set_chunk(chunk);
+        let found = scan(&reader);
+        assert!(
+            found.events == expected.events && found.side == expected.side,
+            "chunks of {chunk}"
+        );
+        assert_eq!(found.info, expected.info);
+    }
+}
+
+#[test]
+fn compressed_records() {
+    let file = two_cpus(4, 500);
+    let expected = read(file.bytes());
+    let data = file.data();
+    for kind in [81, 83] {
+        for step in [33, 1000, 4096, 100_000] {
+            let packed = compress(&data, step, kind).concat();
+            for bytes in [
+                file.with_data(&packed, &file.features()),
+                file.pipe_with(&packed),
+            ] {
+                let mut reader = Reader::from_bytes(bytes).unwrap();
+                for chunk in [1000, 4 << 20] {
+                    reader.set_chunk(chunk);
+                    let found = scan(&reader);
+                    assert!(found.events == expected.events && found.side == expected.side);
+                    assert_eq!(found.info, expected.info);
+                }
+            }
+        }
+    }
+    // Plain records first and in between, rounds too: as perf writes them.
+    let mut mixed = Vec::new();
+    let plain: Vec<_> = file.records.iter().take(10).cloned().collect();
+    mixed.extend(plain.concat());
+    let mut pieces = compress(&data[plain.concat().len()..], 3000, 81);
+    let extra = file.events[0].other(
+        14,
+        0,
+        &[],
+        &Sample {
+            id: 11,
+            tid: 9,
+            time: 1_500,
+            ..Sample::default()
+        },
+    );
+    pieces.insert(2, extra);
+    pieces.insert(3, round());
+    mixed.extend(pieces.concat());
+    let found = read(file.with_data(&mixed, &file.features()));
+    assert!(found.events == expected.events);
+    assert_eq!(found.side.len(), expected.side.len() + 1);
+    assert_eq!(found.info.warnings, [""; 0]);
+
+    // Cut short in the middle of a piece: the whole records before it.
+    let pieces = compress(&data, 1001, 81);
+    let cut = pieces[..7].concat();
+    let found = read(file.with_data(&cut, &file.features()));
+    assert!(!found.events.is_empty() && found.events.len() < expected.events.len());
+    assert!(
+        found.info.warnings[0].contains("within a record"),
+        "{:?}",
+        found.info.warnings
+    );
+}
+
+#[test]
+fn a_bomb_does_not_blow_up() {
+    let file = PerfData::fuse();
+    // 1 GiB of records that say nothing: a hundred kilobytes.
+    let zeros = record(79, 0, &vec![0; 65_520]);
+    let block = zeros.repeat(512);
+    let mut packed = Vec::new();
+    let mut encoder = zstd::stream::Encoder::new(&mut packed, 1).unwrap();
+    for _ in 0..32 {
+        std::io::Write::write_all(&mut encoder, &block).unwrap();
+    }
+    encoder.finish().unwrap();
+    let data: Vec<u8> = packed
+        .chunks(60_000)
+        .flat_map(|piece| record(81, 0, piece))
+        .collect();
+    assert!(data.len() < 1 << 18, "{}", data.len());
+    let started = Instant::now();
+    let found = read(file.with_data(&data, &file.features()));
+    assert!(
+        found.info.warnings[0].contains("grow without end"),
+        "{:?}",
+        found.info.warnings
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+
+    let found = read(file.with_data(
+        &record(81, 0, b"no zstd at all, whatever it says"),
+        &file.features(),
+    ));
+    assert!(
+        found.info.warnings[0].contains("compressed records"),
+        "{:?}",
+        found.info.warnings
+    );
+    let found = read(file.with_data(
+        &record(83, 0, &words(&[u32::MAX, u32::MAX, 0, 0])),
+        &file.features(),
+    ));
+    assert!(
+        found.info.warnings[0].contains("compressed record's size"),
+        "{:?}",
+        found.info.warnings
+    );
+}
+
+#[test]
+fn pipe_mode() {
+    let file = two_cpus(4, 500);
+    let expected = read(file.bytes());
+    let found = read(file.pipe());
+    assert!(found.events == expected.events && found.side == expected.side);
+    assert_eq!(found.info, expected.info);
+    // Older perf gives names one by one and no EVENT_DESC.
+    let mut bytes = b"PERFILE2\x10\0\0\0\0\0\0\0".to_vec();
+    let attr = &file.pipe()[..];
+    let mut at = 16;
+    while attr[at] != 66 {
+        let size = u16::from_le_bytes([attr[at + 6], attr[at + 7]]) as usize;
+        if attr[at] == 64 {
+            bytes.extend(&attr[at..at + size]);
+        }
+        at += size;
+    }
+    let mut update = words(&[2, 0, 13, 0]);
+    update.extend(b"fuse:fuse_request_end\0\0\0");
+    bytes.extend(record(78, 0, &update));
+    bytes.extend(file.data());
+    let reader = Reader::from_bytes(bytes).unwrap();
+    assert_eq!(reader.events()[1].name, "fuse:fuse_request_end");
+    let found = scan(&reader);
+    let ends = expected
+        .events
+        .iter()
+        .filter(|event| event.kind == 1)
+        .count();
+    assert_eq!(found.events.len(), ends);
+    assert!(found.info.counts == expected.info.counts && !found.info.warnings.is_empty());
+}
+
+#[test]
+fn a_recorder_that_was_killed() {
+    let file = two_cpus(3, 100);
+    let whole = file.bytes();
+    let end = whole.len() - file.with_data(&[], &file.features()).len() + data_start(&whole);
+    let mut killed = whole[..end].to_vec();
+    killed[48..56].fill(0);
+    let found = read(killed.clone());
+    assert_eq!(found.info.counts, read(whole).info.counts);
+    assert!(
+        found.info.warnings[0].contains("never finished"),
+        "{:?}",
+        found.info.warnings
+    );
+    assert!(
+        found.info.warnings[1].contains("no name"),
+        "{:?}",
+        found.info.warnings
+    );
+    killed.truncate(end - 3);
+    let found = read(killed);
+    assert!(
+        found.info.warnings[2].contains("cut short"),
+        "{:?}",
+        found.info.warnings
+    );
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn data_start(bytes: &[u8]) -> usize {
+    u64_at(bytes, 40) as usize
+}
+
+/// Opens and reads in every way that there is. None where opening fails; the error must say something.
+fn survive(bytes: Vec<u8>) -> Option<Found> {
+    match Reader::from_bytes(bytes) {
+        Ok(mut reader) => {
+            reader.set_chunk(512);
+            reader.session();
+            reader.arch();
+            let mut records = reader.records();
+            records.by_ref().for_each(drop);
+            Some(scan(&reader))
+        }
+        Err(error) => {
+            assert!(
+                !error.to_string().contains('\n') && error.to_string().len() > 10,
+                "{error}"
+            );
+            None
+        }
+    }
+}
+
+/// The samples of the first bytes of the records, sorted.
+fn prefix(file: &PerfData, len: usize) -> Vec<u64> {
+    let mut times = Vec::new();
+    let mut at = 0;
+    for record in &file.records {
+        at += record.len();
+        if at > len {
+            break;
+        }
+        if record[0] == 9 {
+            times.push(u64_at(record, 32));
+        }
+    }
+    times.sort();
+    times
+}
+
+#[test]
+fn truncated_anywhere() {
+    let file = two_cpus(2, 8);
+    let whole = file.bytes();
+    let expected = read(whole.clone());
+    let start = data_start(&whole);
+    let data = file.data().len();
+    for len in 0..whole.len() {
+        let Some(found) = survive(whole[..len].to_vec()) else {
+            assert!(len < start, "cut at {len}");
+            continue;
+        };
+        assert!(len >= start, "cut at {len}");
+        assert!(!found.info.warnings.is_empty(), "cut at {len}");
+        let kept = prefix(&file, len - start);
+        assert_eq!(
+            found.info.counts.iter().sum::<u64>(),
+            kept.len() as u64,
+            "cut at {len}"
+        );
+        assert_eq!(
+            found.info.last,
+            kept.last().copied().unwrap_or(0),
+            "cut at {len}"
+        );
+        // Once a name is there its events are whole; before the formats are, fields are absent.
+        if len >= start + data && !found.events.is_empty() {
+            let times = |found: &Found| {
+                found
+                    .events
+                    .iter()
+                    .map(|event| event.time)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(times(&found), times(&expected), "cut at {len}");
+        }
+    }
+    let pipe = file.pipe();
+    let start = pipe.len() - data;
+    let expected = read(pipe.clone());
+    for len in 0..pipe.len() {
+        let found = survive(pipe[..len].to_vec());
+        if len >= start {
+            let found = found.unwrap();
+            assert_eq!(
+                found
+                    .events
+                    .iter()
+                    .map(|event| event.time)
+                    .collect::<Vec<_>>(),
+                prefix(&file, len - start)
+            );
+            let at_end = prefix(&file, len - start).len() == expected.events.len();
+            assert!(at_end || len == start || found.info.warnings.len() <= 1);
+        }
+    }
+}
+
+/// Every 8-byte word of the file but the records themselves is set to what might hurt most.
+#[test]
+fn wrong_words_anywhere() {
+    let file = two_cpus(2, 6);
+    let whole = file.bytes();
+    let expected = read(whole.clone());
+    let data = data_start(&whole)..data_start(&whole) + file.data().len();
+    let len = whole.len() as u64;
+    let values = [
+        0,
+        1,
+        7,
+        104,
+        len - 8,
+        len,
+        len + 1,
+        u32::MAX as u64,
+        i64::MAX as u64,
+        u64::MAX,
+    ];
+    for at in (0..whole.len() - 8).step_by(8) {
+        if data.contains(&at) {
+            continue;
+        }
+        // Itself: a section that is its own list.
+        for value in values.into_iter().chain([at as u64]) {
+            let mut bytes = whole.clone();
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            let started = Instant::now();
+            let found = survive(bytes);
+            assert!(
+                started.elapsed() < Duration::from_secs(5),
+                "{value:#x} at {at}"
+            );
+            // A wrong extent of the records must not pass for a whole recording.
+            if let (40 | 48, Some(found)) = (at, found) {
+                let same = found.events == expected.events;
+                assert!(
+                    same || !found.info.warnings.is_empty(),
+                    "{value:#x} at {at}: {:?}",
+                    found.info
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_bytes_in_the_records() {
+    let file = two_cpus(2, 20);
+    let whole = file.bytes();
+    let expected = read(whole.clone());
+    let data = data_start(&whole)..data_start(&whole) + file.data().len();
+    for at in data.step_by(2) {
+        for value in [0u16, 7, 8, 0xffff] {
+            let mut bytes = whole.clone();
+            bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+            let found = survive(bytes).unwrap();
+            let lost = found.events.len() < expected.events.len();
+            // A sample whose kind was overwritten is another record by now; all else is told.
+            assert!(
+                found.events.len() <= expected.events.len() + 1,
+                "{value} at {at}"
+            );
+            if lost && value == 0 && u64_at(&whole, at & !7) >> 48 != 0 && at % 8 == 6 {
+                assert!(!found.info.warnings.is_empty(), "{value} at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_of_records() {
+    let mut file = two_cpus(1, 10);
+    let whole = file.bytes();
+    let before: usize = file.records[..5].iter().map(Vec::len).sum();
+    let place = data_start(&whole) + before + 6;
+    for (size, what) in [
+        (0u16, "a record of 0 bytes"),
+        (7, "a record of 7 bytes"),
+        (u16::MAX, "cut short"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[place..place + 2].copy_from_slice(&size.to_le_bytes());
+        let found = read(bytes);
+        assert_eq!(
+            found
+                .events
+                .iter()
+                .map(|event| event.time)
+                .collect::<Vec<_>>(),
+            prefix(&file, before)
+        );
+        assert!(
+            found.info.warnings[0].contains(what),
+            "{:?}",
+            found.info.warnings
+        );
+    }
+    // A call chain, a group and raw data that claim more than the sample holds.
+    let good = Sample {
+        id: 13,
+        time: 77,
+        raw: end(1, 2, 3),
+        ..Sample::default()
+    };
+    let mut event = Event {
+        sample_type: perf_data::USUAL | perf_data::CALLCHAIN,
+        ..file.events[1].clone()
+    };
+    for chain in [u64::MAX, u32::MAX as u64, 1 << 61, 100] {
+        let mut sample = event.sample(&good);
+        sample[64 - 8..64].copy_from_slice(&chain.to_le_bytes());
+        file.events
+            .iter_mut()
+            .for_each(|other| other.sample_type = event.sample_type);
+        file.records = vec![event.sample(&good), sample];
+        let found = read(file.bytes());
+        assert_eq!(found.events.len(), 1);
+        assert_eq!(found.info.counts, [0, 1, 0]);
+        assert!(
+            found.info.warnings[0].contains("contradict"),
+            "{:?}",
+            found.info.warnings
+        );
+    }
+    event.sample_type = perf_data::USUAL | perf_data::READ;
+    event.read_format = 8;
+    file.events
+        .iter_mut()
+        .for_each(|other| (other.sample_type, other.read_format) = (event.sample_type, 8));
+    let mut sample = event.sample(&good);
+    sample[56..64].copy_from_slice(&u64::MAX.to_le_bytes());
+    file.records = vec![event.sample(&good), sample];
+    assert_eq!(read(file.bytes()).info.counts, [0, 1, 0]);
+    // Raw data shorter than the event's fields.
+    let short = Sample {
+        raw: vec![0; 4],
+        ..good.clone()
+    };
+    file.records = vec![event.sample(&good), event.sample(&short)];
+    assert_eq!(read(file.bytes()).info.counts, [0, 1, 0]);
+    // An id that no event has.
+    file.records = vec![
+        event.sample(&good),
+        event.sample(&Sample { id: 99, ..good }),
+    ];
+    let found = read(file.bytes());
+    assert_eq!(found.info.counts, [0, 1, 0]);
+    assert!(
+        found.info.warnings[0].contains("no event"),
+        "{:?}",
+        found.info.warnings
+    );
+}
+
+#[test]
+fn ids_far_apart() {
+    let mut file = PerfData::fuse();
+    file.events[0].ids = vec![1, u64::MAX];
+    file.events[1].ids = vec![1 << 40];
+    for (event, id) in [(0, 1), (0, u64::MAX), (1, 1 << 40), (1, 2)] {
+        let raw = [send(1, 2, 3), end(1, 2, 3)][event].clone();
+        file.records.push(file.events[event].sample(&Sample {
+            id,
+            time: 9,
+            raw,
+            ..Sample::default()
+        }));
+    }
+    assert_eq!(read(file.bytes()).info.counts, [2, 1, 0]);
+}
+
+/// Every event claims the whole file as its ids: their sum, not each, must be bounded.
+#[test]
+fn overlapping_ids() {
+    let mut file = PerfData::fuse();
+    file.events = (0..500).map(|_| Event::new("cycles", 1, &[])).collect();
+    let mut bytes = file.with_data(&vec![0; 1 << 20], &[]);
+    let (attrs, len) = (u64_at(&bytes, 24) as usize, bytes.len() as u64);
+    for event in 0..500 {
+        let at = attrs + event * 144 + 128;
+        bytes[at..at + 8].fill(0);
+        bytes[at + 8..at + 16].copy_from_slice(&(len & !7).to_le_bytes());
+    }
+    assert!(survive(bytes).is_none());
+}
+
+#[test]
+fn other_files() {
+    let open = |bytes: &[u8]| {
+        Reader::from_bytes(bytes.to_vec())
+            .err()
+            .map(|error| error.to_string())
+    };
+    let said = |bytes: &[u8], what: &str| {
+        let error = open(bytes).unwrap();
+        assert!(error.contains(what), "{error}");
+    };
+    said(b"", "empty");
+    said(b"PERF", "only 4 bytes");
+    said(b"PERFILE2", "header ends early");
+    said(b"PERFFILE\0\0\0\0\0\0\0\0", "2012");
+    said(
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0",
+        "does not begin with",
+    );
+    said(b"2ELIFREP\0\0\0\0\0\0\0\x68", "big-endian");
+    assert!(matches!(
+        Reader::from_bytes(b"2ELIFREP\0\0\0\0\0\0\0\x68".to_vec()),
+        Err(Error::BigEndian)
+    ));
+
+    // Tracing data of the other byte order.
+    let file = PerfData::fuse();
+    let mut features = file.features();
+    features[0].1[14] = 1;
+    assert!(matches!(
+        Reader::from_bytes(file.with_data(&round(), &features)),
+        Err(Error::BigEndian)
+    ));
+
+    let directory = TempDir::new();
+    let path = directory.0.as_path();
+    let said = |path: &Path, what: &str| {
+        let error = Reader::open(path).err().unwrap().to_string();
+        assert!(error.contains(what) && !error.contains('\n'), "{error}");
+    };
+    said(path, "a directory");
+    std::fs::write(path.join("data.0"), b"").unwrap();
+    said(path, "--threads");
+    said(&path.join("nothing"), "No such file");
+    said(Path::new("/dev/null"), "not a regular file");
+    let whole = path.join("perf.data");
+    std::fs::write(&whole, two_cpus(2, 10).bytes()).unwrap();
+    assert!(scan(&Reader::open(&whole).unwrap()) == read(two_cpus(2, 10).bytes()));
+    let mut permissions = std::fs::metadata(&whole).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0);
+    std::fs::set_permissions(&whole, permissions).unwrap();
+    match std::fs::File::open(&whole) {
+        Ok(_) => eprintln!(
+            "no test of a file without permission: this user may read it all the same (root)"
+        ),
+        Err(_) => said(&whole, "ermission"),
+    }
+}
+
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> TempDir {
+        let path = std::env::temp_dir().join(format!("fusetools-reader-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        TempDir(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The shared recordings, unpacked; empty with a word where they are not.
+fn shared() -> Vec<(String, Vec<u8>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let data = std::env::var("FUSETOOLS_DATA").map_or(root.join("../shared/data"), PathBuf::from);
+    let mut paths = vec![data.join("cernvmfs-6.1/perf.data.zst")];
+    for entry in std::fs::read_dir(data.join("kernels"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        paths.push(entry.path().join("recording/perf.data.zst"));
+    }
+    paths.retain(|path| path.is_file());
+    if paths.is_empty() {
+        eprintln!(
+            "no test on shared recordings: there are none in {}",
+            data.display()
+        );
+    }
+    let unpack = |path: &PathBuf| zstd::decode_all(std::fs::File::open(path).unwrap()).unwrap();
+    paths
+        .iter()
+        .map(|path| (path.display().to_string(), unpack(path)))
+        .collect()
+}
+
+fn everything(reader: &Reader) -> Vec<Meaning> {
+    reader
+        .events()
+        .iter()
+        .map(|event| meaning(&event.name, Role::Entry))
+        .collect()
+}
+
+fn scan_all(reader: &Reader) -> (Vec<Ev>, ScanInfo) {
+    let mut events = Vec::new();
+    let info = reader
+        .scan(&everything(reader), &mut |batch| {
+            events.extend(batch.events)
+        })
+        .unwrap();
+    (events, info)
+}
+
+#[test]
+fn shared_recordings_in_chunks_and_packed() {
+    for (name, bytes) in shared() {
+        let mut reader = Reader::from_bytes(bytes.clone()).unwrap();
+        let (events, info) = scan_all(&reader);
+        assert_eq!(info.warnings, [""; 0], "{name}");
+        assert_eq!(info.counts.iter().sum::<u64>(), events.len() as u64);
+        for chunk in [4096, 65_000, 1 << 20] {
+            reader.set_chunk(chunk);
+            let (again, same) = scan_all(&reader);
+            assert!(
+                again == events && same == info,
+                "{name} in chunks of {chunk}"
+            );
+        }
+        let times: Vec<u64> = reader
+            .records()
+            .filter(|r| r.kind == 9)
+            .filter_map(|r| r.time)
+            .collect();
+        assert!(
+            times == events.iter().map(|event| event.time).collect::<Vec<_>>(),
+            "{name}"
+        );
+
+        let data = reader.data();
+        let mut packed = bytes[..data.start].to_vec();
+        packed.extend(compress(&bytes[data.clone()], 400_000, 81).concat());
+        let size = (packed.len() - data.start) as u64;
+        packed[48..56].copy_from_slice(&size.to_le_bytes());
+        let moved = data.end as u64 - packed.len() as u64;
+        let table = packed.len();
+        packed.extend(&bytes[data.end..]);
+        for feature in 0..reader.features().len() {
+            let at = table + 16 * feature;
+            let offset = u64_at(&packed, at) - moved;
+            packed[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        }
+        let (again, same) = scan_all(&Reader::from_bytes(packed).unwrap());
+        assert!(again == events && same == info, "{name} packed");
+    }
+}
+
+/// Cut at the boundaries of all sections and inside them: the file's beginning is kept, and the loss told.
+#[test]
+fn shared_recordings_cut() {
+    for (name, bytes) in shared() {
+        let reader = Reader::from_bytes(bytes.clone()).unwrap();
+        let (events, _) = scan_all(&reader);
+        let data = reader.data();
+        let mut cuts = vec![
+            0,
+            1,
+            8,
+            16,
+            104,
+            data.start - 1,
+            data.start,
+            data.start + 1,
+            data.end - 1,
+            data.end,
+        ];
+        cuts.extend(reader.features().iter().flat_map(|(_, range)| {
+            [
+                range.start - 1,
+                range.start,
+                range.start + range.len() / 2,
+                range.end - 1,
+            ]
+        }));
+        cuts.extend((1..8).map(|n| data.start + n * data.len() / 8));
+        for cut in cuts {
+            let Ok(short) = Reader::from_bytes(bytes[..cut].to_vec()) else {
+                assert!(cut < data.start, "{name} cut at {cut}");
+                continue;
+            };
+            let (left, info) = scan_all(&short);
+            assert!(!info.warnings.is_empty(), "{name} cut at {cut}");
+            assert!(left.len() <= events.len());
+            let mut whole = 0;
+            let mut at = data.start;
+            while at + 8 <= cut.min(data.end) {
+                let end = at + u16::from_le_bytes([bytes[at + 6], bytes[at + 7]]) as usize;
+                whole += u64::from(bytes[at] == 9 && end <= cut);
+                at = end;
+            }
+            assert_eq!(
+                info.counts.iter().sum::<u64>(),
+                whole,
+                "{name} cut at {cut}"
+            );
+            assert!(left.windows(2).all(|pair| pair[0].time <= pair[1].time));
+        }
+    }
+}
