@@ -469,6 +469,8 @@ def prune(
     roles = {"begin", "end"} if requests else set()
     if syscalls:
         roles |= {"sys_enter", "sys_exit"}
+    if replies:
+        roles.add("sent")  # which thread picked the request up
     return functions + [p for p in catalogue if p.role in roles]
 
 
