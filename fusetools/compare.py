@@ -33,6 +33,7 @@ def compare(a: Counts, b: Counts, per: str = "") -> Differences:
         key=lambda d: (
             LAYERS.index(d.layer),
             -abs(d.change if d.change is not None else (d.a.count or d.b.count or 0)),
+            -(d.a.count or 0),
             d.function,
             d.operation,
         )

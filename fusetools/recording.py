@@ -18,6 +18,7 @@ import json
 import math
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class Recording:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        _check_readable(self.path)
+        check_readable(self.path)
         described = _ask("describe", str(self.path))
         self._warnings: list[str] = []
         self.session = Session(self._read_session(described.get("session")))
@@ -249,7 +250,7 @@ class Recording:
         raise Error(
             f"no operation or function matches {' '.join(patterns)}",
             f"{self.path} has {', '.join(k for k in known if k)}",
-            f"fusetools count -i {self.path}      (every function by name)",
+            f"fusetools count -i {shlex.quote(str(self.path))}      (every function by name)",
         )
 
     def _columns(self, patterns: Sequence[str], filters: Filters | None) -> dict[str, Any]:
@@ -302,7 +303,7 @@ class Recording:
         raise Error(
             f"{path} is no mount of {self.path}",
             f"it has {', '.join(mounts)}",
-            f"fusetools hist --mount {next(iter(mounts))}",
+            f"fusetools hist --mount {shlex.quote(next(iter(mounts)))}",
         )
 
     def _facts(self, answer: dict[str, Any], filters: Filters) -> Facts:
@@ -506,12 +507,15 @@ def _ask(question: str, *arguments: Any) -> Any:
         raise Error(what, why, _MEND) from error
 
 
-def _check_readable(path: Path) -> None:
+def check_readable(path: Path) -> None:
+    """Raise Error unless ``path`` is a file that can be read."""
     what = f"cannot read {path}"
     try:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):
-            raise Error(what, "it is a directory", f"fusetools hist -i {path / 'perf.data'}")
+            inside = path / "perf.data"
+            mend = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else _MEND
+            raise Error(what, "it is a directory", mend)
         if not stat.S_ISREG(kind):
             raise Error(what, "it is not a file", _MEND)
         with path.open("rb"):
@@ -519,7 +523,8 @@ def _check_readable(path: Path) -> None:
     except FileNotFoundError as error:
         raise Error(what, "there is no such file", _MEND) from error
     except PermissionError as error:
-        raise Error(what, "permission denied", f"sudo fusetools hist -i {path}") from error
+        mend = f'sudo chown "$USER" {shlex.quote(str(path))}'
+        raise Error(what, "permission denied", mend) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise Error(what, getattr(error, "strerror", None) or str(error), _MEND) from error
 

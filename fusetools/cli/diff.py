@@ -73,8 +73,10 @@ def command(
 
 
 def _counts(path: str) -> Counts:
-    if path.endswith(".csv"):
-        from fusetools.render import csv
+    from fusetools.recording import check_readable
+    from fusetools.render import csv
 
-        return csv.read_counts(Path(path))
-    return opened(path).counts()
+    check_readable(Path(path))
+    with Path(path).open("rb") as file:
+        is_csv = path.endswith(".csv") or file.read(9) == b"function,"
+    return csv.read_counts(Path(path)) if is_csv else opened(path).counts()

@@ -296,7 +296,7 @@ def differences(result: Differences, thresholds: tuple[float, float] = (100, 500
                     number(d.a.count),
                     number(d.b.count),
                     number(d.change, "+") if d.change else _only(d),
-                    percent(d.percent),
+                    percent(d.percent) if d.change else "",
                     MARKS[level(d, thresholds)],
                     duration(d.a.percentiles.get("50")),
                     duration(d.b.percentiles.get("50")),

@@ -199,6 +199,7 @@ def test_csv_reads_back_into_diff(fake, run) -> None:
     fake(cvmfs_like(), cvmfs_like(0.3))
     run("count", "-i", "perf.data", "--csv", "perf.csv")
     run("count", "-i", "other.data", "--csv", "other.csv")
+    Path("named-otherwise").write_text(Path("other.csv").read_text())
     keys = ("differences", "per")
     for per in ([], ["--per", "second"], ["--per", "request"]):
         results = [
@@ -207,6 +208,7 @@ def test_csv_reads_back_into_diff(fake, run) -> None:
                 ("perf.data", "other.data"),
                 ("perf.csv", "other.csv"),
                 ("perf.data", "other.csv"),
+                ("perf.csv", "named-otherwise"),
             )
         ]
         assert all([r[k] for k in keys] == [results[0][k] for k in keys] for r in results)
@@ -232,6 +234,14 @@ def test_a_csv_of_something_else_is_refused(fake, run, text: str) -> None:
     result = run("diff", "perf.data", "x.csv")
     assert result.exit_code == 1
     assert "cannot read x.csv" in result.stderr and "try:" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["nowhere.csv", ".", "nowhere.data"])
+def test_diff_of_what_cannot_be_read(fake, run, name: str) -> None:
+    fake(cvmfs_like())
+    result = run("diff", "perf.data", name)
+    assert result.exit_code == 1
+    assert f"cannot read {name}" in result.stderr and "try:" in result.stderr
 
 
 def test_a_csv_that_cannot_be_written(fake, run) -> None:

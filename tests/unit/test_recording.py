@@ -254,7 +254,9 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    fails(str(tmp_path), "directory")
+    assert "record" in fails(str(tmp_path), "directory").mend
+    (tmp_path / "perf.data").touch()
+    assert f"{tmp_path}/perf.data" in fails(str(tmp_path), "directory").mend
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
