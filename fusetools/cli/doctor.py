@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
+from pathlib import Path
 
 import click
 
-from fusetools.host.diagnosis import Diagnosis, diagnose, traceable
+from fusetools.errors import Error
+from fusetools.host.diagnosis import Advice, Diagnosis, diagnose, traceable
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.probe import read_host, self_test_unique
+from fusetools.plan import planner, probeset
+from fusetools.plan.request import Request
+from fusetools.record import symbols
 from fusetools.render.text import printable
 
 WIDTH = 80
@@ -26,8 +31,20 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     facts = with_self_test(read_host())
     diagnosis = diagnose(facts)
-    click.echo(to_json(facts, diagnosis) if as_json else to_text(facts, diagnosis))
+    mounts = [describe(facts, mount) for mount in facts.mounts]
+    click.echo((to_json if as_json else to_text)(facts, diagnosis, mounts))
     ctx.exit(0 if diagnosis.works else 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A mount and what a recording would probe in its daemon."""
+
+    path: str
+    kind: str
+    answered_by: str
+    how: str
+    advice: Advice | None = None
 
 
 def with_self_test(facts: HostFacts) -> HostFacts:
@@ -43,38 +60,73 @@ def with_self_test(facts: HostFacts) -> HostFacts:
     return dataclasses.replace(facts, fuse_send_unique=self_test_unique(mounts[0], 1.0))
 
 
-def to_json(facts: HostFacts, diagnosis: Diagnosis) -> str:
+def describe(facts: HostFacts, mount: Mount) -> Described:
+    """As `fusetools record` would plan it for this mount alone."""
+    kind = mount.fstype.partition(".")[2] or mount.source
+    if mount.daemon_pid is None:
+        return Described(mount.path, kind, "", mount.why)
+    where = "" if mount.seen_by is None else ", in another mount namespace"
+    who = f"{mount.comm}, pid {mount.daemon_pid}{where}"
+    if not traceable(mount):
+        return Described(mount.path, kind, who, mount.why)
+    one = dataclasses.replace(facts, mounts=(mount,))
+    request = Request(command=("true",))
+    try:
+        targets = planner.targets(one, request, probeset.builtin())
+        if not targets[0].groups:
+            advice = Advice(f"{mount.path}: {targets[0].why}", "fusetools record --fs FILE", False)
+            return Described(mount.path, kind, who, "no probe set fits", advice)
+        libraries = [library for _, library in targets[0].groups]
+        functions, plain = symbols.functions([(file, mount.daemon_pid) for file in libraries])
+        plan = planner.plan(one, request, targets, functions, plain)
+    except Error as error:
+        advice = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
+        return Described(mount.path, kind, who, "its callbacks have no names", advice)
+    calls = {probe.function for probe in plan.probes if probe.role == "entry"}
+    what = f"{len(calls)} callbacks" if calls else "replies (no names of callbacks)"
+    names = ", ".join(Path(library.path).name for library in libraries)
+    return Described(mount.path, kind, who, f"{what} in {names}")
+
+
+def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
+    advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]
     return json.dumps(
         {
             "works": diagnosis.works,
             "layers": [dataclasses.asdict(layer) for layer in diagnosis.layers],
-            "advice": [dataclasses.asdict(advice) for advice in diagnosis.advice],
+            "mounts": [
+                {"path": mount.path, "kind": mount.kind, "by": mount.answered_by, "how": mount.how}
+                for mount in mounts
+            ],
+            "advice": [dataclasses.asdict(each) for each in advice],
             "facts": dataclasses.asdict(facts),
         },
         indent=1,
     )
 
 
-def to_text(facts: HostFacts, diagnosis: Diagnosis) -> str:
+def to_text(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
     tools = [f"perf {facts.perf.version}" if facts.perf else "no perf"]
     tools += [f"trace-cmd {facts.trace_cmd.version}" if facts.trace_cmd else "no trace-cmd"]
     user = "root" if facts.uid == 0 else f"uid {facts.uid}"
     lines = [f"This host: Linux {facts.kernel}, {', '.join(tools)}, {user}", ""]
     for layer in diagnosis.layers:
-        lines += _row(layer.name, "yes" if layer.available else "no", [layer.how])
-    lines += _row("mounts", str(len(facts.mounts)), [_mount(mount) for mount in facts.mounts])
+        head = f"  {layer.name:<9}  {'yes' if layer.available else 'no':<4}  "
+        how = _wrap([layer.how], " " * len(head))
+        lines += [head + how[0].lstrip(), *how[1:]]
+    many = "" if len(mounts) == 1 else "s"
+    lines += ["", f"{len(mounts)} FUSE mount{many}" + (":" if mounts else "")]
+    for mount in mounts:
+        answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
+        lines += _wrap([f"{mount.path} ({mount.kind})"], "  ") + _wrap([answered], "    ")
     if facts.ftrace_users:
         lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
-    return "\n".join([*lines, "", *_verdict(diagnosis)])
-
-
-def _row(name: str, answer: str, what: list[str]) -> list[str]:
-    head = f"  {name:<9}  {answer:<4}  "
-    lines = _wrap(what, " " * len(head)) or [head]
-    return [(head + lines[0][len(head) :]).rstrip(), *lines[1:]]
+    advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]
+    return "\n".join([*lines, "", *_verdict(diagnosis.works, advice)])
 
 
 def _wrap(paragraphs: list[str] | tuple[str, ...], indent: str) -> list[str]:
+    """Lines of at most WIDTH, unless a word is longer."""
     return [
         line
         for paragraph in paragraphs
@@ -89,35 +141,31 @@ def _wrap(paragraphs: list[str] | tuple[str, ...], indent: str) -> list[str]:
     ]
 
 
-def _mount(mount: Mount) -> str:
-    kind = mount.fstype.partition(".")[2] or mount.source
-    if mount.daemon_pid is None:
-        return f"{mount.path} ({kind}): {mount.why}"
-    where = "" if mount.seen_by is None else ", in another mount namespace"
-    return f"{mount.path} ({kind}): {mount.comm}, pid {mount.daemon_pid}{where}"
-
-
-def _verdict(diagnosis: Diagnosis) -> list[str]:
-    needed = [advice for advice in diagnosis.advice if advice.needed]
-    better = [advice for advice in diagnosis.advice if not advice.needed]
+def _verdict(works: bool, advice: list[Advice]) -> list[str]:
+    needed = [each for each in advice if each.needed]
+    better = [each for each in advice if not each.needed]
     lines = []
-    if diagnosis.works:
+    if works:
         lines.append("Everything that the main job needs is there.")
     else:
         lines.append("Recording does not work here. What is missing:")
-    for advice in needed:
-        lines += _advice(advice.problem, advice.mend)
+    for each in needed:
+        lines += _advice(each)
     if better:
         number = "One thing" if len(better) == 1 else f"{len(better)} things"
-        if diagnosis.works:
+        if works:
             lines[-1] += f" {number} would be better:"
         else:
             lines += ["", f"{number} would be better:"]
-    for advice in better:
-        lines += _advice(advice.problem, advice.mend)
+    for each in better:
+        lines += _advice(each)
     return lines
 
 
-def _advice(problem: str, mend: str) -> list[str]:
+def _advice(advice: Advice) -> list[str]:
     """A command is never wrapped: it is to be copied."""
-    return [*_wrap([problem], "  "), f"    mend: {printable(mend)}"]
+    ways = [
+        f"    {'  or' if number else 'mend'}: {printable(way)}"
+        for number, way in enumerate(advice.mend.splitlines())
+    ]
+    return [*_wrap([advice.problem], "  "), *ways]

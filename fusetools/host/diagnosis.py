@@ -199,7 +199,7 @@ def _advice(facts: HostFacts) -> list[Advice]:
         advice.append(Advice(problem, "sysctl kernel.kptr_restrict=0", False))
     if facts.own_events:
         problem = f"{_many(len(facts.own_events), 'probe')} of a recording, running or killed"
-        advice.append(Advice(problem, "fusetools clean   (once no recording runs)", False))
+        advice.append(Advice(problem, "fusetools clean   # once no recording runs", False))
     none = facts.mounts and not any(traceable(mount) for mount in facts.mounts)
     for mount in facts.mounts:
         if mount.daemon_pid is None:
@@ -231,9 +231,12 @@ def _perf_advice(facts: HostFacts) -> Advice:
     if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
         problem = f"perf cannot record ({facts.perf_why}): this root has few capabilities"
         return Advice(problem, "run it outside of the container, or in a privileged one", True)
+    if facts.perf and facts.perf_can_record:
+        problem = f"perf {facts.perf.version} has no --control (perf 5.10 and later have)"
+        return Advice(problem, "install a newer perf: any runs on any kernel", True)
     return Advice(
         f"perf cannot record: {facts.perf_why}",
-        "perf record -a -e sched:sched_switch -o /dev/null true   (says more)",
+        "perf record -a -e sched:sched_switch -o /dev/null true   # says more",
         True,
     )
 

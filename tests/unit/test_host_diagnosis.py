@@ -102,7 +102,7 @@ def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], men
             "install trace-cmd with your distribution's package manager",
         ),
         ({"addresses": False}, "sysctl kernel.kptr_restrict=0"),
-        ({"own_events": ("fuse_daemon/x",)}, "fusetools clean   (once no recording runs)"),
+        ({"own_events": ("fuse_daemon/x",)}, "fusetools clean   # once no recording runs"),
         ({"mounts": (GOOD, NO_DAEMON)}, "fusetools record --pid PID -- …"),
         ({"mounts": (GOOD, OUT_OF_REACH)}, "run fusetools as root, outside of containers"),
     ],
