@@ -73,9 +73,11 @@ def _events(facts: HostFacts) -> str:
     """Why no event can be recorded at all; "" when they can."""
     if facts.perf is None:
         return facts.perf_why or "perf is not installed"
+    if facts.tracefs is None:
+        return "tracefs is not readable"
     if not facts.perf_can_record:
-        return f"perf cannot record: {facts.perf_why}"
-    return ""
+        return "perf may not record"
+    return "" if "--control" in facts.perf.options else "perf is too old: it has no --control"
 
 
 def _probes(facts: HostFacts) -> str:
@@ -167,8 +169,8 @@ def _advice(facts: HostFacts) -> list[Advice]:
     if facts.perf is None:
         advice.append(Advice(facts.perf_why, _install(facts, "perf"), True))
     if not root and not (recording and facts.tracefs_writable):
-        why = "not root: no probes, no events of other processes, no daemons of other users"
-        advice.append(Advice(why, "sudo fusetools doctor", True))
+        problem = "not root: no probes, no events of all CPUs, no daemons of other users"
+        advice.append(Advice(problem, "sudo fusetools doctor", True))
         return advice
     if facts.tracefs is None:
         advice += _tracefs_advice(facts)

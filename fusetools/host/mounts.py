@@ -140,7 +140,7 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
 def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
     """The mount as answered by process ``pid``, with what that has mapped."""
     libraries = _locate(files, pid, _executable_mappings(files, pid))
-    why = "" if libraries else "its libraries are not readable: run as root"
+    why = "" if libraries else "its files are not shown to this user"
     return replace(mount, daemon_pid=pid, comm=comm(files, pid), libraries=libraries, why=why)
 
 
@@ -163,7 +163,7 @@ def _names(daemon: Daemon, path: str) -> bool:
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:
     if files.live and os.geteuid() != 0:
-        return "no process of this user answers it: run as root"
+        return "no process of this user answers it"
     if any(not daemon.connections for daemon in daemons):
         return "this kernel does not tell which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"

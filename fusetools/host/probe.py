@@ -68,7 +68,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     )
     users, own = _ftrace_users(files, tracefs)
     # Only now: a perf that opens tracepoints makes readers of tracefs wait.
-    tools = Tools(files)
+    tools = Tools(files, trial=tracefs is not None)
     symbols, addresses, module = parse_kallsyms(files.read("/proc/kallsyms") or "")
     descriptors = open_files(files)
     mounts = read_mounts(files, descriptors)
@@ -149,13 +149,14 @@ def capabilities(mask: int) -> tuple[str, ...]:
 
 
 def _tracefs(files: Files) -> str | None:
-    """Where tracefs can be read: where it is mounted, else in debugfs (before Linux 4.1)."""
-    places = []
+    """Where tracefs can be read: its own place, where else it is mounted, or in debugfs (which
+    held it before Linux 4.1)."""
+    places = ["/sys/kernel/tracing"]
     for line in (files.read("/proc/self/mountinfo", quiet=True) or "").splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("tracefs ") and len(before.split(" ")) > 4:
             places.append(before.split(" ")[4])
-    for place in (*places, "/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
+    for place in (*places, "/sys/kernel/debug/tracing"):
         if files.read(f"{place}/available_tracers") is not None:
             return place
     return None

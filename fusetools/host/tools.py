@@ -36,23 +36,28 @@ TRIAL = ("-q", "-N", "-B", "-a", "-e", "sched:sched_switch", "-o", "/dev/null", 
 
 
 class Tools:
-    """Starts the commands; their answers are taken when all else has been read."""
+    """Starts the commands; their answers are taken when all else has been read.
 
-    def __init__(self, files: Files) -> None:
+    ``trial``: there is a tracefs. Without one nothing may be tried that would mount it.
+    """
+
+    def __init__(self, files: Files, trial: bool) -> None:
         self._paths = {name: files.which(name) for name in ("perf", "trace-cmd")}
         self._answers: dict[str, Answer] = {}
         self._perf_options: tuple[str, ...] = ()
         if self._paths["perf"]:
             _, usage = files.start("perf", "record", "-h").get()
             self._perf_options = known_options(usage, PERF_OPTIONS)
-            # Without this option perf takes a second to end.
-            option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
-            self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
+            if trial:
+                # Without this option perf takes a second to end.
+                option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
+                self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
             self._answers["build"] = files.start("perf", "version", "--build-options")
             self._answers["version"] = files.start("perf", "--version")
         if self._paths["trace-cmd"]:
             self._answers["trace-cmd"] = files.start("trace-cmd", "--version")
-            self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
+            if trial:
+                self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
 
     @property
     def pids(self) -> set[int]:
@@ -69,7 +74,9 @@ class Tools:
             # Debian's and Ubuntu's perf is a script that looks for the running kernel's perf.
             return None, False, _first_line(said) or "perf does not run"
         _, build = self._answers["build"].get()
-        status, said = self._answers["trial"].get()
+        status, said = 1, "tracefs is not readable"
+        if "trial" in self._answers:
+            status, said = self._answers["trial"].get()
         built = re.search(r"libtraceevent: \[\s*(\w+)", build)
         # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
         traceevent = built[1].lower() == "on" if built else (True if status == 0 else None)
@@ -81,11 +88,13 @@ class Tools:
         if path is None:
             return None
         _, said = self._answers["trace-cmd"].get()
-        _, known = self._answers["trace-cmd help"].get()
         version = re.search(r"version\s+(\S+)", said)
         if not version:
             return None
-        return Tool(path, version[1], known_options(known, TRACE_CMD_OPTIONS))
+        usage = (
+            self._answers["trace-cmd help"].get()[1] if "trace-cmd help" in self._answers else ""
+        )
+        return Tool(path, version[1], known_options(usage, TRACE_CMD_OPTIONS))
 
 
 def known_options(text: str, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -271,6 +271,46 @@ main(["doctor", *sys.argv[1:]])
         assert any(why == "Permission denied" for _, why in facts.unreadable)
 
 
+@pytest.mark.parametrize(
+    ("broken", "mend"),
+    [
+        ("umount $(findmnt -n -o TARGET -t tracefs)", "mount -t tracefs nodev /sys/kernel/tracing"),
+        ("mount -o remount,bind,ro {0}", "mount -o remount,rw {0}"),
+    ],
+)
+def test_the_mend_that_it_names_mends(broken: str, mend: str, tmp_path: Path) -> None:
+    """In a mount namespace of its own, so that nobody else loses tracefs."""
+    tracefs = read_host().tracefs
+    if tracefs != "/sys/kernel/tracing":
+        pytest.skip(f"tracefs is at {tracefs}")
+    script = f"""{broken.format(tracefs)} || exit 9
+    cp /proc/self/mountinfo {tmp_path}/before
+    {FUSETOOLS} doctor --json; echo "status $?"
+    cmp /proc/self/mountinfo {tmp_path}/before || exit 8  # perf mounts tracefs where it may
+    {mend.format(tracefs)} || exit 9
+    {FUSETOOLS} doctor --json; echo "status $?"
+    """
+    command = ["unshare", "-m", "--propagation", "private", "bash", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+    before, first, after, second, _ = re.split(r"^status (\d)\n", done.stdout, flags=re.MULTILINE)
+    assert (first, second) == ("1", "0")
+    needed = [advice["mend"] for advice in json.loads(before)["advice"] if advice["needed"]]
+    assert needed == [mend.format(tracefs)]
+    assert json.loads(after)["works"] is True
+
+
+def test_without_perf(tmp_path: Path) -> None:
+    trace_cmd = shutil.which("trace-cmd")
+    assert trace_cmd is not None
+    (tmp_path / "trace-cmd").symlink_to(trace_cmd)
+    code = "import os, sys, fusetools.cli as c; os.environ['PATH'] = sys.argv.pop(1); c.main()"
+    command = [sys.executable, "-c", code, str(tmp_path), "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == ""
+    assert "no perf" in done.stdout and "perf is not installed" in done.stdout
+
+
 def test_users_of_perf_and_ftrace_are_named() -> None:
     tracefs = read_host().tracefs
     assert tracefs is not None

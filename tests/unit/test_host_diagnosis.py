@@ -62,8 +62,13 @@ def test_a_host_with_everything() -> None:
             "apt-get install -y linux-perf",
         ),
         (
-            {"tracefs": None, "tracefs_writable": False, "tracers": (), "dynamic_events": ()},
-            {"kernel", "daemon"},
+            {"perf": Tool("/usr/bin/perf", "5.4", ("-k",), True)},
+            {"syscalls", "requests", "daemon", "off-CPU"},
+            "install a newer perf: any runs on any kernel",
+        ),
+        (
+            {"tracefs": None, "tracefs_writable": False, "perf_can_record": False},
+            {"syscalls", "kernel", "requests", "daemon", "off-CPU"},
             "mount -t tracefs nodev /sys/kernel/tracing",
         ),
         (

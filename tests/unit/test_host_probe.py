@@ -316,6 +316,7 @@ def test_tools_of_a_stored_tree(tree: Tree) -> None:
     )
     tree.put("/commands/trace-cmd --version", "0\n\ntrace-cmd version 2.9.1 (x)\n")
     tree.put("/commands/trace-cmd record -h", "0\n          -C set the trace clock\n")
+    tree.tracefs()
     facts = tree.read()
     assert facts.perf is not None and facts.trace_cmd is not None
     assert (facts.perf.version, facts.perf.libtraceevent) == ("6.8.12", False)
