@@ -638,4 +638,77 @@ proptest! {
             prop_assert!(calls.contains(&(call.0, call.1 / 2, call.2 / 2)), "{call:?}");
         }
     }
+
+    /// Whatever a recording holds: an answer, whose figures fit together.
+    #[test]
+    fn any_events_give_an_answer(
+        events in proptest::collection::vec(any_event(), 0..300),
+        side in proptest::collection::vec(any_side(), 0..20),
+        columns: bool,
+        caller in proptest::option::of(0..4i32),
+    ) {
+        let filters = Filters {
+            pids: caller.into_iter().collect(),
+            daemons: vec![(1, MOUNT)],
+            from: caller.map(|_| u64::MAX),
+            ..Filters::default()
+        };
+        let mut analysis = Analysis::new(&catalogue(), filters, Some("aarch64"), 5, columns);
+        analysis.push(&Batch { events, side });
+        let answer = analysis.finish();
+        for s in &answer.series {
+            prop_assert!(s.hist.count() <= s.entries);
+            prop_assert_eq!(s.hist.buckets().iter().map(|b| b.2).sum::<u64>(), s.hist.count());
+        }
+        prop_assert!(answer.requests.matched <= answer.requests.begun.min(answer.requests.ended));
+        prop_assert_eq!(answer.columns.is_some(), columns);
+    }
+}
+
+fn any_value() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..4u64,
+        Just(63),
+        Just(MOUNT),
+        Just(1 << 32),
+        Just(ABSENT),
+        any::<u64>()
+    ]
+}
+
+fn any_event() -> impl Strategy<Value = Ev> {
+    let time = prop_oneof![0..100u64, any::<u64>()];
+    let values = [any_value(), any_value(), any_value()];
+    (time, -1..4i32, 0..20u32, values).prop_map(|(time, tid, kind, v)| Ev {
+        time,
+        pid: tid / 2,
+        tid,
+        kind,
+        cpu: 0,
+        v,
+    })
+}
+
+fn any_side() -> impl Strategy<Value = Side> {
+    (0..100u64, 0..4i32, 0..4i32, 0..4u8).prop_map(|(time, tid, other, kind)| match kind {
+        0 => Side::Exit {
+            time,
+            pid: tid,
+            tid,
+        },
+        1 => Side::Fork {
+            time,
+            pid: tid,
+            tid,
+            ppid: other,
+            ptid: other,
+        },
+        2 => Side::Comm {
+            time,
+            pid: tid,
+            tid,
+            comm: "find".into(),
+        },
+        _ => Side::Lost { time },
+    })
 }
