@@ -188,3 +188,67 @@ pub fn name_and_id(text: &[u8]) -> Option<(&str, u32)> {
     let id = lines.next()?.strip_prefix("ID: ")?.trim().parse().ok()?;
     Some((name, id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str, id: u32, more: &str) -> Vec<u8> {
+        format!("name: {name}\nID: {id}\nformat:\n{more}").into_bytes()
+    }
+
+    fn tracing(formats: &[(&str, Vec<u8>)], cmdlines: &'static str) -> Tracing<'static> {
+        let mut tracing = Tracing {
+            cmdlines: Cow::Borrowed(cmdlines.as_bytes()),
+            ..Tracing::empty()
+        };
+        for (system, text) in formats {
+            tracing.add(system, Cow::Owned(text.clone()));
+        }
+        tracing
+    }
+
+    #[test]
+    fn formats_are_joined_without_duplicates() {
+        let (switch, entry) = (
+            text("sched_switch", 300, ""),
+            text("funcgraph_entry", 11, ""),
+        );
+        let mut mine = tracing(
+            &[("sched", switch.clone()), ("ftrace", entry.clone())],
+            "1 init\n2 kthreadd",
+        );
+        let waking = text("sched_waking", 301, "");
+        let others = tracing(
+            &[
+                ("ftrace", entry.clone()),
+                ("sched", switch.clone()),
+                ("sched", waking.clone()),
+                ("fuse", text("end", 300, "x")),
+            ],
+            "2 kthreadd\n3 find\n",
+        );
+        // 300 is another event there.
+        assert_eq!(mine.absorb(&others), ["fuse:end"]);
+        let joined: Vec<(&str, &[u8])> = mine.formats().collect();
+        assert_eq!(
+            joined,
+            [
+                ("ftrace", &entry[..]),
+                ("sched", &switch),
+                ("sched", &waking)
+            ]
+        );
+        assert_eq!(&mine.cmdlines[..], b"1 init\n2 kthreadd\n3 find\n");
+    }
+
+    #[test]
+    fn name_and_id_of_a_text() {
+        assert_eq!(
+            name_and_id(&text("sys_enter", 443, "")),
+            Some(("sys_enter", 443))
+        );
+        assert_eq!(name_and_id(b"name: x\n"), None);
+        assert_eq!(name_and_id(b"\xff"), None);
+    }
+}

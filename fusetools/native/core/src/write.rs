@@ -963,3 +963,47 @@ impl<'a> Head<'a> {
 }
 
 const HEADER: u64 = 104;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str, leader: u32, members: u32) -> Vec<u8> {
+        let mut out = 64u32.to_le_bytes().to_vec();
+        out.extend(name.as_bytes());
+        out.resize(4 + 64, 0);
+        out.extend(leader.to_le_bytes());
+        out.extend(members.to_le_bytes());
+        out
+    }
+
+    #[test]
+    fn groups_count_events_of_the_whole() {
+        let [mine, others] = [(1u32, group("a", 1, 2)), (1, group("b", 0, 3))]
+            .map(|(count, group)| [count.to_le_bytes().to_vec(), group].concat());
+        let joined = [
+            2u32.to_le_bytes().to_vec(),
+            group("a", 1, 2),
+            group("b", 5, 3),
+        ]
+        .concat();
+        assert_eq!(join_groups(Some(&mine), &others, 5), Some(joined));
+        assert_eq!(join_groups(None, &others[..others.len() - 1], 5), None);
+        assert_eq!(join_groups(None, &u32::MAX.to_le_bytes(), 5), None);
+    }
+
+    #[test]
+    fn build_ids_are_joined_without_duplicates() {
+        let record = |name: u8| [0, 0, 0, 0, 0, 0, 12, 0, name, 0, 0, 0];
+        let joined = join_build_ids(
+            &[record(1), record(2)].concat(),
+            &[record(2), record(3)].concat(),
+        );
+        assert_eq!(joined, Some([record(1), record(2), record(3)].concat()));
+        assert_eq!(
+            join_build_ids(&record(1), &[0, 0, 0, 0, 0, 0, 255, 255]),
+            None
+        );
+        assert_eq!(join_build_ids(&record(1), &[0; 7]), None);
+    }
+}
