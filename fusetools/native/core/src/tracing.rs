@@ -163,7 +163,7 @@ impl<'a> Tracing<'a> {
         let new: Vec<&[u8]> = other
             .cmdlines
             .split(|&byte| byte == b'\n')
-            .filter(|line| !known.contains(line))
+            .filter(|line| !line.is_empty() && !known.contains(line))
             .collect();
         if !new.is_empty() {
             let mut joined = self.cmdlines.to_vec();
