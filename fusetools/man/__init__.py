@@ -1,0 +1,36 @@
+"""Man pages, a page per command; and the command reference, made from the commands' own help.
+
+``python -m fusetools.man`` writes docs/commands.md anew.
+"""
+
+from __future__ import annotations
+
+import click
+
+from fusetools import cli
+
+
+def reference() -> str:
+    """docs/commands.md."""
+    said = [
+        "# Commands",
+        "",
+        "Made from the commands' own help: `python -m fusetools.man` writes it anew.",
+        "",
+        " ".join(str(cli.main.help).split()),
+    ]
+    top = click.Context(cli.main, info_name="fusetools")
+    for name in cli.COMMANDS:
+        command = cli.main.get_command(top, name)
+        assert command is not None
+        context = click.Context(command, info_name=f"fusetools {name}")
+        usage = " ".join(command.collect_usage_pieces(context))
+        said += ["", f"## fusetools {name}", "", f"    fusetools {name} {usage}", ""]
+        said += ["\n\n".join(" ".join(p.split()) for p in str(command.help).split("\n\n")), ""]
+        said += ["| option | |", "| --- | --- |"]
+        for option in command.get_params(context):
+            record = option.get_help_record(context)
+            if record and isinstance(option, click.Option):
+                cells = (" ".join(cell.split()).replace("|", "\\|") for cell in record)
+                said.append("| `{}` | {} |".format(*cells))
+    return "\n".join(said) + "\n"

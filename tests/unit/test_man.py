@@ -1,0 +1,102 @@
+"""Man pages and the command reference say what the commands do."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import data
+import pytest
+
+from fusetools import cli, man
+
+ROOT = Path(__file__).parents[2]
+PAGES = {path.stem: path for path in sorted(Path(man.__file__).parent.glob("*.1"))}
+
+COMMANDS = [name for name in cli.COMMANDS if f"fusetools-{name}" in PAGES]
+
+
+def options(name: str) -> list[str]:
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert command is not None
+    return [opt for p in command.params if isinstance(p, click.Option) for opt in p.opts]
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "commands.md").read_text() == man.reference(), (
+        "run: python -m fusetools.man"
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_page(name: str) -> None:
+    page = PAGES[f"fusetools-{name}"].read_text()
+    for option in options(name):
+        assert re.search(rf"Fl {re.escape(option[1:])}\b", page), f"{option} is not in the page"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_pages_name_is_the_commands_help(name: str) -> None:
+    said = re.search(r"^\.Nd (.*)$", PAGES[f"fusetools-{name}"].read_text(), re.MULTILINE)
+    help_ = cli.COMMANDS[name]
+    assert said and said[1] == help_[0].lower() + help_[1:-1]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_have_their_parts(page: str) -> None:
+    parts = re.findall(r"^\.Sh (.*)$", PAGES[page].read_text(), re.MULTILINE)
+    wanted = {"NAME", "SYNOPSIS", "DESCRIPTION", "FIELDS", "OVERHEAD", "EXAMPLES", "CAVEATS"}
+    assert wanted <= set(parts)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_well_formed(page: str) -> None:
+    if not shutil.which("mandoc"):
+        pytest.skip("no mandoc")
+    done = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", str(PAGES[page])], capture_output=True, text=True
+    )
+    # The reference to fuse(4) and the like may be to pages that are not installed.
+    complaints = [line for line in done.stdout.splitlines() if "referenced manual" not in line]
+    assert complaints == []
+
+
+EXAMPLE = re.compile(r"(^\$ (fusetools (?:hist|count|diff) [^|\n]*)\n)((?:.*\n)*?)(?=\.Ed)", re.M)
+RECORDINGS = {
+    "perf.data": "cernvmfs-6.1/perf.data.zst",
+    "linux-6.1.data": "kernels/6.1.0-56-amd64/recording/perf.data.zst",
+    "linux-7.2.data": "kernels/7.2.13+deb14-amd64/recording/perf.data.zst",
+}
+
+
+@pytest.mark.parametrize("name", ["hist", "count", "diff"])
+def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
+    path = PAGES[f"fusetools-{name}"]
+    text = path.read_text()
+    example = EXAMPLE.search(text)
+    assert example
+    for recording, source in RECORDINGS.items():
+        if name == "diff" or recording == "perf.data":
+            data.unpack(source, tmp_path / recording)
+    monkeypatch.chdir(tmp_path)
+    result = run(*example[2].split()[1:])
+    if os.environ.get("BLESS"):
+        path.write_text(text[: example.start(3)] + result.stdout + text[example.end(3) :])
+        return
+    assert example[3] == result.stdout
+
+
+def test_the_python_example_is_real(tmp_path: Path, monkeypatch) -> None:
+    block = re.search(r"^>>> (?:.*\n)*?(?=\.Ed)", PAGES["fusetools"].read_text(), re.MULTILINE)
+    assert block
+    data.unpack(RECORDINGS["perf.data"], tmp_path / "perf.data")
+    monkeypatch.chdir(tmp_path)
+    test = doctest.DocTestParser().get_doctest(block[0], {}, "fusetools.1", None, None)
+    failures: list[str] = []
+    doctest.DocTestRunner().run(test, out=failures.append)
+    assert not failures, "".join(failures)
