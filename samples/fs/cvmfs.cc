@@ -47,8 +47,9 @@ static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
 
   struct fuse_entry_param entry = {};
   entry.attr_timeout = entry.entry_timeout = settings->kernel_cache;
-  const std::string path = inodes->Path(parent) + "/" + name;
-  const int error = Stat(path, &entry.attr);
+  const std::string directory = inodes->Path(parent);
+  const std::string path = directory + "/" + name;
+  const int error = directory.empty() ? ESTALE : Stat(path, &entry.attr);
   if (error == ENOENT) {
     // Inode 0 lets the kernel cache that there is no such file.
     ++n_lookup_negative;

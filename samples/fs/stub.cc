@@ -184,7 +184,8 @@ static int Mount(Options *options) {
 }  // namespace loader
 
 extern "C" __attribute__((visibility("default"))) int stub_main(int argc, char **argv) {
-  static loader::Options options;
+  // Never freed: at exit the thread that answers --talk may still read it.
+  loader::Options &options = *new loader::Options();
   try {
     loader::ParseOptions(argc, argv, &options);
   } catch (const loader::UsageError &error) {

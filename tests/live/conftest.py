@@ -41,7 +41,9 @@ def mount_entry(path: Path) -> list[str] | None:
 class SampleMount:
     """A mounted sample file system, a child process of the test."""
 
-    def __init__(self, directory: Path, arguments: list[str], stripped: bool, nice: int) -> None:
+    def __init__(
+        self, directory: Path, arguments: list[str], stripped: bool, realtime: bool
+    ) -> None:
         self.tree = directory / "tree"
         self.path = directory / "mount"
         self.socket = directory / "socket"
@@ -52,7 +54,8 @@ class SampleMount:
         def in_child() -> None:
             # The mount must not outlive a test run that is killed.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            os.nice(nice)
+            if realtime:
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
         self.process = subprocess.Popen(
             [self.samplefs, "-f", "--socket", self.socket, *arguments, self.tree, self.path],
@@ -154,7 +157,10 @@ class SampleMount:
 
 
 class Mounter(Protocol):
-    """options: further arguments for samplefs; delay, error: values of --delay and --error."""
+    """options: further arguments for samplefs; delay, error: values of --delay and --error.
+
+    realtime: the daemon goes before all others on this host, so that its delays are exact.
+    """
 
     def __call__(
         self,
@@ -163,7 +169,7 @@ class Mounter(Protocol):
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
-        nice: int = 0,
+        realtime: bool = False,
     ) -> SampleMount: ...
 
 
@@ -189,13 +195,13 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
-        nice: int = 0,
+        realtime: bool = False,
     ) -> SampleMount:
         arguments = ["--kernel-cache", str(kernel_cache), *options]
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
         # In a directory with a short path: that of a socket has at most 107 bytes.
-        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped, nice)
+        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped, realtime)
         mounts.append(sample)
         sample.wait()
         return sample
