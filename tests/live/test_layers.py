@@ -1,0 +1,84 @@
+"""The layers of a live recording against the sample file system's own counters."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import Mounter, SampleMount
+
+from fusetools import _core
+
+pytestmark = pytest.mark.live
+FUSETOOLS = Path(sys.executable).with_name("fusetools")
+
+
+def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Series]:
+    """Records the shell's commands; what was found, by the probes' own names."""
+    if not shutil.which("perf"):
+        pytest.skip("there is no perf on this host")
+    options = ["--mount", mount.path, "--fs", fs, "-o", output]
+    command = [FUSETOOLS, "record", *options, "--", "sh", "-ec", workload]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    events = _core.describe(output)["events"]
+    catalogue: list[_core.Row] = [
+        ("fuse:fuse_request_send", "request", "", "", "begin"),
+        ("fuse:fuse_request_sent", "request", "", "", "sent"),
+        ("fuse:fuse_request_end", "request", "", "", "end"),
+        ("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
+        ("raw_syscalls:sys_exit", "syscall", "", "", "sys_exit"),
+    ]
+    for event in events:
+        name = event.partition(":")[2]
+        if "fuse_reply_" in name:
+            catalogue.append((event, "daemon", name, "", "reply"))
+    scan = _core.scan(output, catalogue, {"daemons": [(mount.pid, mount.connection)]})
+    assert scan["lost"] == 0
+    assert scan["requests"]["matched"] >= 0.999 * scan["requests"]["begun"]
+    return scan["series"]
+
+
+def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Each callback of a stripped daemon is told by its reply, with 8 processes at work."""
+    mount = sample_mount(stripped=True)
+    workload = mount.build.parent / "workload"
+    before = mount.affairs()
+    commands = f"{workload} mixed {mount.path}; mount -i -o remount,ro {mount.path}; sleep 1"
+    series = record(mount, tmp_path / "perf.data", "libfuse", commands)
+    after = mount.affairs()
+
+    found: Counter[str] = Counter()
+    for one in series:
+        if one["layer"] == "daemon":
+            assert one["count"] == one["entries"], one
+            found[one["operation"]] += one["count"]
+    own = {name.removeprefix("cvmfs_"): after[name].total - before[name].total for name in after}
+    own["forget"] += own.pop("forget_multi")
+    found.pop("flush", None)  # answered by libfuse itself
+    assert own["lookup"] > 5000
+    assert own["forget"] > 0
+    assert found == Counter({name: n for name, n in own.items() if n})
+
+
+def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> None:
+    """200 us within 5 % from the read to the reply; what is around it takes longer."""
+    mount = sample_mount(stripped=True, delay=("lookup=200us",))
+    workload = mount.build.parent / "workload"
+    commands = f"{workload} stat 211 {mount.path}/dir-00/file-000"
+    series = record(mount, tmp_path / "perf.data", "libfuse", commands)
+    found = {(s["layer"], s["operation"]): s for s in series}
+    reply, request = found["daemon", "lookup"], found["request", "lookup"]
+    whole = found["syscall", "lookup"]
+    assert (reply["count"], request["count"], whole["count"]) == (422, 422, 211)
+    low = reply["min"]
+    assert low is not None and 200_000 <= low <= 210_000
+    for name in ("50", "90", "99"):
+        assert reply["percentiles"][name] < request["percentiles"][name]
+    assert request["sum"] < whole["sum"]
+    getattr_reply = found["daemon", "getattr"]
+    assert getattr_reply["percentiles"]["50"] < 100_000
