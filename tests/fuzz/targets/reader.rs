@@ -1,0 +1,62 @@
+#![no_main]
+//! Opens and reads arbitrary bytes in every way that the reader has.
+
+use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
+use fusetools_core::{record, Reader, ScanInfo};
+use libfuzzer_sys::fuzz_target;
+
+type Found = (Vec<Ev>, Vec<Side>, ScanInfo);
+
+fn scan(reader: &Reader) -> Found {
+    let roles = [Role::Begin, Role::End, Role::Switch, Role::SysExit, Role::Entry];
+    let catalogue: Vec<Meaning> = reader
+        .events()
+        .iter()
+        .zip(roles.iter().cycle())
+        .map(|(event, role)| Meaning {
+            event: event.name.clone(),
+            layer: Layer::Kernel,
+            function: String::new(),
+            operation: String::new(),
+            role: *role,
+        })
+        .take(20)
+        .collect();
+    let (mut events, mut side) = (Vec::new(), Vec::new());
+    let info = reader.scan(&catalogue, &mut |batch| {
+        events.extend(batch.events);
+        side.extend(batch.side);
+    });
+    (events, side, info.expect("a scan salvages what there is"))
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(mut reader) = Reader::from_bytes(data.to_vec()) else { return };
+    let found = scan(&reader);
+    let told = |what: &str| found.2.warnings.iter().any(|warning| warning.contains(what));
+    if !told("out of time order") {
+        assert!(found.0.windows(2).all(|pair| pair[0].time <= pair[1].time));
+    }
+    let _ = (reader.session(), reader.arch(), reader.os_release(), reader.hostname(), reader.perf_version());
+    let mut samples = 0;
+    for item in reader.records() {
+        samples += u64::from(item.kind == record::SAMPLE && item.event.is_some());
+        if let Some(index) = item.event {
+            let event = &reader.events()[index];
+            let raw = reader.attrs()[index].layout.raw(&item.bytes).unwrap_or(&[]);
+            for field in event.format.iter().flat_map(|format| &format.fields) {
+                let _ = field.value(raw);
+            }
+        }
+    }
+    let counted: u64 = found.2.counts.iter().sum();
+    assert!(counted <= samples);
+    if !told("contradict") {
+        assert_eq!(counted, samples);
+    }
+    // Handing chunks to threads is slow: not every time.
+    if data.len() % 4 == 0 {
+        reader.set_chunk(256);
+        assert!(scan(&reader) == found);
+    }
+});
