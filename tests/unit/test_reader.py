@@ -8,8 +8,10 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +75,7 @@ def output(*command: str | Path) -> str:
     return done.stdout.decode(errors="backslashreplace")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def perf_samples(perf_data: Path) -> list[tuple[int, int, int, int, str, bytes]]:
     """(time, pid, tid, cpu, event, raw data) of every sample, in `perf script`'s order."""
     handler = perf_data.with_name("handler.py")
@@ -308,10 +310,10 @@ def test_events_as_printed_when_recorded(
     ours = list(dump_samples(dump, recording))
     assert len(ours) == len(theirs) > 0
     compared = 0
-    for (time, _, tid, cpu, event, values), (their_tid, their_cpu, s, ns, their_event, text) in zip(
+    for (when, _, tid, cpu, event, values), (their_tid, their_cpu, s, ns, their_event, text) in zip(
         ours, theirs
     ):
-        assert (tid, cpu, time, event) == (int(their_tid), int(their_cpu), int(s + ns), their_event)
+        assert (tid, cpu, when, event) == (int(their_tid), int(their_cpu), int(s + ns), their_event)
         for name, number in PRINTED.findall(text):
             if name in values and re.fullmatch(r"-?\d+", values[name]):
                 mask = (1 << 64) - 1
@@ -335,3 +337,74 @@ def test_counts_equal_perf(dump: Path, recording: Path) -> None:
     assert f"events={sum(theirs.values())} " in "\n".join(lines)
     assert " disorder=0" in "\n".join(lines)
     assert not any(line.startswith("warning") for line in lines)
+
+
+MODES = {
+    "plain": [],
+    "compressed": ["-z"],
+    "pipe": ["-o", "-"],
+    "compressed pipe": ["-z", "-o", "-"],
+}
+EVENTS = [
+    "-e",
+    "sched:sched_switch",
+    "-g",
+    "-e",
+    "raw_syscalls:sys_enter",
+    "-e",
+    "raw_syscalls:sys_exit",
+]
+
+
+@pytest.mark.live
+@needs_perf
+@pytest.mark.parametrize("mode", MODES)
+def test_own_recordings_equal_perf_script(dump: Path, tmp_path: Path, mode: str) -> None:
+    """What this host's perf writes, in each way it has: samples with stacks, switches, rounds."""
+    recording = record(tmp_path, MODES[mode], ["find", "/usr/share", "-maxdepth", "3"])
+    theirs = perf_samples(recording)
+    ours = list(dump_samples(dump, recording))
+    assert len(theirs) > 100
+    assert [sample[:5] for sample in ours] == [sample[:5] for sample in theirs]
+    for mine, raw in zip(ours, (sample[5] for sample in theirs)):
+        if mine[4].startswith("raw_syscalls"):
+            assert int(mine[5]["id"]) == int.from_bytes(raw[8:16], "little", signed=True)
+
+
+@pytest.mark.live
+@needs_perf
+@pytest.mark.parametrize("mode", ["plain", "compressed"])
+def test_a_killed_recorder_leaves_what_it_wrote(dump: Path, tmp_path: Path, mode: str) -> None:
+    recording = record(tmp_path, MODES[mode], ["sleep", "30"], kill=True)
+    lines = output(dump, "--scan", recording).splitlines()
+    assert any("never finished" in line for line in lines)
+    assert any("have no name" in line for line in lines)
+    assert sum(int(m[1]) for m in map(re.compile(r"(\d+) tracepoint").match, lines) if m) > 0
+
+
+def record(directory: Path, options: list[str], workload: list[str], kill: bool = False) -> Path:
+    recording = directory / "perf.data"
+    where = options if "-o" in options else [*options, "-o", str(recording)]
+    # A killed recorder has no time to write what it holds: it records the busy host, not a sleep.
+    which = ["-a", "--switch-events"] if kill else ["--switch-events"]
+    command = ["perf", "record", "-q", "-m", "256", "-k", "CLOCK_MONOTONIC", *which, *EVENTS]
+    with (recording if "-o" in options else Path(os.devnull)).open("wb") as out:
+        process = subprocess.Popen(
+            [*command, *where, "--", *workload],
+            stdout=out if "-o" in options else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        if kill:
+            time.sleep(2)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            process.kill()
+            for child in children:
+                os.kill(int(child), signal.SIGKILL)
+        error = process.stderr.read().decode()
+        process.wait()
+    if not kill and process.returncode != 0:
+        pytest.skip(f"perf may not record here: {error.strip().splitlines()[-1:]}")
+    if kill and not recording.exists():
+        pytest.skip(f"perf may not record here: {error.strip().splitlines()[-1:]}")
+    return recording

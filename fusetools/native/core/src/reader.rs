@@ -54,7 +54,8 @@ pub struct ScanInfo {
     pub last: u64,
     /// Samples per entry of `events()`.
     pub counts: Vec<u64>,
-    /// Events that the kernel could not write (PERF_RECORD_LOST) and samples lost so (LOST_SAMPLES).
+    /// Events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as summed up at the end.
+    /// Recent kernels tell the same loss in both: take the greater, not the sum.
     pub lost: u64,
     pub lost_samples: u64,
     /// How often the kernel throttled an event.
