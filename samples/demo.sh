@@ -29,7 +29,7 @@ mkdir "$mnt"
 show samples/build/with-symbols/samplefs --kernel-cache=0 \
   --delay lookup=50us --delay read=2ms:1% "$tree" "$mnt"
 show fusetools doctor
-show fusetools record --mount "$mnt" -- find "$mnt" -name 'file-0*' -size +0
+show fusetools record --mount "$mnt" -- find "$mnt" -size +1M
 show fusetools hist lookup
 show fusetools count
 printf '\nThe recording is perf.data: try fusetools hist, fusetools hist read, perf script.\n'
