@@ -32,12 +32,9 @@ def recording(events: int) -> Path:
 def timed(*commands: str, runs: int = 5) -> list[float]:
     """Mean seconds of each command: hyperfine runs them in one go, after a warm-up."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        subprocess.run(
-            ["hyperfine", "--warmup", "1", "--runs", str(runs), "--style", "none"]
-            + ["--export-json", out.name, *commands],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        command = ["hyperfine", "--warmup", "1", "--runs", str(runs), "--style", "none"]
+        command += ["--export-json", out.name, *commands]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return [float(r["mean"]) for r in json.load(out)["results"]]
 
 
