@@ -30,12 +30,12 @@ def recording(events: int) -> Path:
 
 
 def timed(*commands: str, runs: int = 5) -> list[float]:
-    """Mean seconds of each command: hyperfine runs them in one go, after a warm-up."""
+    """Median seconds of each command: hyperfine runs them in one go, after a warm-up."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = ["hyperfine", "--warmup", "1", "--runs", str(runs), "--style", "none"]
+        command = ["hyperfine", "-N", "--warmup", "1", "--runs", str(runs), "--style", "none"]
         command += ["--export-json", out.name, *commands]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return [float(r["mean"]) for r in json.load(out)["results"]]
+        return [float(r["median"]) for r in json.load(out)["results"]]
 
 
 def peak_anonymous(command: list[str]) -> int:
@@ -67,7 +67,7 @@ def main() -> None:
     hist = f"{FUSETOOLS} hist -i {data}"
     subprocess.run(["cat", str(data)], check=True, stdout=subprocess.DEVNULL)  # warm the cache
     ours = timed(hist, f"{hist} lookup")
-    (theirs,) = timed(f"perf script -i {data} > /dev/null", runs=2)
+    (theirs,) = timed(f"perf script -i {data}", runs=2)
     figures["megabytes"] = data.stat().st_size / 1e6
     figures["hist_seconds"], figures["hist_lookup_seconds"] = ours
     figures["perf_script_seconds"] = theirs
