@@ -1,0 +1,149 @@
+"""hist, count and diff of live recordings against the sample file system's own figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import affairs
+import pytest
+from conftest import BUILD, Mounter, SampleMount
+
+import fusetools
+from fusetools.recording import Filters
+
+pytestmark = pytest.mark.live
+WORKLOAD = BUILD / "workload"
+
+
+def fusetools_command(*arguments: object) -> str:
+    command = [sys.executable, "-m", "fusetools", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def record(output: Path, mounts: list[SampleMount], *workload: object) -> fusetools.Recording:
+    """Records; tried again while somebody else records."""
+    if not shutil.which("perf"):
+        pytest.skip("this host has no perf")
+    options = [word for mount in mounts for word in ("--mount", mount.path)]
+    command = [sys.executable, "-m", "fusetools", "record", *options, "-o", output, "--", *workload]
+    for _ in range(60):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        if "another recording is running" not in done.stderr:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    return fusetools.open(output)
+
+
+def own(mount: SampleMount, before: dict[str, affairs.Histogram]) -> dict[str, affairs.Histogram]:
+    """What the daemon says it did since, without what it did not do."""
+    after = mount.affairs()
+    return {name: h for name in after if (h := after[name].minus(before[name])).total}
+
+
+def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: Path) -> None:
+    """8 processes at work: every callback, request and system call; the histograms too."""
+    mount = sample_mount()
+    before = mount.affairs()
+    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
+    truth = own(mount, before)
+    assert len(truth) >= 12
+
+    counts = recording.counts()
+    by_layer: dict[tuple[str, str], int] = {}
+    for c in counts.counts:
+        if c.count:
+            key = (c.layer, c.function if c.layer != "syscall" else c.operation)
+            by_layer[key] = by_layer.get(key, 0) + c.count
+    daemon = {function: n for (layer, function), n in by_layer.items() if layer == "daemon"}
+    assert daemon == {name: h.total for name, h in truth.items()}
+    for name, h in truth.items():
+        if "forget" not in name:
+            constant = name.replace("cvmfs", "FUSE").upper()
+            assert by_layer["request", constant] == h.total
+
+    # The workload's own prime numbers of system calls.
+    for operation, n in (("readlink", 61), ("getxattr", 43), ("listxattr", 37), ("statfs", 17)):
+        assert by_layer["syscall", operation] == 8 * n
+    assert by_layer["syscall", "getattr"] == 8 * 211
+    facts = counts.facts
+    assert facts.losses.lost == 0
+    assert facts.requests.matched >= 0.999 * facts.requests.begun
+
+    # The probes only add to a duration, and about what was measured for them.
+    cost = facts.probe_cost
+    assert cost is not None and 100 < cost < 8_000
+    calls = recording.calls("cvmfs_*")
+    for name, h in truth.items():
+        durations = calls.duration[calls.of(name)]
+        assert len(durations) == h.total
+        for i in range(affairs.BINS):
+            shorter = sum(h.bins[: i + 1])
+            assert (durations < 2 << i).sum() <= shorter
+            assert (durations < (2 << i) + 4 * cost).sum() >= shorter - max(0.05 * h.total, 3)
+
+    # The same by the commands.
+    printed = affairs.parse(fusetools_command("hist", "-i", recording.path, "--style", "cvmfs"))
+    assert {name: h.total for name, h in printed.items() if h.total} == daemon
+    assert f"about {cost / 1000:.2f} us of probe cost" in fusetools_command(
+        "hist", "-i", recording.path
+    )
+
+
+def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
+    """200 us on lookup, within 5 %, as the difference of two recordings."""
+    files = []
+    for name, delay in (("fast", ()), ("slow", ("lookup=200us",))):
+        mount = sample_mount(delay=delay)
+        files.append(tmp_path / f"{name}.data")
+        record(files[-1], [mount], WORKLOAD, "stat", 503, mount.path / "big")
+        mount.clean()
+    # The shortest, because others use these CPUs too.
+    fast, slow = (
+        {
+            h["layer"]: h
+            for h in json.loads(fusetools_command("hist", "lookup", "-i", file, "--json"))[
+                "histograms"
+            ]
+        }
+        for file in files
+    )
+    for layer in ("request", "daemon"):
+        assert slow[layer]["count"] == 503
+        assert slow[layer]["min"] - fast[layer]["min"] == pytest.approx(200_000, rel=0.05), layer
+    for layer in ("syscall", "request", "daemon"):
+        assert slow[layer]["min"] > 200_000
+    told = json.loads(fusetools_command("diff", *files, "--json"))["differences"]
+    (d,) = (d for d in told if d["function"] == "cvmfs_lookup")
+    assert d["change"] == 0 and d["b"]["percentiles"]["50"] > 200_000
+
+
+def test_mounts_and_callers_are_told_apart(sample_mount: Mounter, tmp_path: Path) -> None:
+    one, other = sample_mount(), sample_mount()
+    before = {mount: mount.affairs() for mount in (one, other)}
+    script = (
+        f"{WORKLOAD} stat 211 {one.path}/big & {WORKLOAD} stat 307 {other.path}/big;"
+        f" wait; find {one.path}/dir-00 > /dev/null"
+    )
+    recording = record(tmp_path / "perf.data", [one, other], "sh", "-c", script)
+
+    def lookups(**filters: Any) -> dict[str, int]:
+        found = recording.counts("lookup", filters=Filters(**filters)).counts
+        return {c.layer: c.count for c in found if c.count and c.layer != "syscall"}
+
+    everything = lookups()
+    for mount in (one, other):
+        n = own(mount, before[mount])["cvmfs_lookup"].total
+        assert lookups(mounts=(str(mount.path),)) == {"request": n, "daemon": n}
+        everything = {layer: left - n for layer, left in everything.items()}
+    assert set(everything.values()) == {0}
+    workload, find = lookups(comms=("workload",)), lookups(comms=("find",))
+    assert workload == {"request": 518, "daemon": 518}
+    assert find["request"] == find["daemon"] > 0
+    assert lookups(comms=("nobody",)) == {}
