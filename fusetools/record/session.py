@@ -16,6 +16,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -404,7 +405,7 @@ class _Recording:
         whole = self.scratch / "merged"
         session = self._session()
         try:
-            getattr(_core, "merge", _copy)([str(self.raw)], str(whole), encode_session(session))
+            _core.merge([str(self.raw)], str(whole), encode_session(session))
         except _core.CoreError as error:
             what, why = error.args
             outcome.warnings.append(f"{what}: {why}; kept as perf wrote it")
@@ -472,18 +473,20 @@ class _Recording:
             for name, role in (("send", "begin"), ("end", "end"))
         ]
         try:
-            seen = getattr(_core, "scan", _noscan)(str(self.raw), catalogue, {})
+            seen = _core.scan(str(self.raw), catalogue, {})
         except _core.CoreError as error:
             self.outcome.warnings.append(": ".join(error.args))
             return None
-        samples: Mapping[str, int] = dict(seen["events"])
+        samples: Counter[str] = Counter()
+        for name, count in seen["events"]:  # an event of two scopes is there twice
+            samples[name] += count
         own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
         self.outcome.events = sum(n for name, n in samples.items() if name not in own)
         self.outcome.requests = seen["requests"]["begun"]
         self.outcome.lost = seen["lost"]
         self.outcome.warnings += seen["warnings"]
         for probe in self.plan.probes:
-            missed = self.hits.get(probe.event.partition(":")[2], 0) - samples.get(probe.event, 0)
+            missed = self.hits.get(probe.event.partition(":")[2], 0) - samples[probe.event]
             if missed > 0:
                 self.misses[probe.event] = missed
         self._silent(samples)
@@ -492,14 +495,14 @@ class _Recording:
                 return int(one["percentiles"]["50"])
         return None
 
-    def _silent(self, samples: Mapping[str, int]) -> None:
+    def _silent(self, samples: Counter[str]) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""
         if self.outcome.requests == 0:
             return
         for target in self.plan.targets:
             places = {library.host_path for _, library in target.groups}
             ours = [p for p in self.plan.probes if p.place.rpartition(":")[0] in places]
-            if ours and not any(samples.get(probe.event) for probe in ours):
+            if ours and not any(samples[probe.event] for probe in ours):
                 self.missing.append(
                     Missing(
                         f"daemon of {target.mount.path}",
@@ -541,11 +544,3 @@ def _with_parent() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
         os.nice(-20)  # on a busy machine the buffers filled while perf waited for a CPU
-
-
-def _copy(a: list[str], b: str, c: str) -> None:
-    shutil.copy(a[0], b)
-
-
-def _noscan(a: str, b: Any, c: Any) -> Any:
-    return {"events": [], "requests": {"begun": 0}, "lost": 0, "warnings": [], "series": []}

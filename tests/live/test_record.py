@@ -1,0 +1,617 @@
+"""`fusetools record` on this host: what it records, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import affairs
+import pytest
+from conftest import BUILD, Mounter, SampleMount, wait_until
+
+pytestmark = pytest.mark.live
+
+TRACEFS = Path("/sys/kernel/tracing")
+RUN = Path("/run/fusetools")
+COMMAND = [sys.executable, "-m", "fusetools"]
+BUSY = "another recording is running"
+
+
+def own_probes() -> list[str]:
+    lines = (TRACEFS / "uprobe_events").read_text().splitlines()
+    return [line for line in lines if ":fuse_daemon/" in line]
+
+
+def own_cgroups() -> list[Path]:
+    return list(Path("/sys/fs/cgroup").rglob("fusetools-*"))
+
+
+@pytest.fixture(autouse=True)
+def alone(samples: Path, tmp_path: Path) -> Iterator[None]:
+    """Waits until nobody else records, and checks afterwards that nothing is left."""
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+    RUN.mkdir(exist_ok=True)
+    with (RUN / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    yield
+    nothing_left()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def nothing_left() -> None:
+    with (RUN / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert own_probes() == []
+        assert own_cgroups() == []
+        assert [path.name for path in RUN.iterdir()] == ["lock"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+    return {**kept, **more}
+
+
+def start(directory: Path, *arguments: object, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, "record", *map(str, arguments)],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=more.pop("env", environment()),
+        **more,
+    )
+
+
+class Done:
+    def __init__(self, process: subprocess.Popen[str], seconds: float = 120) -> None:
+        self.stdout, self.stderr = process.communicate(timeout=seconds)
+        self.status = process.returncode
+
+
+def record(directory: Path, *arguments: object, **more: Any) -> Done:
+    """Records; tried again while a recording of somebody else runs."""
+    for _ in range(60):
+        done = Done(start(directory, *arguments, **more))
+        if BUSY not in done.stderr:
+            break
+        time.sleep(1)
+    return done
+
+
+def began(process: subprocess.Popen[str]) -> str:
+    """Waits for the line that says that the recording began."""
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if "fusetools: tracing" in line:
+            return line
+    pytest.fail(f"it did not begin: {seen}")
+
+
+def events(data: Path) -> list[dict[str, str]]:
+    """Every sample, as stock perf prints it."""
+    command = ["perf", "script", "-i", str(data), "--ns", "-F", "comm,pid,tid,time,event,trace"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    pattern = re.compile(
+        r"\s*(?P<comm>.+?)\s+(?P<pid>-?\d+)/(?P<tid>-?\d+)\s+(?P<time>[\d.]+):\s+"
+        r"(?P<event>[\w:]+):\s?(?P<trace>.*)"
+    )
+    found = [pattern.match(line) for line in done.stdout.splitlines() if line.strip()]
+    return [match.groupdict() for match in found if match]
+
+
+def tasks(data: Path) -> str:
+    """The records of tasks, as stock perf prints them: only those of the workload's."""
+    command = ["perf", "script", "-i", str(data), "--show-task-events"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def counts(data: Path) -> Counter[str]:
+    return Counter(event["event"] for event in events(data))
+
+
+def callbacks(mount: SampleMount) -> Counter[str]:
+    return Counter({name: value.total for name, value in mount.affairs().items()})
+
+
+def session(data: Path) -> dict[str, Any]:
+    text = data.read_bytes()
+    at = text.index(b'{"format": 1')
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(
+        text[at : at + 65536].split(b"\0")[0].decode()
+    )[0]
+    return found
+
+
+def mixed(mount: SampleMount, processes: int = 8) -> list[object]:
+    return ["--", BUILD / "workload", "mixed", "--processes", processes, mount.path]
+
+
+def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> None:
+    """8 processes at work, FORGETs too: every callback, entry and return."""
+    mount = sample_mount()
+    forget = f"mount -i -o remount,ro {mount.path}"
+    work = f"{BUILD}/workload mixed --processes 8 {mount.path} && {forget} && sleep 0.3"
+    before = callbacks(mount)
+    done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", work)
+    own = callbacks(mount) - before
+    assert done.status == 0, done.stderr
+    assert "none lost" in done.stderr
+    data = tmp_path / "perf.data"
+    seen = counts(data)
+    assert own["cvmfs_forget"] + own["cvmfs_forget_multi"] > 0
+    assert sum(own.values()) > 10_000
+    probed = {name for name in seen if name.startswith("fuse_daemon:cvmfs_")}
+    assert {f"fuse_daemon:{name}" for name in own} <= probed
+    for name in affairs.CALLBACKS.values():
+        assert seen[f"fuse_daemon:{name}"] == own[name], name
+        assert seen[f"fuse_daemon:{name}__return"] == own[name], name
+    sent = [e["trace"] for e in events(data) if e["event"] == "fuse:fuse_request_send"]
+    assert all(f"connection {mount.connection} " in trace for trace in sent)
+    uniques = Counter(re.findall(r"req (\d+)", " ".join(sent)))
+    ended = Counter(
+        e["trace"].split("req ")[1].split()[0]
+        for e in events(data)
+        if e["event"] == "fuse:fuse_request_end"
+    )
+    assert sum((uniques & ended).values()) >= 0.999 * len(sent)
+    facts = session(data)
+    assert facts["exit_status"] == 0 and facts["lost"] == {} and facts["misses"] == {}
+    assert facts["mounts"][0]["daemon_pid"] == mount.pid
+    assert facts["mounts"][0]["connection"] == mount.connection
+    assert 200 < facts["probe_cost_ns"] < 50_000
+    assert facts["workload_pid"] > 0 and facts["seconds"] > 0
+
+
+def test_records_the_workload_and_the_daemon_only(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with subprocess.Popen(
+        ["sh", "-c", "while :; do cat /proc/uptime; done"], stdout=subprocess.DEVNULL
+    ) as noise:
+        try:
+            done = record(tmp_path, "--mount", mount.path, *mixed(mount, 2))
+        finally:
+            noise.kill()
+    assert done.status == 0, done.stderr
+    data = tmp_path / "perf.data"
+    facts = session(data)
+    family = {facts["workload_pid"], mount.pid}
+    calls = [e for e in events(data) if e["event"].startswith("raw_syscalls:")]
+    forked = {int(pid) for pid in re.findall(r"PERF_RECORD_FORK\((\d+):", tasks(data))}
+    assert family < {int(e["pid"]) for e in calls} <= family | forked
+    # no system call that is only a probe's return
+    assert not [e for e in calls if re.search(r"NR (335|336|-1) ", e["trace"])]
+    # switches have kernel stacks, and those alone, beside the requests' sends
+    script = ["perf", "script", "-i", str(data), "-F", "event,ip,sym"]
+    stacks = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert "request_wait_answer" in stacks
+    evlist = ["perf", "evlist", "-v", "-i", str(data)]
+    for line in subprocess.run(evlist, capture_output=True, text=True).stdout.splitlines():
+        wanted = line.startswith(("sched:sched_switch", "fuse:fuse_request_send"))
+        assert ("CALLCHAIN" in line) == wanted, line
+
+
+def test_stock_perf_reads_it(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    assert record(tmp_path, "--mount", mount.path, *mixed(mount, 1)).status == 0
+    for command in (["script"], ["report", "--stdio"], ["evlist", "-v"], ["report", "--stats"]):
+        done = subprocess.run(
+            ["perf", *command, "-i", "perf.data"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0 and done.stdout, (command, done.stderr)
+        assert "rror" not in done.stderr
+
+
+def test_exit_status_and_output_are_the_workloads(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    script = "echo out; echo err >&2; exit 7"
+    done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", script)
+    assert done.status == 7
+    assert done.stdout == "out\n"
+    assert "err\n" in done.stderr
+    assert session(tmp_path / "perf.data")["exit_status"] == 7
+    done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", "kill -SEGV $$")
+    assert done.status == 128 + signal.SIGSEGV
+    assert (tmp_path / "perf.data.old").exists()
+
+
+def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount("-o", "allow_other")
+    nobody = pwd.getpwnam("nobody")
+    sudo = environment(
+        SUDO_UID=str(nobody.pw_uid), SUDO_GID=str(nobody.pw_gid), SUDO_USER="nobody", HOME="/root"
+    )
+    show = "id -u; id -g; id -Gn; echo $HOME $USER ${SUDO_UID-none}"
+    done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", show, env=sudo)
+    assert done.status == 0, done.stderr
+    group = subprocess.run(["id", "-Gn", "nobody"], capture_output=True, text=True).stdout
+    assert done.stdout == (
+        f"{nobody.pw_uid}\n{nobody.pw_gid}\n{group}{nobody.pw_dir} nobody none\n"
+    )
+    status = (tmp_path / "perf.data").stat()
+    assert (status.st_uid, status.st_gid) == (nobody.pw_uid, nobody.pw_gid)
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    done = record(tmp_path, "--mount", mount.path, "--as-root", "--", "id", "-u", env=sudo)
+    assert done.stdout == "0\n"
+    assert (tmp_path / "perf.data").stat().st_uid == 0
+    assert (tmp_path / "perf.data.old").stat().st_uid == nobody.pw_uid
+
+
+def test_no_such_workload(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    for name in ("no-such-command", "/no/such/command"):
+        done = record(tmp_path, "--mount", mount.path, "--", name)
+        assert done.status == 1
+        assert done.stderr.startswith(f"fusetools: there is no command {name}\n")
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    done = record(tmp_path, "--mount", mount.path, "--", script)
+    assert done.status == 1
+    assert "there is no command" in done.stderr
+    assert not (tmp_path / "perf.data").exists()
+
+
+def test_no_such_mount(sample_mount: Mounter, tmp_path: Path) -> None:
+    sample_mount()
+    done = record(tmp_path, "--mount", tmp_path, "--", "true")
+    assert done.status == 1
+    assert f"no FUSE file system is mounted on {tmp_path}" in done.stderr
+
+
+def test_a_second_recording_is_refused_by_name(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
+        began(first)
+        done = Done(start(tmp_path, "--mount", mount.path, "--", "true"))
+        clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
+        first.terminate()
+        Done(first)
+    for status, stderr in ((done.status, done.stderr), (clean.returncode, clean.stderr)):
+        assert status == 1
+        assert stderr.startswith(f"fusetools: {BUSY}\n")
+        assert f"pid {first.pid}: fusetools record --mount {mount.path} -- sleep 60" in stderr
+        assert f"kill -INT {first.pid}" in stderr
+    assert first.returncode == 128 + signal.SIGTERM
+    assert (tmp_path / "perf.data").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_keeps_what_there_is(
+    sample_mount: Mounter, tmp_path: Path, number: int
+) -> None:
+    """Without a workload: the daemon alone, until Ctrl-C."""
+    mount = sample_mount()
+    with start(tmp_path, "--mount", mount.path) as process:
+        began(process)
+        before = callbacks(mount)
+        mount.workload("stat", 101, "dir-00/file-000")
+        own = callbacks(mount) - before
+        process.send_signal(number)
+        done = Done(process)
+    assert done.status == 0, done.stderr
+    assert "there is no workload: only the daemon's are recorded" in done.stderr
+    seen = counts(tmp_path / "perf.data")
+    for name in ("cvmfs_lookup", "cvmfs_getattr"):
+        assert seen[f"fuse_daemon:{name}"] == own[name] > 0
+
+
+def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+    with start(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        done = Done(process)
+    assert (done.status, done.stdout) == (3, "caught\n")
+    # one that will not end: asking twice is enough
+    script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    with start(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        done = Done(process)
+    assert done.status == 128 + signal.SIGKILL
+    assert (tmp_path / "perf.data").exists()
+
+
+def test_duration(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    done = record(tmp_path, "--mount", mount.path, "--duration", 0.5)
+    assert done.status == 0, done.stderr
+    assert 0.5 <= session(tmp_path / "perf.data")["seconds"] < 2
+    done = record(
+        tmp_path, "--mount", mount.path, "--duration", 0.3, "--", "sh", "-c", "sleep 4; exit 5"
+    )
+    assert done.status == 5
+    assert session(tmp_path / "perf.data")["seconds"] < 2
+
+
+def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Everything goes, and another's probe stays."""
+    mount = sample_mount()
+    library = next((BUILD / "with-symbols").glob("libcvmfs_fuse3.so.*"))
+    mine = f"p:not_ours/x {library}:0x1000"
+    write_probe(mine)
+    try:
+        with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
+            began(process)
+            workload = session_pids(process.pid)
+            process.kill()
+            process.communicate()
+        assert own_probes()
+        clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
+        assert clean.returncode == 0, clean.stderr
+        assert "probes" in clean.stdout
+        nothing_left()
+        assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+        assert "not_ours/x" in (TRACEFS / "uprobe_events").read_text()
+        clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
+        assert clean.stdout == "nothing was left\n"
+        for pid in workload:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        write_probe("-:not_ours/x")
+
+
+def test_the_next_recording_cleans_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
+        began(process)
+        workload = session_pids(process.pid)
+        process.kill()
+        process.communicate()
+    done = record(tmp_path, "--mount", mount.path, *mixed(mount, 1))
+    assert done.status == 0, done.stderr
+    assert "removed what a killed recording left" in done.stderr
+    for pid in workload:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def session_pids(parent: int) -> list[int]:
+    """The children of fusetools that are not perf: the workload."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() != "perf\n"]
+
+
+def write_probe(line: str) -> None:
+    descriptor = os.open(TRACEFS / "uprobe_events", os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, line.encode() + b"\n")
+    os.close(descriptor)
+
+
+def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    script = f"stat {mount.path}/big; kill -9 {mount.pid}; sleep 0.2; stat {mount.path}/big"
+    done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", script)
+    assert done.status == 1  # stat's
+    assert f"the daemon, pid {mount.pid}, ended during the recording" in done.stderr
+    assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] >= 1
+
+
+def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with start(tmp_path, "--mount", mount.path, "--", "sleep", "2") as process:
+        began(process)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        perf = [int(p) for p in children if Path(f"/proc/{p}/comm").read_text() == "perf\n"]
+        os.kill(perf[0], signal.SIGKILL)
+        done = Done(process)
+    assert done.status == 1
+    assert "perf ended before its time" in done.stderr
+
+
+def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", small], check=True)
+    try:
+        done = record(small, "--mount", mount.path, *mixed(mount))
+        assert done.status == 1
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+        kept = small / "perf.data"
+        assert kept.stat().st_size > 1 << 20
+        assert [path.name for path in small.iterdir()] == ["perf.data"]
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_another_mount_namespace(sample_mount: Mounter, tmp_path: Path) -> None:
+    """The daemon's library is there only through /proc/PID/root, the mount only in there."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    shutil.copytree(BUILD / "with-symbols", tmp_path / "build")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_text("x")
+    (hidden / "mnt").mkdir()
+    script = (
+        f"mount -t tmpfs tmpfs {hidden} && mkdir {hidden}/mnt && cp -r {tmp_path}/build {hidden}"
+        f" && exec {hidden}/build/samplefs -f --kernel-cache 0 {tmp_path}/tree {hidden}/mnt"
+    )
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", script]) as daemon:
+        try:
+            inside = Path(f"/proc/{daemon.pid}/root{hidden}/mnt")
+            wait_until(lambda: (inside / "file").exists(), "the mount in its namespace")
+            script = f"for i in 1 2 3 4 5 6 7; do stat {inside}/file; done"
+            done = record(
+                tmp_path, "--mount", hidden / "mnt", "--", "sh", "-c", script + " >/dev/null"
+            )
+        finally:
+            daemon.terminate()
+    assert done.status == 0, done.stderr
+    seen = counts(tmp_path / "perf.data")
+    assert seen["fuse_daemon:cvmfs_getattr"] == 7
+    assert seen["fuse_daemon:cvmfs_lookup"] == 7
+
+
+def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
+    """An error with the ways out; the first of them goes on without symbols."""
+    mount = sample_mount(stripped=True)
+    done = record(tmp_path, "--mount", mount.path, "--", "true")
+    assert done.status == 1
+    assert f"cannot probe the daemon of {mount.path}: libcvmfs_fuse3.so" in done.stderr
+    assert "is stripped" in done.stderr
+    assert "fusetools record --fs libfuse" in done.stderr
+    before = callbacks(mount)
+    done = record(tmp_path, "--mount", mount.path, "--fs", "libfuse", *mixed(mount))
+    own = callbacks(mount) - before
+    assert done.status == 0, done.stderr
+    seen = [e for e in events(tmp_path / "perf.data") if ":fuse_reply_" in e["event"]]
+    forgets = own["cvmfs_forget"] + own["cvmfs_forget_multi"]
+    replies = Counter(e["event"].partition("fuse_reply_")[2] for e in seen)
+    assert replies["none"] == forgets
+    # libfuse itself answers what has no callback: the first FLUSH
+    sent = [e["trace"] for e in events(tmp_path / "perf.data") if "request_send" in e["event"]]
+    flushes = sum("(FUSE_FLUSH)" in trace for trace in sent)
+    assert sum(replies.values()) == sum(own.values()) + flushes
+    assert replies["open"] == own["cvmfs_open"] + own["cvmfs_opendir"]
+    unique = [re.search(r"unique=(\d+)", e["trace"]) for e in seen]
+    assert all(unique)
+
+
+def test_a_copy_of_the_library(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Symbols of a separate debug file, found by its build id."""
+    mount = sample_mount(stripped=True)
+    library = mount.library
+    whole = BUILD / "with-symbols" / library.name
+    notes = subprocess.run(["readelf", "-n", library], capture_output=True, text=True).stdout
+    build_id = re.search(r"Build ID: (\w+)", notes)
+    if not build_id:
+        pytest.skip("the compiler writes no build id")
+    debug = Path("/usr/lib/debug/.build-id") / build_id[1][:2] / f"{build_id[1][2:]}.debug"
+    made = [p for p in debug.parents if not p.exists()]
+    debug.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(["objcopy", "--only-keep-debug", whole, debug], check=True)
+        done = record(tmp_path, "--mount", mount.path, *mixed(mount, 1))
+        assert done.status == 0, done.stderr
+        assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_lookup"] > 100
+    finally:
+        debug.unlink(missing_ok=True)
+        for directory in made:
+            directory.rmdir()
+
+
+def test_ones_own_probe_set(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        """
+[[group]]
+library = 'libcvmfs_fuse3\\.so.*'
+function = '_ZN5cvmfsL\\d+cvmfs_(lookup|read)E.*'
+[group.operations]
+lookup = "lookup"
+read = "read"
+[group.arguments]
+lookup = { unique = "+8(arg1):u64", name = "+0(arg3):string" }
+"""
+    )
+    done = record(tmp_path, "--mount", mount.path, "--fs", own, *mixed(mount, 1))
+    assert done.status == 0, done.stderr
+    data = tmp_path / "perf.data"
+    seen = {name for name in counts(data) if name.startswith("fuse_daemon:cvmfs_")}
+    assert seen == {
+        "fuse_daemon:cvmfs_lookup",
+        "fuse_daemon:cvmfs_lookup__return",
+        "fuse_daemon:cvmfs_read",
+        "fuse_daemon:cvmfs_read__return",
+    }
+    assert any('name="dir-00"' in e["trace"] for e in events(data))
+    assert session(data)["mounts"][0]["fs"] == "mine"
+    own.write_text("[[group]]\nlibrary = 'x'\nfunktion = 'y'\n")
+    done = record(tmp_path, "--mount", mount.path, "--fs", own, "--", "true")
+    assert done.status == 1
+    assert f"mistake in the probe set {own}" in done.stderr
+    assert "group 1, funktion: unknown key" in done.stderr
+
+
+def test_the_stub_layer(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    done = record(tmp_path, "--mount", mount.path, "--fs", "cvmfs+stub", *mixed(mount, 1))
+    assert done.status == 0, done.stderr
+    seen = counts(tmp_path / "perf.data")
+    assert seen["fuse_daemon:stub_lookup"] == seen["fuse_daemon:cvmfs_lookup"] > 100
+
+
+def test_pid(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    done = record(tmp_path, "--pid", mount.pid, *mixed(mount, 1))
+    assert done.status == 0, done.stderr
+    assert session(tmp_path / "perf.data")["mounts"][0]["path"] == str(mount.path)
+    done = record(tmp_path, "--mount", mount.path, "--pid", 2**22, "--", "true")
+    assert done.status == 1
+    assert f"there is no process {2**22}" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["fp", "dwarf"])
+def test_user_stacks(sample_mount: Mounter, tmp_path: Path, how: str) -> None:
+    mount = sample_mount()
+    done = record(tmp_path, "--mount", mount.path, "--call-graph", how, *mixed(mount, 1))
+    assert done.status == 0, done.stderr
+    script = ["perf", "script", "-i", "perf.data", "-F", "event,ip,sym"]
+    stacks = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "request_wait_answer" in stacks
+    evlist = subprocess.run(
+        ["perf", "evlist", "-v"], cwd=tmp_path, capture_output=True, text=True
+    ).stdout
+    for line in evlist.splitlines():
+        if line.startswith("sched:sched_switch"):
+            assert ("exclude_callchain_user" in line) == (how == "dwarf")
+            assert ("STACK_USER" in line) == (how == "dwarf")
+        elif line.startswith(("fuse_daemon:", "raw_syscalls:")):
+            assert "CALLCHAIN" not in line and "STACK_USER" not in line, line
+
+
+def test_output(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    done = record(tmp_path, "--mount", mount.path, "-o", "there/x.data", "--", "true")
+    assert done.status == 1
+    assert "there is no directory" in done.stderr
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "x.data").symlink_to("target")
+    done = record(tmp_path, "--mount", mount.path, "-o", "x.data", "--", "true")
+    assert done.status == 0
+    assert (tmp_path / "target").read_text() == "precious"
+    assert not (tmp_path / "x.data").is_symlink()
+
+
+def test_without_root(samples: Path, tmp_path: Path) -> None:
+    # what another user may not be able to read is imported before
+    code = (
+        "import os, sys, fusetools.cli.record, fusetools.render.text, fusetools.record.session\n"
+        "from fusetools.cli import main\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "main(['record', '--', 'true'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "sudo fusetools" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
