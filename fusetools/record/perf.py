@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fusetools.errors import Error
@@ -18,7 +19,28 @@ from fusetools.plan.planner import Event, ProbePlan
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
 # second on each CPU; perf reads in time while it gets one.
 BUFFERS = 512 << 20
-LARGEST, SMALLEST = 32 << 20, 512 << 10
+LARGEST, SMALLEST = 32 << 20, 64 << 10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes: of each CPU's ring buffer (a power of two), and after which perf stops by itself."""
+
+    buffer: int
+    limit: int
+
+
+def sizes(cpus: int, free: int) -> Sizes:
+    """For so many CPUs and bytes of free disk.
+
+    The file is there twice for a moment, when the session sample is added; and after its limit
+    perf still writes what is in the buffers. A disk that runs full would leave a file that
+    lacks the formats of its events.
+    """
+    buffer = LARGEST
+    while buffer > SMALLEST and buffer * cpus > min(BUFFERS, free // 8):
+        buffer //= 2
+    return Sizes(buffer, max(free * 9 // 20 - buffer * cpus, 1 << 20))
 
 
 def command_line(
@@ -26,7 +48,7 @@ def command_line(
     perf: Tool,
     output: str,
     control: tuple[str, str],
-    cpus: int,
+    room: Sizes,
     cgroup: str | None = None,
 ) -> list[str]:
     """`perf record` for a plan.
@@ -39,7 +61,9 @@ def command_line(
     if "--synth" in perf.options:  # names of running tasks, not the maps of every process
         argv += ["--synth", "task"]
     argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
-    argv += ["-m", f"{buffer_size(cpus) >> 10}K"]
+    argv += ["-m", f"{room.buffer >> 10}K"]
+    if "--max-size" in perf.options:
+        argv += ["--max-size", f"{room.limit >> 10}K"]
     if plan.switch_records:
         argv += ["--switch-events"]
     if plan.call_graph == "dwarf":
@@ -73,14 +97,6 @@ def _event(event: Event, call_graph: str | None) -> list[str]:
         argv += ["--filter", event.filter]
     # of each event: without it perf's own system calls were most of them
     return [*argv, "--exclude-perf"]
-
-
-def buffer_size(cpus: int) -> int:
-    """Bytes of ring buffer per CPU, a power of two."""
-    size = LARGEST
-    while size * cpus > BUFFERS and size > SMALLEST:
-        size //= 2
-    return size
 
 
 class Perf:
@@ -159,6 +175,6 @@ class Perf:
         except OSError:
             return ""
         said = [line.strip() for line in lines if line.strip()]
-        noise = ("Events ", "Error:", "[ perf record:", "Usage:", "or: perf", "Run 'perf")
+        noise = ("Events ", "Error:", "Usage:", "or: perf", "Run 'perf")
         told = [line for line in said if not line.startswith(noise)]
         return (told or said or [""])[0]

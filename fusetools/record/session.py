@@ -35,7 +35,7 @@ from fusetools.plan import planner, probeset
 from fusetools.plan.planner import CALIBRATION, Missing, ProbePlan, Target
 from fusetools.plan.request import Request
 from fusetools.record import cgroup, symbols, tracefs
-from fusetools.record.perf import Perf, command_line
+from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import User, Workload, caller, cannot_run
@@ -232,6 +232,7 @@ class _Recording:
         self.hits: dict[str, int] = {}
         self.misses: dict[str, int] = {}
         self.daemons: dict[int, int | None] = {}
+        self.room = sizes(facts.cpus, 0)
         self._stopped = False
 
     def __enter__(self) -> _Recording:
@@ -269,8 +270,9 @@ class _Recording:
             self.workload = Workload(self.request.command, self.user, os.environ)
             group = self._cgroup(self.workload.pid)
         self.perf = Perf(control)
+        self.room = sizes(self.facts.cpus, self._free())
         argv = command_line(
-            self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.facts.cpus, group
+            self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.room, group
         )
         pid = self.perf.start(argv, _with_parent)
         self.state.processes = [(pid, started(pid) or 0)]
@@ -295,6 +297,16 @@ class _Recording:
         except OSError as error:
             raise Error(f"cannot write in {parent}", error.strerror or str(error)) from error
         return Path(name)
+
+    def _free(self) -> int:
+        """Bytes that may still be written where the recording goes."""
+        disk = os.statvfs(self.scratch)
+        return disk.f_bavail * disk.f_frsize
+
+    def _full(self) -> bool:
+        """Whether perf stopped at its limit, or another process filled the disk."""
+        size = self.raw.stat().st_size if self.raw.exists() else 0
+        return size >= self.room.limit or self._free() == 0
 
     def _cgroup(self, pid: int) -> str | None:
         """The workload's own; None where none can be made: everybody's events are recorded."""
@@ -374,11 +386,15 @@ class _Recording:
         self.hits = {name: n - self.hits.get(name, 0) for name, n in hits.items()}
         if self.workload:
             self.workload.abandon()
-        if self.perf:
-            died = self.perf.ended and self.perf.process is not None
-            if (not self.perf.stop() or died) and self.perf.process is not None:
-                why = self.perf.complaint() or "it was killed"
-                self.outcome.warnings.append(f"perf ended before its time: {why}")
+        if self.perf and self.perf.process is None:
+            self.perf.close()
+        elif self.perf:
+            died = self.perf.ended
+            if not self.perf.stop() or died or self._full():
+                why = self.perf.complaint() or "perf was killed"
+                if self._full():
+                    why = f"No space left on device for more of it ({self.scratch.parent})"
+                self.outcome.warnings.append(f"the recording ended early: {why}")
                 self.outcome.failed = True
             self.perf.close()
         if self.tracefs and self.state.probes:
