@@ -54,6 +54,12 @@ class Missing:
     mend: str = ""
 
 
+NO_UNIQUE = Missing(
+    "durations of requests",
+    "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
+)
+
+
 @dataclass(frozen=True)
 class Target:
     """A mount, the probe set for its daemon, and the library of each of the set's groups.
@@ -120,6 +126,7 @@ class ProbePlan:
         """What is recorded, in the words of the line that says so."""
         names = {event.name for event in self.events}
         functions = {probe.function for probe in self.probes if probe.role == "entry"}
+        functions -= {CALIBRATION}
         replies = {probe.function for probe in self.probes if probe.role == "reply"}
         said = []
         if "fuse:fuse_request_send" in names:
@@ -301,6 +308,8 @@ def plan(
         events.append(Event(name, connections, stack=name == "fuse:fuse_request_send"))
     if not requests:
         missing.append(Missing("requests", "the kernel has no fuse tracepoints (Linux 6.12 has)"))
+    elif facts.fuse_send_unique is False:
+        missing.append(NO_UNIQUE)
     events += [Event(probe.event) for probe in probes]
     missing.append(_kernel_functions(facts))
     if not requests and not probes:

@@ -167,7 +167,7 @@ def _group(reader: _Reader, at: str, value: Any) -> Group:
     function = reader.pattern(f"{at}, function", data.get("function"))
     operations = reader.table(f"{at}, operations", data.get("operations", {}))
     for key, operation in operations.items():
-        if operation not in OPERATIONS:
+        if not isinstance(operation, str) or operation not in OPERATIONS:
             where = f"{at}, operations, {key}"
             raise reader.mistake(where, f"{operation!r} is no FUSE operation (lookup, read …)")
     if role == "call":

@@ -56,7 +56,7 @@ def command_line(
     ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
     the hierarchy that perf uses.
     """
-    argv = [perf.path, "record", "-q", "-a", "-o", output, "-k", "CLOCK_MONOTONIC", "-N", "-B"]
+    argv = [perf.path, "record", "-a", "-o", output, "-k", "CLOCK_MONOTONIC", "-N", "-B"]
     argv += [option for option in ("--no-bpf-event",) if option in perf.options]
     if "--synth" in perf.options:  # names of running tasks, not the maps of every process
         argv += ["--synth", "task"]
@@ -175,6 +175,6 @@ class Perf:
         except OSError:
             return ""
         said = [line.strip() for line in lines if line.strip()]
-        noise = ("Events ", "Error:", "Usage:", "or: perf", "Run 'perf")
+        noise = ("Events ", "Error:", "[ perf record:", "Usage:", "or: perf", "Run 'perf")
         told = [line for line in said if not line.startswith(noise)]
         return (told or said or [""])[0]

@@ -505,6 +505,9 @@ class _Recording:
             missed = self.hits.get(probe.event.partition(":")[2], 0) - samples[probe.event]
             if missed > 0:
                 self.misses[probe.event] = missed
+        requests = seen["requests"]
+        if requests["begun"] and requests["ended"] and not requests["matched"]:
+            self.missing += {planner.NO_UNIQUE} - set(self.missing)
         self._silent(samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:

@@ -421,7 +421,7 @@ def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
         os.kill(perf[0], signal.SIGKILL)
         done = Done(process)
     assert done.status == 1
-    assert "perf ended before its time" in done.stderr
+    assert "the recording ended early: perf was killed" in done.stderr
 
 
 def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -434,9 +434,9 @@ def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
         assert done.status == 1
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
-        kept = small / "perf.data"
-        assert kept.stat().st_size > 1 << 20
         assert [path.name for path in small.iterdir()] == ["perf.data"]
+        kept = counts(small / "perf.data")  # it is whole: stock perf reads it
+        assert kept["fuse_daemon:cvmfs_lookup"] > 100
     finally:
         subprocess.run(["umount", small], check=True)
 

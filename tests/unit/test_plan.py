@@ -1,0 +1,308 @@
+"""The planner, on stored hosts: what would be recorded there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import golden
+import pytest
+
+from fusetools.errors import Error
+from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.plan import planner
+from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.probeset import builtin
+from fusetools.plan.request import Request
+from fusetools.record.perf import Sizes, command_line, sizes
+
+HOSTS = Path(__file__).parents[1] / "host_facts"
+KERNELS = ("5.10", "6.1", "6.12", "6.18", "7.2")
+
+# A real client's (2.12.0) callbacks, as in its .symtab; made-up addresses.
+NAMES = (
+    "_ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc",
+    "_ZN5cvmfsL13cvmfs_getattrEP8fuse_reqmP14fuse_file_info",
+    "_ZN5cvmfsL14cvmfs_readlinkEP8fuse_reqm",
+    "_ZN5cvmfsL13cvmfs_opendirEP8fuse_reqmP14fuse_file_info",
+    "_ZN5cvmfsL13cvmfs_readdirEP8fuse_reqmmlP14fuse_file_info",
+    "_ZN5cvmfsL16cvmfs_releasedirEP8fuse_reqmP14fuse_file_info",
+    "_ZN5cvmfsL10cvmfs_openEP8fuse_reqmP14fuse_file_info",
+    "_ZN5cvmfsL10cvmfs_readEP8fuse_reqmmlP14fuse_file_info",
+    "_ZN5cvmfsL13cvmfs_releaseEP8fuse_reqmP14fuse_file_info",
+    "_ZN5cvmfsL12cvmfs_forgetEP8fuse_reqmm",
+    "_ZN5cvmfsL18cvmfs_forget_multiEP8fuse_reqmP16fuse_forget_data",
+    "_ZN5cvmfsL12cvmfs_statfsEP8fuse_reqm",
+    "_ZN5cvmfsL14cvmfs_getxattrEP8fuse_reqmPKcm",
+    "_ZN5cvmfsL15cvmfs_listxattrEP8fuse_reqmm",
+)
+OTHERS = (
+    "_ZN5cvmfsL10cvmfs_initEPvP14fuse_conn_info",
+    "_ZN5cvmfsL13cvmfs_destroyEPv",
+    "_ZN7catalog13cvmfs_lookupEv",
+    "main",
+)
+PLAIN = {
+    name: "cvmfs::cvmfs_" + name.partition("cvmfs_")[2].rpartition("EP8fuse_req")[0]
+    for name in NAMES
+}
+PLAIN |= {
+    OTHERS[0]: "cvmfs::cvmfs_init",
+    OTHERS[1]: "cvmfs::cvmfs_destroy",
+    OTHERS[2]: "catalog::cvmfs_lookup",
+}
+
+
+def library(name: str, inode: int = 1) -> Library:
+    path = f"/usr/lib64/{name}"
+    return Library(path=path, host_path=path, inode=inode, device="fd:00")
+
+
+CALLBACKS = library("libcvmfs_fuse3.so.2.12.0")
+FUSE = library("libfuse3.so.3.14.0", 2)
+OWN = library("_core.so", 3)
+SYMBOLS = {
+    CALLBACKS.host_path: [
+        (name, 0x20000 + 64 * i, 60, 0x1F000 + 64 * i) for i, name in enumerate(NAMES + OTHERS)
+    ],
+    FUSE.host_path: [("fuse_reply_err", 0x100, 9, 0x100), ("fuse_reply_entry", 0x200, 9, 0x200)],
+    OWN.host_path: [("fusetools_calibrate", 0x5000, 2, 0x4000)],
+}
+
+
+def mount(path: str = "/cvmfs/sft.cern.ch", **more: object) -> Mount:
+    usual = Mount(
+        path=path,
+        fstype="fuse",
+        source="cvmfs2",
+        connection=45,
+        daemon_pid=2024,
+        comm="cvmfs2",
+        libraries=(library("libc.so.6", 9), CALLBACKS, FUSE),
+    )
+    return replace(usual, **more)  # type: ignore[arg-type]
+
+
+def host(kernel: str = "6.18", *mounts: Mount) -> HostFacts:
+    facts = HostFacts.from_json((HOSTS / kernel / "facts.json").read_text())
+    return replace(facts, mounts=mounts or (mount(),))
+
+
+def targets(facts: HostFacts, request: Request, fs: str | None = None) -> tuple[Target, ...]:
+    sets = builtin()
+    chosen = None
+    if fs:
+        name, *extra = fs.split("+")
+        chosen = planner.select(next(one for one in sets if one.name == name), extra)
+    return planner.targets(facts, request, sets, chosen)
+
+
+def make(
+    facts: HostFacts,
+    request: Request | None = None,
+    fs: str | None = None,
+    symbols: object = SYMBOLS,
+    cgroup: bool = True,
+) -> ProbePlan:
+    request = request or Request(command=("find",))
+    found = targets(facts, request, fs)
+    return planner.plan(facts, request, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
+
+
+def text(plan: ProbePlan, facts: HostFacts) -> str:
+    """A plan for people: what is recorded, the probes, perf's command line, what is missing."""
+    assert facts.perf is not None
+    room = Sizes(32 << 20, 1 << 40)
+    argv = command_line(plan, facts.perf, "perf.data", ("ctl", "ack"), room, "user/fusetools-1")
+    lines = [f"{facts.kernel}: {', '.join(plan.layers)}", ""]
+    lines += [probe.definition() for probe in plan.probes]
+    lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
+    lines += [""] + [f"missing {one.what}: {one.why}" for one in plan.unavailable]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_plan_of_a_stored_host(kernel: str) -> None:
+    facts = host(kernel)
+    golden.check(f"plan-{kernel}.txt", text(make(facts), facts))
+
+
+def test_plan_without_a_workload() -> None:
+    facts = host()
+    golden.check("plan-no-workload.txt", text(make(facts, Request()), facts))
+
+
+def test_every_callback_has_entry_and_return() -> None:
+    probes = make(host()).probes
+    entries = {p.event for p in probes if p.role == "entry" and p.function != planner.CALIBRATION}
+    assert len(entries) == len(NAMES)
+    assert {p.event for p in probes if p.role == "return"} >= {e + "__return" for e in entries}
+    for probe in probes:
+        assert (probe.kind, probe.role) in (("p", "entry"), ("r", "return"))
+    batch = next(probe for probe in probes if probe.function == "cvmfs_forget_multi")
+    assert batch.operation == "batch_forget"
+    lookup = next(probe for probe in probes if probe.event == "fuse_daemon:cvmfs_lookup")
+    assert lookup.definition() == (
+        "p:fuse_daemon/cvmfs_lookup /usr/lib64/libcvmfs_fuse3.so.2.12.0:0x1f000 "
+        "unique=+8(%di):u64 ino=%si:u64 name=+0(%dx):string"
+    )
+    assert lookup.address == 0x20000
+
+
+def test_other_architectures() -> None:
+    probes = make(replace(host(), arch="aarch64")).probes
+    lookup = next(probe for probe in probes if probe.function == "cvmfs_lookup")
+    assert dict(lookup.arguments)["name"] == "+0(%x2):string"
+    probes = make(replace(host(), arch="vax")).probes  # no registers known: no arguments
+    assert all(probe.arguments == () for probe in probes)
+
+
+def test_system_calls_that_are_probes_are_left_out() -> None:
+    filters = {e.name: e.filter for e in make(host()).events if e.name.startswith("raw_")}
+    assert "id < 335 || id > 336" in filters["raw_syscalls:sys_enter"]
+    assert "id >= 0" in filters["raw_syscalls:sys_exit"]
+    events = make(replace(host(), arch="aarch64")).events
+    assert all("335" not in event.filter for event in events)
+
+
+def test_workload_and_daemon_share_no_event() -> None:
+    """What is in the workload's event is not in the daemon's, whoever has which name."""
+    events = make(host()).events
+    for name in ("sched:sched_switch", "sched:sched_waking", "raw_syscalls:sys_exit"):
+        ours, daemons = [event for event in events if event.name == name]
+        assert ours.workload and not daemons.workload
+        own = daemons.filter.partition(" && ")[0].strip("()")
+        assert ours.filter.startswith(f"!({own})")
+
+
+def test_without_a_cgroup_there_is_one_event_of_each() -> None:
+    plan = make(host(), cgroup=False)
+    assert [event.name for event in plan.events].count("sched:sched_switch") == 1
+    assert not any(event.workload for event in plan.events)
+    assert not plan.switch_records
+    assert any("everybody's switches" in one.why for one in plan.unavailable)
+
+
+def test_only_the_mounts_asked_for() -> None:
+    two = (mount(), mount("/cvmfs/atlas.cern.ch", connection=46, daemon_pid=2050))
+    facts = host("6.18", *two)
+    plan = make(facts)
+    sent = next(event for event in plan.events if event.name == "fuse:fuse_request_send")
+    assert sent.filter == "connection==45 || connection==46"
+    # one library, one set of probes
+    assert len([p for p in plan.probes if p.function == "cvmfs_lookup"]) == 2
+    for request in (
+        Request(mounts=("/cvmfs/atlas.cern.ch",)),
+        Request(mounts=("/cvmfs/atlas.cern.ch/some/directory",)),
+        Request(pid=2050),
+    ):
+        assert [t.mount.connection for t in targets(facts, request)] == [46]
+    with pytest.raises(Error, match="no FUSE file system is mounted on /cvmfs/atlas"):
+        targets(facts, Request(mounts=("/cvmfs/atlas",)))
+    with pytest.raises(Error, match="process 7 answers no FUSE mount"):
+        targets(facts, Request(pid=7))
+    with pytest.raises(Error, match="no FUSE file system is mounted here"):
+        targets(replace(facts, mounts=()), Request())
+
+
+def test_two_versions_of_a_library_get_two_names() -> None:
+    other = library("libcvmfs_fuse3.so.2.11.0", 7)
+    facts = host("6.18", mount(), mount("/b", connection=46, daemon_pid=7, libraries=(other,)))
+    symbols = {**SYMBOLS, other.host_path: SYMBOLS[CALLBACKS.host_path]}
+    probes = [p for p in make(facts, symbols=symbols).probes if p.function == "cvmfs_lookup"]
+    assert [probe.event for probe in probes] == [
+        "fuse_daemon:cvmfs_lookup",
+        "fuse_daemon:cvmfs_lookup__return",
+        "fuse_daemon:cvmfs_lookup_2",
+        "fuse_daemon:cvmfs_lookup_2__return",
+    ]
+
+
+def test_which_probe_set() -> None:
+    sshfs = mount("/home/me/x", comm="sshfs", libraries=(library("sshfs", 8), FUSE))
+    (target,) = targets(host("6.18", sshfs), Request())
+    assert target.probe_set is not None and target.probe_set.name == "libfuse"
+    plan = make(host("6.18", sshfs))
+    assert [p.role for p in plan.probes if p.function.startswith("fuse_reply")] == ["reply"] * 2
+    assert "the daemon's replies" in plan.layers
+    (target,) = targets(host(), Request(), fs="libfuse")
+    assert [library.path for _, library in target.groups] == [FUSE.path]
+    with pytest.raises(Error) as caught:
+        targets(host("6.18", sshfs), Request(), fs="cvmfs")
+    assert "fits no daemon here" in caught.value.what
+    assert "--fs libfuse" in caught.value.mend
+    with pytest.raises(Error) as caught:
+        targets(host(), Request(), fs="cvmfs+stubb")
+    assert caught.value.why == "its groups: callbacks, stub"
+
+
+def test_a_stripped_library() -> None:
+    symbols = {**SYMBOLS, CALLBACKS.host_path: []}
+    with pytest.raises(Error) as caught:
+        make(host(), symbols=symbols)
+    assert caught.value.what == (
+        "cannot probe the daemon of /cvmfs/sft.cern.ch: libcvmfs_fuse3.so.2.12.0 of cvmfs2 is "
+        "stripped, it has no symbol for its callbacks"
+    )
+    assert caught.value.mend.startswith("fusetools record --fs libfuse -- …")
+    # another mount can still be traced: no error, but it is said
+    sshfs = mount("/x", connection=46, comm="sshfs", daemon_pid=9, libraries=(FUSE,))
+    plan = make(host("6.18", mount(), sshfs), symbols=symbols)
+    assert "stripped" in next(one.why for one in plan.unavailable if "sft" in one.what)
+
+
+def test_a_daemon_that_is_not_found() -> None:
+    lost = mount(daemon_pid=None, comm=None, libraries=(), why="no process here has it open")
+    plan = make(host("6.18", lost))
+    assert plan.layers == ("requests", "off-CPU", "system calls")
+    assert plan.unavailable[0].why == "no process here has it open"
+    with pytest.raises(Error) as caught:  # and no requests either
+        make(host("6.1", lost))
+    assert caught.value.what == "nothing of /cvmfs/sft.cern.ch can be recorded"
+    assert "no process here has it open" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("comm", "condition"),
+    [
+        ("cvmfs2", '== "cvmfs2"'),
+        ("a b", '== "a b"'),
+        ('say "x"', '~ "say ?x?"'),
+        ("a*b", '~ "a?b"'),
+        ("x[1]\\", '~ "x?1??"'),
+        ("\u00e9\n", '~ "??"'),
+    ],
+)
+def test_names_in_filters(comm: str, condition: str) -> None:
+    plan = make(host("6.18", mount(comm=comm)))
+    event = next(e for e in plan.events if e.name == "sched:sched_waking" and not e.workload)
+    assert event.filter == f"comm {condition} || COMM {condition}"
+
+
+def test_call_graphs() -> None:
+    facts = host()
+    assert facts.perf is not None
+    room = sizes(2, 1 << 40)
+
+    def argv(how: str | None) -> str:
+        plan = make(facts, Request(command=("x",), call_graph=how))
+        return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
+
+    assert "--kernel-callchains" in argv(None)
+    assert "-e sched:sched_switch/call-graph=fp/" in argv(None)
+    assert "--kernel-callchains" not in argv("fp")
+    assert "--call-graph dwarf,8192" in argv("dwarf")
+    assert "-e sched:sched_switch --filter" in argv("dwarf")
+    assert "-e fuse_daemon:cvmfs_lookup/call-graph=no/" in argv("dwarf")
+    assert "-e fuse:fuse_request_send/call-graph=fp/" in argv("dwarf")
+
+
+def test_buffers_and_limit() -> None:
+    big = 1 << 40
+    assert sizes(2, big).buffer == 32 << 20
+    assert sizes(128, big).buffer == 4 << 20
+    assert sizes(2048, big).buffer == 256 << 10
+    for cpus, free in ((2, 4 << 20), (2, 100 << 20), (64, 10 << 30)):
+        room = sizes(cpus, free)
+        # twice the file and what the buffers hold must fit
+        assert 2 * (room.limit + room.buffer * cpus) <= free

@@ -1,0 +1,171 @@
+"""Parts of recording that need no root."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusetools.errors import Error
+from fusetools.host.cgroup import perf_hierarchy
+from fusetools.host.files import Files
+from fusetools.record.session import SESSION_BYTES, encode_session
+from fusetools.record.state import Lock, State, clean, started
+from fusetools.record.workload import Workload, caller, environment_of
+
+
+def test_caller() -> None:
+    assert caller({}) is None
+    assert caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
+    assert caller({"SUDO_UID": "x", "SUDO_GID": "0"}) is None
+    assert caller({"SUDO_UID": "1000"}) is None
+    user = caller({"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "x"})
+    assert user is not None and user.name == "nobody" and 65534 in user.groups
+    user = caller({"SUDO_UID": "123456", "SUDO_GID": "99", "SUDO_USER": "ghost"})
+    assert user is not None
+    assert (user.name, user.home, user.groups) == ("ghost", "/", (99,))
+    assert environment_of(user, {"SUDO_UID": "123456", "HOME": "/root", "A": "b"}) == {
+        "A": "b",
+        "HOME": "/",
+        "USER": "ghost",
+        "LOGNAME": "ghost",
+        "SHELL": "/bin/sh",
+    }
+    assert environment_of(None, {"HOME": "/root"}) == {"HOME": "/root"}
+
+
+def test_workload_waits_until_it_is_started(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    workload = Workload(["sh", "-c", f"echo $A > {file}; exit 3"], None, {**os.environ, "A": "b"})
+    assert not workload.poll()
+    assert not file.exists()
+    workload.start()
+    workload.wait()
+    assert workload.exit_status == 3
+    assert file.read_text() == "b\n"
+
+
+def test_workload_ended_by_a_signal() -> None:
+    workload = Workload(["sh", "-c", "kill -9 $$"], None, os.environ)
+    workload.start()
+    workload.wait()
+    assert workload.exit_status == 128 + signal.SIGKILL
+
+
+def test_workload_that_cannot_run(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("no interpreter")
+    for name, number in (("/no/such", errno.ENOENT), (str(script), errno.EACCES)):
+        workload = Workload([name], None, os.environ)
+        with pytest.raises(Error) as caught:
+            workload.start()
+        assert name in caught.value.what
+        if number != errno.ENOENT:
+            assert caught.value.why == os.strerror(number)
+
+
+def test_workload_that_is_never_started() -> None:
+    workload = Workload(["sleep", "60"], None, os.environ)
+    workload.abandon()
+    assert workload.exit_status == 127
+
+
+def test_lock_refuses_a_second_by_name(tmp_path: Path) -> None:
+    with Lock(["fusetools", "record", "--", "find"], tmp_path) as lock:
+        lock.write()
+        with pytest.raises(Error) as caught:
+            Lock(["fusetools", "record"], tmp_path)
+    assert caught.value.what == "another recording is running"
+    assert caught.value.why == f"pid {os.getpid()}: fusetools record -- find"
+    with Lock(["fusetools"], tmp_path):  # and now it is free
+        pass
+
+
+def test_lock_without_permission(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(Error) as caught:
+        Lock(["fusetools"], blocked)
+    assert "sudo fusetools" in caught.value.mend
+
+
+def test_clean_removes_exactly_what_is_noted(tmp_path: Path) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    ours.mkdir()
+    others.mkdir()
+    (ours / "file").touch()
+    with Lock(["fusetools"], tmp_path / "run") as lock:
+        lock.state.directories = [str(ours), str(tmp_path / "never made")]
+        lock.write()
+    with Lock(["fusetools"], tmp_path / "run") as lock:
+        assert lock.leftover is not None
+        removed = lock.clean()
+    assert removed.what == (str(ours),)
+    assert not ours.exists() and others.exists()
+    with Lock(["fusetools"], tmp_path / "run") as lock:
+        assert lock.leftover is None
+
+
+def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        start = started(process.pid)
+        assert start is not None
+        clean(State(processes=[(process.pid, start - 1)]))  # an earlier one of that pid
+        assert process.poll() is None
+        removed = clean(State(processes=[(process.pid, start)]))
+        assert removed.what == (f"process {process.pid} (perf)",)
+        assert process.wait(5) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"unknown": 1}', '{"processes": 3}', "\0"])
+def test_a_damaged_note_lists_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with Lock(["fusetools"], tmp_path) as lock:
+        assert lock.clean().what == ()
+    assert not (tmp_path / "state.json").exists()
+
+
+def test_session_fits_into_a_sample() -> None:
+    session = {"command": ["x" * 300] * 1000, "arguments": ["y" * 3000] * 1000, "seconds": 1}
+    text = encode_session(session)
+    assert len(text) <= SESSION_BYTES
+    assert json.loads(text)["command"][-1] == "…"
+    assert json.loads(encode_session({"command": ["x"], "arguments": []}))["command"] == ["x"]
+
+
+def hierarchy(tmp_path: Path, cgroup: str, mounts: str) -> object:
+    (tmp_path / "proc/self").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    (tmp_path / "proc/self/mounts").write_text(mounts)
+    found = perf_hierarchy(Files(tmp_path))
+    return None if found is None else (found.mount, found.own)
+
+
+def test_cgroup_hierarchy(tmp_path: Path) -> None:
+    v1 = "cgroup /sys/fs/cgroup/perf_event cgroup rw,perf_event 0 0\n"
+    v2 = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    assert hierarchy(tmp_path, "0::/user.slice\n", v2) == (
+        "/sys/fs/cgroup/unified",
+        "/user.slice",
+    )
+    # perf takes version 1's where it is mounted
+    assert hierarchy(tmp_path, "7:perf_event:/a\n0::/b\n", v2 + v1) == (
+        "/sys/fs/cgroup/perf_event",
+        "/a",
+    )
+    assert hierarchy(tmp_path, "7:cpu:/a\n", v1) is None
+    assert hierarchy(tmp_path, "", "") is None
+
+
+def test_help_names_every_option() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "record", "--help"], capture_output=True, text=True
+    )
+    for option in ("--mount", "--pid", "--fs", "--duration", "--call-graph", "--as-root", "-o"):
+        assert option in done.stdout
