@@ -174,7 +174,7 @@ class Perf:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             return ""
-        said = [line.strip() for line in lines if line.strip()]
-        noise = ("Events ", "Error:", "[ perf record:", "Usage:", "or: perf", "Run 'perf")
-        told = [line for line in said if not line.startswith(noise)]
-        return (told or said or [""])[0]
+        noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
+        told = (line.strip() for line in lines)
+        told = (line[6:].strip() if line.startswith("Error:") else line for line in told)
+        return next((line for line in told if line and not line.startswith(noise)), "")

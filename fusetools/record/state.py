@@ -1,8 +1,8 @@
 """One recording at a time, and a note of everything it makes, for whoever cleans up after it.
 
-/run/fusetools/lock is held while a recording runs. /run/fusetools/state.json lists exactly what it
-made, each thing before it is made: a recording killed by SIGKILL leaves the note, and the next one,
-or `fusetools clean`, removes what stands there and nothing else.
+/run/fusetools/lock is held while a recording runs, and says by whom. /run/fusetools/state.json
+lists exactly what it made, each thing before it is made: a recording killed by SIGKILL leaves that
+note, and the next one, or `fusetools clean`, removes what stands there and nothing else.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ DIRECTORY = Path("/run/fusetools")
 class State:
     """What a recording has made. ``processes``: (pid, start time in clock ticks since boot)."""
 
-    pid: int = 0
-    command: list[str] = field(default_factory=list)
     tracefs: str = ""
     mounted: bool = False
     probes: list[str] = field(default_factory=list)
@@ -63,20 +61,33 @@ class Lock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._descriptor)
-            other = _read(self._file) or State()
-            raise Error(
-                "another recording is running",
-                f"pid {other.pid}: {' '.join(other.command)}",
-                f"wait for it, or stop it: kill -INT {other.pid}",
-            ) from error
+            raise self._refused() from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps([os.getpid(), *command]).encode(), 0)
         self.leftover = _read(self._file)
-        self.state = State(pid=os.getpid(), command=list(command))
+        self.state = State()
+
+    def _refused(self) -> Error:
+        """Names who holds the lock; it writes that right after it got it."""
+        pid, command = 0, "(unknown)"
+        for _ in range(20):
+            with contextlib.suppress(ValueError, TypeError):
+                pid, *words = json.loads(os.pread(self._descriptor, 1 << 20, 0))
+                command = " ".join(words)
+                break
+            time.sleep(0.01)
+        os.close(self._descriptor)
+        return Error(
+            "another recording is running",
+            f"pid {pid}: {command}",
+            f"wait for it, or stop it: kill -INT {pid}",
+        )
 
     def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
     def write(self) -> None:

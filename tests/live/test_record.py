@@ -94,14 +94,20 @@ def record(directory: Path, *arguments: object, **more: Any) -> Done:
     return done
 
 
-def began(process: subprocess.Popen[str]) -> str:
-    """Waits for the line that says that the recording began."""
-    assert process.stderr is not None
+def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Starts a recording, and waits for the line that says that it began."""
     seen = ""
-    for line in process.stderr:
-        seen += line
-        if "fusetools: tracing" in line:
-            return line
+    for _ in range(60):
+        process = start(directory, *arguments)
+        assert process.stderr is not None
+        for line in process.stderr:
+            seen += line
+            if "fusetools: tracing" in line:
+                return process
+        process.communicate()
+        if BUSY not in seen:
+            break
+        time.sleep(1)
     pytest.fail(f"it did not begin: {seen}")
 
 
@@ -278,8 +284,7 @@ def test_no_such_mount(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_a_second_recording_is_refused_by_name(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
-        began(first)
+    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
         done = Done(start(tmp_path, "--mount", mount.path, "--", "true"))
         clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
         first.terminate()
@@ -299,8 +304,7 @@ def test_a_signal_ends_it_and_keeps_what_there_is(
 ) -> None:
     """Without a workload: the daemon alone, until Ctrl-C."""
     mount = sample_mount()
-    with start(tmp_path, "--mount", mount.path) as process:
-        began(process)
+    with begin(tmp_path, "--mount", mount.path) as process:
         before = callbacks(mount)
         mount.workload("stat", 101, "dir-00/file-000")
         own = callbacks(mount) - before
@@ -316,7 +320,7 @@ def test_a_signal_ends_it_and_keeps_what_there_is(
 def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
-    with start(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
+    with begin(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
@@ -324,7 +328,7 @@ def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> No
     assert (done.status, done.stdout) == (3, "caught\n")
     # one that will not end: asking twice is enough
     script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
-    with start(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
+    with begin(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
@@ -355,8 +359,7 @@ def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
     mine = f"p:not_ours/x {library}:0x1000"
     write_probe(mine)
     try:
-        with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
-            began(process)
+        with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
             workload = session_pids(process.pid)
             process.kill()
             process.communicate()
@@ -378,8 +381,7 @@ def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_the_next_recording_cleans_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    with start(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
-        began(process)
+    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
         workload = session_pids(process.pid)
         process.kill()
         process.communicate()
@@ -414,8 +416,7 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    with start(tmp_path, "--mount", mount.path, "--", "sleep", "2") as process:
-        began(process)
+    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "2") as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         perf = [int(p) for p in children if Path(f"/proc/{p}/comm").read_text() == "perf\n"]
         os.kill(perf[0], signal.SIGKILL)

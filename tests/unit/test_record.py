@@ -77,10 +77,8 @@ def test_workload_that_is_never_started() -> None:
 
 
 def test_lock_refuses_a_second_by_name(tmp_path: Path) -> None:
-    with Lock(["fusetools", "record", "--", "find"], tmp_path) as lock:
-        lock.write()
-        with pytest.raises(Error) as caught:
-            Lock(["fusetools", "record"], tmp_path)
+    with Lock(["fusetools", "record", "--", "find"], tmp_path), pytest.raises(Error) as caught:
+        Lock(["fusetools", "record"], tmp_path)
     assert caught.value.what == "another recording is running"
     assert caught.value.why == f"pid {os.getpid()}: fusetools record -- find"
     with Lock(["fusetools"], tmp_path):  # and now it is free
