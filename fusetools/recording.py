@@ -250,7 +250,7 @@ class Recording:
         raise Error(
             f"no operation or function matches {' '.join(patterns)}",
             f"{self.path} has {', '.join(k for k in known if k)}",
-            f"fusetools count -i {shlex.quote(str(self.path))}      (every function by name)",
+            f"fusetools count -i {shlex.quote(str(self.path))}",
         )
 
     def _columns(self, patterns: Sequence[str], filters: Filters | None) -> dict[str, Any]:
