@@ -19,11 +19,11 @@ def reference() -> str:
         "",
         " ".join(str(cli.main.help).split()),
     ]
-    top = click.Context(cli.main, info_name="fusetools")
+    top = cli.main.make_context("fusetools", ["hist"])
     for name in cli.COMMANDS:
         command = cli.main.get_command(top, name)
         assert command is not None
-        context = click.Context(command, info_name=f"fusetools {name}")
+        context = click.Context(command, parent=top, info_name=name)
         usage = " ".join(command.collect_usage_pieces(context))
         said += ["", f"## fusetools {name}", "", f"    fusetools {name} {usage}", ""]
         said += ["\n\n".join(" ".join(p.split()) for p in str(command.help).split("\n\n")), ""]
