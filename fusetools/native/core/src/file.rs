@@ -3,9 +3,11 @@
 //! Layout: Linux tools/perf/Documentation/perf.data-file-format.txt and tools/perf/util/header.c.
 //! Every offset and count in a file is a claim that is checked against the file's length.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::{Deref, Range};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::format::Format;
@@ -32,6 +34,7 @@ const PIPE_HEADER: usize = 16;
 const HEADER: usize = 104;
 /// perf_event_attr as of its first version; a file may hold more and, by its sizes, tells how much.
 const ATTR_SIZE_VER0: usize = 64;
+const MAX_EVENTS: usize = 1 << 14;
 
 /// A file's bytes: mapped, or in memory.
 pub(crate) enum Bytes {
@@ -140,7 +143,7 @@ pub struct Tracing {
     pub printk: Range<usize>,
     pub cmdlines: Range<usize>,
     /// The formats of all systems, parsed; ftrace's own first.
-    pub formats: Vec<Format>,
+    pub formats: Vec<Arc<Format>>,
 }
 
 /// Everything of a file but its records.
@@ -360,6 +363,7 @@ fn parse_file(bytes: &[u8]) -> Result<Parts, Error> {
             .map(|(_, range)| range.clone())
     };
     parts.names = vec![None; parts.attrs.len()];
+    check_number(&parts.attrs, 24)?;
     if let Some(range) = find(feature::EVENT_DESC) {
         if !event_desc(bytes, range, &parts.attrs, &mut parts.names) {
             parts
@@ -370,10 +374,16 @@ fn parse_file(bytes: &[u8]) -> Result<Parts, Error> {
     if let Some(range) = find(feature::TRACING_DATA) {
         tracing_or_warn(bytes, range, &mut parts)?;
     }
-    if parts.attrs.is_empty() {
-        return Err(Error::damaged("it lists no events", 24));
-    }
     Ok(parts)
+}
+
+/// More events than any perf opens would only cost time.
+fn check_number(attrs: &[Attr], at: usize) -> Result<(), Error> {
+    match attrs.len() {
+        0 => Err(Error::damaged("it lists no events", at)),
+        1..=MAX_EVENTS => Ok(()),
+        n => Err(Error::damaged(format!("it lists {n} events"), at)),
+    }
 }
 
 fn tracing_or_warn(bytes: &[u8], range: Range<usize>, parts: &mut Parts) -> Result<(), Error> {
@@ -395,6 +405,12 @@ fn event_desc(
     names: &mut [Option<String>],
 ) -> bool {
     let mut cursor = Cursor::new(bytes, range);
+    let mut known = HashMap::new();
+    for (index, attr) in attrs.iter().enumerate() {
+        known
+            .entry((Some(attr.config), attr.ids.first().copied()))
+            .or_insert(index);
+    }
     let mut read = || -> Option<()> {
         let (count, attr_size) = (cursor.u32()?, cursor.u32()?);
         for position in 0..count as usize {
@@ -404,12 +420,12 @@ fn event_desc(
             let name = cursor.header_text()?;
             let ids = cursor.take(8 * nr_ids as u64)?;
             let first = bytes.get(ids).and_then(|ids| record::u64_at(ids, 0));
-            let same =
-                |attr: &Attr| config == Some(attr.config) && attr.ids.first().copied() == first;
-            let index = if attrs.get(position).is_some_and(same) {
-                Some(position)
-            } else {
-                attrs.iter().position(same)
+            // Without ids several are alike: the one at this position then.
+            let index = match attrs.get(position) {
+                Some(attr) if (Some(attr.config), attr.ids.first().copied()) == (config, first) => {
+                    Some(position)
+                }
+                _ => known.get(&(config, first)).copied(),
             };
             if let Some(slot) = index.and_then(|i| names.get_mut(i)) {
                 *slot = Some(name);
@@ -483,13 +499,10 @@ fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing, bool), Er
         tracing.long_size = 8;
     }
     let parse = |system: &str, text: &Range<usize>| {
-        Format::parse(
-            system,
-            &String::from_utf8_lossy(&bytes[text.clone()]),
-            tracing.long_size,
-        )
+        let text = String::from_utf8_lossy(&bytes[text.clone()]);
+        Format::parse(system, &text, tracing.long_size).map(Arc::new)
     };
-    let mut formats: Vec<Format> = tracing
+    let mut formats: Vec<Arc<Format>> = tracing
         .ftrace
         .iter()
         .filter_map(|text| parse("ftrace", text))
@@ -510,12 +523,13 @@ fn parse_pipe(bytes: &[u8]) -> Result<Parts, Error> {
         pipe: true,
         ..Parts::default()
     };
+    let mut updates = HashMap::new();
     let mut at = PIPE_HEADER;
     while let Ok(header) = record::Header::at(bytes, at) {
         let range = at..at + header.size;
         match header.kind {
             record::HEADER_ATTR => pipe_attr(&bytes[range], &mut parts),
-            record::EVENT_UPDATE => pipe_update(&bytes[range], &mut parts),
+            record::EVENT_UPDATE => updates.extend(pipe_update(&bytes[range])),
             record::HEADER_FEATURE => {
                 // u64 bit, then the section.
                 if let Some(bit) =
@@ -538,11 +552,9 @@ fn parse_pipe(bytes: &[u8]) -> Result<Parts, Error> {
         };
         at = next;
     }
-    if parts.attrs.is_empty() {
-        return Err(Error::damaged(
-            "it lists no events before its samples",
-            PIPE_HEADER,
-        ));
+    check_number(&parts.attrs, PIPE_HEADER)?;
+    for (attr, name) in parts.attrs.iter().zip(&mut parts.names) {
+        *name = attr.ids.iter().find_map(|id| updates.get(id).cloned());
     }
     let names = parts
         .features
@@ -568,9 +580,10 @@ fn pipe_attr(record: &[u8], parts: &mut Parts) {
     let size = record::u32_at(record, 12).map_or(0, |size| size as usize);
     let size = if size == 0 { ATTR_SIZE_VER0 } else { size };
     let Some(raw) = record.get(8..8 + size) else {
-        parts
-            .warnings
-            .push("an event's description is damaged".into());
+        let what = "an event's description is damaged";
+        if !parts.warnings.iter().any(|warning| warning == what) {
+            parts.warnings.push(what.into());
+        }
         return;
     };
     let ids = record[8 + size..]
@@ -583,14 +596,9 @@ fn pipe_attr(record: &[u8], parts: &mut Parts) {
     }
 }
 
-/// EVENT_UPDATE: header, u64 what (2 = name), u64 id, then the name.
-fn pipe_update(record: &[u8], parts: &mut Parts) {
+/// EVENT_UPDATE: header, u64 what (2 = name), u64 id, then the name. The id and the name.
+fn pipe_update(record: &[u8]) -> Option<(u64, String)> {
     const NAME: u64 = 2;
-    let (Some(NAME), Some(id)) = (record::u64_at(record, 8), record::u64_at(record, 16)) else {
-        return;
-    };
-    let attr = parts.attrs.iter().position(|attr| attr.ids.contains(&id));
-    if let (Some(index), Some(name)) = (attr, record.get(24..)) {
-        parts.names[index] = Some(until_nul(name));
-    }
+    record::u64_at(record, 8).filter(|what| *what == NAME)?;
+    Some((record::u64_at(record, 16)?, until_nul(record.get(24..)?)))
 }

@@ -52,8 +52,10 @@ pub struct Format {
     pub fields: Vec<Field>,
 }
 
+const MAX_FIELDS: usize = 1024;
+
 impl Format {
-    /// Reads a format text. None when it has no name or no number: such a format cannot be matched to an event.
+    /// Reads a format text. None when it has no name or no number, or fields beyond counting.
     pub fn parse(system: &str, text: &str, long_size: usize) -> Option<Format> {
         let mut name = None;
         let mut id = None;
@@ -69,6 +71,10 @@ impl Format {
             } else if line.starts_with("print fmt:") {
                 break;
             }
+        }
+        // Probes have up to 128 fields.
+        if fields.len() > MAX_FIELDS {
+            return None;
         }
         Some(Format {
             system: system.to_owned(),

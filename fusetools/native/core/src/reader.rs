@@ -43,7 +43,7 @@ pub struct EventInfo {
     /// The ids its samples carry.
     pub ids: Vec<u64>,
     /// None for what is no tracepoint, and where the recording has lost its formats.
-    pub format: Option<Format>,
+    pub format: Option<Arc<Format>>,
 }
 
 /// What a scan found beside the batches.
@@ -351,7 +351,8 @@ fn name_events(parts: &mut Parts) -> Vec<EventInfo> {
         .tracing
         .as_ref()
         .map_or(&[][..], |tracing| &tracing.formats[..]);
-    let by_id: BTreeMap<u64, &Format> = formats.iter().map(|format| (format.id, format)).collect();
+    let by_id: BTreeMap<u64, &Arc<Format>> =
+        formats.iter().map(|format| (format.id, format)).collect();
     let mut nameless = 0;
     let mut formless = Vec::new();
     let mut events = Vec::new();
@@ -598,8 +599,8 @@ struct Part {
     end: End,
     events: Vec<Ev>,
     side: Vec<Side>,
-    /// One per FINISHED_ROUND: events and side records before it, and the latest time before it.
-    rounds: Vec<(usize, usize, u64)>,
+    /// For each FINISHED_ROUND the latest time before it.
+    rounds: Vec<u64>,
     max: u64,
     tally: Tally,
 }
@@ -659,7 +660,7 @@ impl<'a> ScanPlan<'a> {
                 .zip(0u32..)
                 .filter(|(meaning, _)| meaning.event == event.name);
             named
-                .map(|(meaning, kind)| Take::new(kind, meaning.role, event.format.as_ref()))
+                .map(|(meaning, kind)| Take::new(kind, meaning.role, event.format.as_deref()))
                 .collect()
         };
         let events = reader
@@ -734,10 +735,7 @@ impl<'a> ScanPlan<'a> {
             let record = &bytes[at..at + header.size];
             match header.kind {
                 record::SAMPLE => self.sample(record, &mut part),
-                record::FINISHED_ROUND => {
-                    part.rounds
-                        .push((part.events.len(), part.side.len(), part.max))
-                }
+                record::FINISHED_ROUND => part.rounds.push(part.max),
                 record::COMPRESSED | record::COMPRESSED2 => {
                     part.end = End::Compressed;
                     break;
@@ -1008,7 +1006,7 @@ impl<'a> Order<'a> {
         let mut flush = self.flush;
         let mut max = self.max;
         let mut complete = 0;
-        for (_, _, latest) in &part.rounds {
+        for latest in &part.rounds {
             complete = flush;
             max = max.max(*latest);
             flush = max;
@@ -1146,7 +1144,11 @@ struct Blocks<'a> {
     /// A compressed record has been met: from there on blocks are copies.
     unpacking: bool,
     decoder: Option<Decoder<'static>>,
-    /// Unpacked bytes after the last whole record.
+    /// What is left to unpack of the compressed record at hand, in the file and in the decoder.
+    input: Range<usize>,
+    more: bool,
+    scratch: Vec<u8>,
+    /// Unpacked bytes after the last whole record: the rest of it comes with the next compressed one.
     rest: Vec<u8>,
     /// Bytes that may still be unpacked.
     budget: usize,
@@ -1161,6 +1163,9 @@ impl<'a> Blocks<'a> {
             size,
             unpacking: false,
             decoder: None,
+            input: 0..0,
+            more: false,
+            scratch: Vec::new(),
             rest: Vec::new(),
             budget: EXPANSION
                 .saturating_mul(range.len())
@@ -1227,102 +1232,99 @@ impl<'a> Blocks<'a> {
                 return None;
             }
         }
-        let mut out = std::mem::take(&mut self.rest);
-        // Whole records end here; a record's rest may come with the next compressed one.
-        let mut whole = 0;
-        while whole < self.size {
+        let mut out = Vec::new();
+        while out.len() < self.size && self.damage.is_none() {
+            if self.unpack_step(&mut out) {
+                continue;
+            }
             let Some(header) = self.header() else { break };
-            let record = self.at..self.at + header.size;
+            let (start, end) = (self.at, self.at + header.size);
             match header.kind {
-                record::COMPRESSED => self.unpack(record.start + 8..record.end, &mut out),
-                record::COMPRESSED2 => {
-                    let len =
-                        u64_at(self.bytes, record.start + 8).and_then(|n| usize::try_from(n).ok());
-                    match len.and_then(|len| {
-                        Some(record.start + 16..(record.start + 16).checked_add(len)?)
-                    }) {
-                        Some(range) if header.size >= 16 && range.end <= record.end => {
-                            self.unpack(range, &mut out)
-                        }
-                        _ => {
-                            self.damage = Some(format!(
-                                "damaged at byte {}: a compressed record's size",
-                                self.at
-                            ))
-                        }
+                record::COMPRESSED => self.input = start + 8..end,
+                record::COMPRESSED2 => match u64_at(self.bytes, start + 8) {
+                    Some(len) if header.size >= 16 && len <= (header.size - 16) as u64 => {
+                        self.input = start + 16..start + 16 + len as usize;
                     }
-                }
+                    _ => self.fail("a compressed record's size"),
+                },
+                // Data that follows a record would be taken for records.
                 _ if header.extra(self.bytes, self.at) == 0 => {
-                    out.splice(whole..whole, self.bytes[record].iter().copied());
+                    out.extend_from_slice(&self.bytes[start..end]);
                 }
-                // Its data would be taken for records.
                 _ => {}
             }
             self.pass(header);
-            loop {
-                match Header::at(&out, whole) {
-                    Ok(header) => whole += header.size,
-                    Err(NoRecord::Short) => break,
-                    Err(NoRecord::Size(size)) => {
-                        self.damage = Some(format!(
-                            "damaged in the compressed records before byte {}: a record of {size} bytes; what follows is left out",
-                            self.at
-                        ));
-                        self.at = self.bytes.len();
-                        break;
-                    }
-                }
-            }
         }
-        self.rest = out.split_off(whole);
-        if whole == 0 {
+        if out.is_empty() {
             if self.damage.is_none() && !self.rest.is_empty() {
-                self.damage = Some(
-                    "the file is cut short: its compressed records end within a record".into(),
-                );
+                let what = "the file is cut short: its compressed records end within a record";
+                self.damage = Some(what.into());
             }
             return None;
         }
-        Some(Block(Storage::Unpacked(Arc::new(out), 0..whole)))
+        let len = out.len();
+        Some(Block(Storage::Unpacked(Arc::new(out), 0..len)))
     }
 
-    /// Unpacks a piece of the zstd stream to the end of `out`.
-    fn unpack(&mut self, range: Range<usize>, out: &mut Vec<u8>) {
-        if let Err(what) = self.try_unpack(range, out) {
-            self.damage = Some(format!(
-                "damaged at byte {}: {what}; what follows is left out",
-                self.at
-            ));
-        }
+    fn fail(&mut self, what: &str) {
+        let at = self.at;
+        self.damage.get_or_insert_with(|| {
+            format!("damaged at byte {at}: {what}; what follows is left out")
+        });
     }
 
-    fn try_unpack(&mut self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), String> {
+    /// Unpacks a step of the compressed record at hand and moves what is whole of it to `out`.
+    /// False when there is nothing left of it.
+    fn unpack_step(&mut self, out: &mut Vec<u8>) -> bool {
         const STEP: usize = 128 << 10;
-        let bytes = self.bytes;
-        let mut decoder = match self.decoder.take() {
-            Some(decoder) => decoder,
-            None => Decoder::new().map_err(|error| error.to_string())?,
+        if self.input.is_empty() && !self.more {
+            return false;
+        }
+        let mut decoder = match self.decoder.take().map_or_else(Decoder::new, Ok) {
+            Ok(decoder) => decoder,
+            Err(error) => {
+                self.fail(&format!("compressed records: {error}"));
+                return true;
+            }
         };
-        let mut input = InBuffer::around(bytes.get(range).unwrap_or(&[]));
-        loop {
-            let start = out.len();
-            out.resize(start + STEP, 0);
-            let mut output = OutBuffer::around(&mut out[start..]);
-            let result = decoder.run(&mut input, &mut output);
-            let written = output.pos();
-            out.truncate(start + written);
-            result.map_err(|error| format!("compressed records: {error}"))?;
-            self.budget = self
-                .budget
-                .checked_sub(written)
-                .ok_or("compressed records that grow without end")?;
-            // A full output may have more behind it; an empty step makes no progress.
-            if written < STEP && (input.pos() == input.src.len() || written == 0) {
-                break;
+        self.scratch.resize(STEP, 0);
+        let mut input = InBuffer::around(&self.bytes[self.input.clone()]);
+        let mut output = OutBuffer::around(&mut self.scratch[..]);
+        let result = decoder.run(&mut input, &mut output);
+        let (read, written) = (input.pos(), output.pos());
+        self.decoder = Some(decoder);
+        if let Err(error) = result {
+            self.fail(&format!("compressed records: {error}"));
+            return true;
+        }
+        self.input.start += read;
+        // Full: the decoder may hold more.
+        self.more = written == STEP;
+        if read == 0 && written == 0 && !self.input.is_empty() {
+            self.fail("compressed records that do not unpack");
+            return true;
+        }
+        match self.budget.checked_sub(written) {
+            Some(left) => self.budget = left,
+            None => {
+                self.fail("compressed records that grow without end");
+                return true;
             }
         }
-        self.decoder = Some(decoder);
-        Ok(())
+        self.rest.extend_from_slice(&self.scratch[..written]);
+        let mut whole = 0;
+        loop {
+            match Header::at(&self.rest, whole) {
+                Ok(header) => whole += header.size,
+                Err(NoRecord::Short) => break,
+                Err(NoRecord::Size(size)) => {
+                    self.fail(&format!("a compressed record of {size} bytes"));
+                    break;
+                }
+            }
+        }
+        out.extend(self.rest.drain(..whole));
+        true
     }
 }
 
