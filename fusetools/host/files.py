@@ -116,7 +116,7 @@ class Answer:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def get(self, seconds: float = 5.0) -> tuple[int, str]:
+    def get(self, seconds: float = 30.0) -> tuple[int, str]:
         """Exit status and all output; 124 when it took longer than ``seconds`` and was killed."""
         if self._process is None:
             status, _, text = (self._stored or "127\n").partition("\n")

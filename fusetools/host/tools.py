@@ -44,10 +44,11 @@ class Tools:
     def __init__(self, files: Files, trial: bool) -> None:
         self._paths = {name: files.which(name) for name in ("perf", "trace-cmd")}
         self._answers: dict[str, Answer] = {}
+        self._usage = (0, "")
         self._perf_options: tuple[str, ...] = ()
         if self._paths["perf"]:
-            _, usage = files.start("perf", "record", "-h").get()
-            self._perf_options = known_options(usage, PERF_OPTIONS)
+            self._usage = files.start("perf", "record", "-h").get()
+            self._perf_options = known_options(self._usage[1], PERF_OPTIONS)
             if trial:
                 # Without this option perf takes a second to end.
                 option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
@@ -73,6 +74,8 @@ class Tools:
         if status != 0 or not version:
             # Debian's and Ubuntu's perf is a script that looks for the running kernel's perf.
             return None, False, _first_line(said) or "perf does not run"
+        if not self._perf_options:
+            return None, False, f"perf record -h: {_first_line(self._usage[1])}"
         _, build = self._answers["build"].get()
         status, said = 1, "tracefs is not readable"
         if "trial" in self._answers:
