@@ -7,15 +7,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Protocol
 
 import debs
 import pytest
 import vm
-
-
-class Guest(Protocol):
-    def __call__(self, command: str, timeout: float = 240) -> vm.Result: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +39,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
 
 
 @pytest.fixture
-def guest(kernel: vm.Kernel, tmp_path: Path) -> Guest:
+def guest(kernel: vm.Kernel, tmp_path: Path) -> vm.Guest:
     """Runs a command in a fresh guest with tmp_path shared; its exit status must be 0."""
 
     def run(command: str, timeout: float = 240) -> vm.Result:
@@ -53,3 +48,12 @@ def guest(kernel: vm.Kernel, tmp_path: Path) -> Guest:
         return result
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tools(kernel: vm.Kernel) -> Path:
+    """A folder for PATH with perf and trace-cmd of the kernel's suite."""
+    try:
+        return kernel.tools()
+    except debs.Unavailable as error:
+        pytest.skip(f"no perf and trace-cmd of {kernel.suite}: {error}")

@@ -11,15 +11,13 @@ import subprocess
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import debs
 import pytest
 import vm
-from conftest import Guest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+from samplefs import SAMPLES, own_counts
 
 HERE = Path(__file__).parent
-SAMPLES = HERE.parents[1] / "samples" / "build"
 LIBRARY = SAMPLES / "with-symbols" / "libcvmfs_fuse3.so.0.1.0"
 pytestmark = pytest.mark.vm
 
@@ -38,19 +36,6 @@ def callbacks(library: Path) -> dict[str, int]:
             section = elf.get_section(symbol["st_shndx"])
             found[name[1]] = symbol["st_value"] - section["sh_addr"] + section["sh_offset"]
     return found
-
-
-def own_counts(text: str) -> Counter[str]:
-    """Callback -> calls, as the sample file system counted them itself (`internal affairs`)."""
-    counts = Counter[str]()
-    heading = ""
-    for line in text.splitlines():
-        if re.fullmatch("[A-Z][A-Za-z-]+", line):
-            heading = line.lower()
-        elif total := re.match(r" *total : +(\d+)$", line):
-            name = {"multi-forget": "forget_multi"}.get(heading, heading)
-            counts[f"cvmfs_{name}"] = int(total[1])
-    return counts
 
 
 def output(*command: str | Path) -> list[str]:
@@ -90,7 +75,7 @@ def graph_calls(recording: Path, function: str) -> dict[int, list[tuple[int, int
     return calls
 
 
-def test_graph_kprobes_and_uprobes_agree(kernel: vm.Kernel, guest: Guest, tmp_path: Path) -> None:
+def test_graph_kprobes_and_uprobes_agree(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     offsets = callbacks(LIBRARY)
     probes = [
         "p:fuse_kernel/lookup_name fuse_lookup_name",
@@ -101,10 +86,6 @@ def test_graph_kprobes_and_uprobes_agree(kernel: vm.Kernel, guest: Guest, tmp_pa
         probes.append(f"p:fuse_daemon/{name} {LIBRARY}:{offset:#x} unique=+8(%di):u64")
         probes.append(f"r:fuse_daemon/{name}__return {LIBRARY}:{offset:#x}")
     (tmp_path / "probes").write_text("\n".join(probes) + "\n")
-    try:
-        tools = kernel.tools()
-    except debs.Unavailable as error:
-        pytest.skip(f"no perf and trace-cmd of {kernel.suite}: {error}")
     guest(f"PATH={tools}:$PATH sh {HERE}/full_path.sh {SAMPLES}")
 
     own = own_counts((tmp_path / "counters").read_text())

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import vm
-from conftest import Guest
+from samplefs import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.vm
 
 
@@ -33,7 +32,7 @@ def test_guest_boots_the_kernel_on_the_hosts_files(kernel: vm.Kernel, tmp_path: 
     assert not mark.exists()
 
 
-def test_kernel_has_the_full_path(guest: Guest) -> None:
+def test_kernel_has_the_full_path(guest: vm.Guest) -> None:
     """Else the tests of kprobes and function_graph would test nothing."""
     tracers, filesystems, functions = guest(
         """set -e

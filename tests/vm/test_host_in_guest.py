@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import vm
-from conftest import Guest
+from samplefs import REPOSITORY, SAMPLES
 
-REPOSITORY = Path(__file__).parents[2]
-SAMPLES = REPOSITORY / "samples" / "build" / "with-symbols"
+LIBRARY = SAMPLES / "with-symbols" / "libcvmfs_fuse3.so.0.1.0"
 PYTHON = Path(sys.prefix) / "bin" / "python"
 # What follows from the kernel's version and configuration alone, not from its build.
 FIELDS = (
@@ -29,7 +28,7 @@ print(json.dumps({**json.loads(facts.to_json()), "fuse_send_unique": unique}))
 """
 
 
-def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest: Guest) -> None:
+def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest: vm.Guest) -> None:
     version = ".".join(kernel.release.split(".")[:2])
     stored = REPOSITORY / "tests" / "host_facts" / version / "facts.json"
     if not stored.exists():
@@ -38,7 +37,7 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest:
     result = guest(
         f"""set -e
         mkdir /run/tree /run/mount
-        {SAMPLES}/samplefs --socket /run/talk /run/tree /run/mount
+        {SAMPLES}/with-symbols/samplefs --socket /run/talk /run/tree /run/mount
         cd {REPOSITORY}; {PYTHON} -c '{READ}'"""
     )
     facts = json.loads(result.stdout)
@@ -51,4 +50,4 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest:
     (mount,) = facts["mounts"]
     assert (mount["path"], mount["comm"], mount["why"]) == ("/run/mount", "samplefs", "")
     paths = [library["host_path"] for library in mount["libraries"]]
-    assert str(SAMPLES / "libcvmfs_fuse3.so.0.1.0") in paths
+    assert str(LIBRARY) in paths

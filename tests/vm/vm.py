@@ -21,6 +21,7 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import debs
 import initramfs
@@ -168,6 +169,12 @@ class Result:
     stderr: str
     seconds: float
     tries: int
+
+
+class Guest(Protocol):
+    """`run` with a test's own kernel and folder."""
+
+    def __call__(self, command: str, timeout: float = 240) -> Result: ...
 
 
 def run(

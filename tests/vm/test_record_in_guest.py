@@ -1,0 +1,111 @@
+"""fusetools record, count and hist on each kernel, with its suite's perf and trace-cmd."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import vm
+from samplefs import SAMPLES, own_counts
+
+FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+TRACING = Path("/sys/kernel/tracing")
+pytestmark = pytest.mark.vm
+
+MOUNT = f"""set -e
+mkdir /run/mount
+{SAMPLES}/make_tree /run/tree
+{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
+"""
+LEFT = f"""{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
+find /sys/fs/cgroup -name 'fusetools*'; pgrep -l perf; }} > left || true
+"""
+
+
+def counts(text: str, layer: str) -> Counter[str]:
+    rows = json.loads(text)["counts"]
+    return Counter({row["function"]: row["count"] for row in rows if row["layer"] == layer})
+
+
+def test_counts_equal_the_samples_own(
+    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {FUSETOOLS} record -- {SAMPLES}/workload mixed --processes 2 /run/mount \\
+          > workload.json 2> said
+        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
+        {LEFT}
+        {FUSETOOLS} count --json > count.json
+        {FUSETOOLS} hist --json > hist.json
+        cat {TRACING}/events/fuse/enable > tracepoints || true"""
+    )
+    said = (tmp_path / "said").read_text()
+    assert json.loads((tmp_path / "workload.json").read_text())["errors"] == {}
+    own = own_counts((tmp_path / "counters").read_text())
+    counted = (tmp_path / "count.json").read_text()
+    assert counts(counted, "daemon") == +own  # without those never called
+
+    histograms = json.loads((tmp_path / "hist.json").read_text())
+    daemon = [one for one in histograms["histograms"] if one["layer"] == "daemon"]
+    assert {one["function"]: (one["count"], one["unmatched"]) for one in daemon} == {
+        name: (count, 0) for name, count in own.items()
+    }
+    if (tmp_path / "tracepoints").read_text():
+        requests = counts(counted, "request")
+        del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
+        assert requests == Counter(
+            {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
+        )
+    else:
+        assert "missing: requests: the kernel has no fuse tracepoints" in said
+        assert counts(counted, "request") == Counter()
+
+    # The same file says the same here, and stock perf reads it.
+    here = subprocess.run(
+        [FUSETOOLS, "count", "--json", "-i", tmp_path / "perf.data"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert here.stdout == counted
+    script = subprocess.run(
+        [tools / "perf", "script", "-i", tmp_path / "perf.data", "-F", "event"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lookups = Counter(line.split(":")[1] for line in script.stdout.splitlines() if ":" in line)
+    assert lookups["cvmfs_lookup"] == lookups["cvmfs_lookup__return"] == own["cvmfs_lookup"]
+
+    assert (tmp_path / "left").read_text() == ""
+
+
+def test_what_a_killed_recording_left_is_removed_and_only_that(
+    guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        echo 'p:somebody/elses fuse_lookup' > {TRACING}/dynamic_events
+        {FUSETOOLS} record -- sleep 1000 2> said &
+        until grep -q cvmfs_lookup {TRACING}/dynamic_events && pgrep sleep; do
+          kill -0 $! || {{ cat said >&2; exit 1; }}
+          sleep 0.3
+        done
+        sleep 1
+        kill -9 $!
+        sleep 1
+        cat {TRACING}/dynamic_events > before
+        {FUSETOOLS} clean > cleaned 2>&1
+        {LEFT}"""
+    )
+    assert "cvmfs_lookup" in (tmp_path / "before").read_text()
+    left = (tmp_path / "left").read_text()
+    assert "somebody/elses" in left
+    assert len(left.splitlines()) == 1, left
