@@ -153,8 +153,8 @@ class Perf:
         good = not self.ended
         if good:
             self.tell("disable")
-            with contextlib.suppress(OSError):
-                os.write(self._control, b"stop\n")
+            # perf before 5.12 knows no "stop"
+            self.process.send_signal(signal.SIGINT)
         for sign, patience in ((None, 120.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
             if sign is not None and not self.ended:
                 good = False
@@ -162,7 +162,7 @@ class Perf:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
                 break
-        return good and self.process.returncode == 0
+        return good and self.process.returncode in (0, -signal.SIGINT)
 
     def close(self) -> None:
         os.close(self._control)
