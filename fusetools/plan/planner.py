@@ -4,23 +4,25 @@ First targets(): which mounts, which probe set for each, in which of the daemon'
 caller reads those libraries' symbols. Then plan(): the probes and the events.
 
 How the recording is kept to the workload and the daemons was measured (Linux 6.18, perf 6.1,
-2 CPUs; 8 processes of find, stat and cat on a FUSE mount, 80,000 requests; medians of 3):
+2 CPUs, 7 callbacks; 8 processes of find, stat and cat on a FUSE mount, 81,200 requests; medians of
+3 to 5 runs; the workload's CPU time, 2.26 s without a recording):
 
-    way                                        bytes   workload takes   perf events: 2 CPUs;
-                                                       (none: 1.7 s)    128 CPUs and 20 threads
-    cgroup for the workload, -a and a filter
-      on the daemon's comm                    214 MB   x 2.3               58          3,700
-    -p daemon,workload, -a for requests
-      and probes                              218 MB   x 2.3              168         17,200
-    -p for everything                         216 MB   x 3.6              511         95,000
-    -a for everything, no scope               226 MB   x 2.0               49          3,200
+    way                                      bytes  CPU time  perf events (calculated: 128 CPUs,
+                                                              20 threads, 14 callbacks)
+    cgroup for the workload, else -a
+      and a filter on the daemon's comm     214 MB   4.52 s       58       5,248
+    -p daemon,workload for switches and
+      system calls, -a for the rest         218 MB   4.36 s      168      17,664
+    -p daemon,workload for everything       216 MB   6.27 s      511      99,456
+    -a for everything                       227 MB   3.88 s       49       4,736
 
-An inherited event costs 10 to 40 us for every process that the workload starts, on this machine,
-and there is one for each event on each CPU: with -p a shell script on 128 CPUs would spend
-8 ms or more on each command. -a without a scope was the cheapest here, where nothing else runs;
-elsewhere it records everybody's switches and system calls. The cgroup (below the one that the
-workload would be in, with no controller on) costs no more than -p here and the same on every
-machine, and it all goes through one perf. Where there is no cgroup, -a is what is left.
+With -p each thread has an event for each CPU, and every process that the workload starts inherits
+them: that took 10 to 40 us for each of them here, some 8 ms for a command that a shell script runs
+on 128 CPUs. -a for everything records everybody's switches and system calls: little here, where
+nothing else ran; without --exclude-perf perf recorded its own, 1.6 GB in 10 s. The cgroup (below
+the one that the workload would be in, with no controller on, so that limits stay as they are)
+records what -p does, costs the same on every machine, and needs one perf and one file. Where no
+cgroup can be made, -a is what is left.
 """
 
 from __future__ import annotations

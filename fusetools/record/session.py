@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import User, Workload, caller, cannot_run
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
 SESSION_BYTES = 60_000  # a sample is at most 64 KB
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
@@ -188,9 +189,10 @@ def _tracefs(lock: Lock) -> Iterator[None]:
         lock.state.mounted = tracefs.mount()
         yield
     finally:
-        if lock.state.mounted:
-            tracefs.unmount()
-        lock.forget()
+        if not lock.state.probes:
+            if lock.state.mounted:
+                tracefs.unmount()
+            lock.forget()
 
 
 @contextlib.contextmanager
@@ -229,6 +231,7 @@ class _Recording:
         self.workload: Workload | None = None
         self.perf: Perf | None = None
         self.tracefs: Tracefs | None = None
+        self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}
         self.misses: dict[str, int] = {}
         self.daemons: dict[int, int | None] = {}
@@ -269,6 +272,8 @@ class _Recording:
         if self.request.command:
             self.workload = Workload(self.request.command, self.user, os.environ)
             group = self._cgroup(self.workload.pid)
+            if group is None:  # everybody's: their switches are enough
+                self.plan = replace(self.plan, switch_records=False)
         self.perf = Perf(control)
         self.room = sizes(self.facts.cpus, self._free())
         argv = command_line(
@@ -283,7 +288,7 @@ class _Recording:
         self.perf.enable()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             _core.calibrate(CALIBRATIONS)
-        self.hits = self.tracefs.hits()
+        self.before = self.tracefs.hits()
 
     def _directory(self, parent: Path, prefix: str) -> Path:
         """One of our own, noted before it is made."""
@@ -330,7 +335,7 @@ class _Recording:
     def run(self) -> None:
         """Until the workload ends, the time is over, or a signal comes."""
         assert self.perf is not None and self.tracefs is not None
-        if set(signal.sigpending()) & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
+        if signal.sigpending() & set(ENDING):
             raise Error("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
         begin = time.monotonic()
@@ -367,23 +372,28 @@ class _Recording:
 
     def _settle(self) -> None:
         """Until the daemon has answered what the workload left behind (RELEASE, FORGET)."""
-        assert self.tracefs is not None
         before: dict[str, int] | None = None
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             time.sleep(0.02)
-            hits = self.tracefs.hits()
-            if hits == before:
+            hits = self._hits()
+            inside = [name for name in hits if hits[name] > hits.get(name + planner.RETURN, 2**63)]
+            if hits == before and not inside:
                 return
             before = hits
+
+    def _hits(self) -> dict[str, int]:
+        """How often each probe was hit since all was armed."""
+        if self.tracefs is None or self.perf is None:
+            return {}
+        return {name: n - self.before.get(name, 0) for name, n in self.tracefs.hits().items()}
 
     def _stop(self) -> None:
         """perf, then the probes, then the cgroup; once, whatever happened before."""
         if self._stopped:
             return
         self._stopped = True
-        hits = self.tracefs.hits() if self.tracefs and self.perf else {}
-        self.hits = {name: n - self.hits.get(name, 0) for name, n in hits.items()}
+        self.hits = self._hits()
         if self.workload:
             self.workload.abandon()
         if self.perf and self.perf.process is None:
@@ -430,7 +440,7 @@ class _Recording:
             whole = self.raw
         whole.chmod(0o600)
         if self.user:
-            os.chown(whole, self.user.uid, self.user.gid)
+            os.chown(whole, self.user.uid, self.user.gid, follow_symlinks=False)
         if self.output.exists() or self.output.is_symlink():
             self.output.replace(self.output.with_name(self.output.name + ".old"))
         whole.replace(self.output)
@@ -508,26 +518,33 @@ class _Recording:
         requests = seen["requests"]
         if requests["begun"] and requests["ended"] and not requests["matched"]:
             self.missing += {planner.NO_UNIQUE} - set(self.missing)
-        self._silent(samples)
+        self._silent(catalogue, samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:
                 return int(one["percentiles"]["50"])
         return None
 
-    def _silent(self, samples: Counter[str]) -> None:
+    def _silent(
+        self, catalogue: list[tuple[str, str, str, str, str]], samples: Counter[str]
+    ) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""
-        if self.outcome.requests == 0:
-            return
         for target in self.plan.targets:
             places = {library.host_path for _, library in target.groups}
             ours = [p for p in self.plan.probes if p.place.rpartition(":")[0] in places]
-            if ours and not any(samples[probe.event] for probe in ours):
+            if not ours or any(samples[probe.event] for probe in ours):
+                continue
+            seen = _core.scan(str(self.raw), catalogue, {"connections": [target.mount.connection]})
+            known = {probe.operation for probe in ours}
+            if any(
+                one["layer"] == "request" and one["entries"] and known & {one["operation"], ""}
+                for one in seen["series"]
+            ):
                 self.missing.append(
                     Missing(
                         f"daemon of {target.mount.path}",
                         f"none of its {len(ours)} probes fired though there were requests: "
                         "it runs another copy of its library",
-                        "restart the daemon (mount again)",
+                        "mount it again",
                     )
                 )
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,13 +58,17 @@ class Tracefs:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()
 
     def hits(self) -> dict[str, int]:
-        """How often each uprobe was hit since it was made, by the event's name without its group
-        (uprobe_profile names no group)."""
-        with contextlib.suppress(OSError):
+        """How often each uprobe was hit since it was made, by the event's name without its group.
+
+        uprobe_profile names no group: a name that is there twice is left out.
+        """
+        try:
             lines = (self.root / "uprobe_profile").read_text().splitlines()
-            fields = [line.rsplit(None, 2) for line in lines]
-            return {field[-2]: int(field[-1]) for field in fields if len(field) > 2}
-        return {}
+        except OSError:
+            return {}
+        fields = [line.rsplit(None, 2) for line in lines]
+        names = Counter(field[-2] for field in fields if len(field) > 2)
+        return {f[-2]: int(f[-1]) for f in fields if len(f) > 2 and names[f[-2]] == 1}
 
     def _write(self, line: str) -> None:
         # open(…, "a") would seek, which tracefs refuses

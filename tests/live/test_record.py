@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pty
 import pwd
 import re
 import shutil
@@ -340,6 +341,70 @@ def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> No
     assert (tmp_path / "perf.data").exists()
 
 
+def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path) -> None:
+    """From a terminal: the kernel sends it to both, and nobody sends it again."""
+    mount = sample_mount()
+    script = (
+        'n=0; trap "n=1\\$n; echo caught \\$n" INT; echo ready; sleep 1; sleep 1; echo end; exit 5'
+    )
+    command = [*COMMAND, "record", "--mount", str(mount.path), "--", "sh", "-c", script]
+    for _ in range(60):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(tmp_path)
+            os.execve(command[0], command, environment())
+        seen = b""
+        sent = False
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while part := os.read(terminal, 4096):
+                seen += part
+                if b"ready" in seen and not sent:
+                    sent = True
+                    time.sleep(0.2)
+                    os.write(terminal, b"\x03")
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+        if BUSY.encode() not in seen:
+            break
+        time.sleep(1)
+    assert seen.count(b"caught 10") == 1 and b"caught 110" not in seen, seen
+    assert b"end" in seen
+    assert os.waitstatus_to_exitcode(status) == 5
+    assert (tmp_path / "perf.data").exists()
+
+
+def test_tracefs_is_not_mounted(sample_mount: Mounter, tmp_path: Path) -> None:
+    """It is mounted for the recording, and not left so."""
+    mount = sample_mount()
+    work = f"{BUILD}/workload stat 101 {mount.path}/big"
+    script = (
+        "umount /sys/kernel/tracing; ! test -e /sys/kernel/tracing/events || exit 99; "
+        f"{' '.join(COMMAND)} record --mount {mount.path} -- {work}; status=$?; "
+        "! test -e /sys/kernel/tracing/events || exit 98; exit $status"
+    )
+    for _ in range(60):
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True
+        )
+        if BUSY not in done.stderr:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] == 101
+
+
+def test_probes_that_never_fire_are_told(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(
+        "[[group]]\nlibrary = 'libcvmfs_fuse3\\.so.*'\nfunction = 'cvmfs::cvmfs_(destroy)'\n"
+        "[group.operations]\ndestroy = 'lookup'\n"
+    )
+    done = record(tmp_path, "--mount", mount.path, "--fs", wrong, *mixed(mount, 1))
+    assert done.status == 0
+    assert "none of its 2 probes fired though there were requests" in done.stderr
+
+
 def test_duration(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     done = record(tmp_path, "--mount", mount.path, "--duration", 0.5)
@@ -495,7 +560,7 @@ def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert all(unique)
 
 
-def test_a_copy_of_the_library(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_a_separate_debug_file(sample_mount: Mounter, tmp_path: Path) -> None:
     """Symbols of a separate debug file, found by its build id."""
     mount = sample_mount(stripped=True)
     library = mount.library
