@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
+    if platform.machine() != "x86_64":
+        pytest.skip("the guest runs the host's programs on x86_64 kernels")
     if not shutil.which(vm.QEMU):
         pytest.skip(f"{vm.QEMU} is not installed: ./install.sh installs it")
     try:
@@ -42,7 +45,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
 def guest(kernel: vm.Kernel, tmp_path: Path) -> vm.Guest:
     """Runs a command in a fresh guest with tmp_path shared; its exit status must be 0."""
 
-    def run(command: str, timeout: float = 240) -> vm.Result:
+    def run(command: str, timeout: float = 400) -> vm.Result:
         result = vm.run(kernel, command, tmp_path, timeout)
         assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
         return result

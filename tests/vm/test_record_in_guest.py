@@ -16,11 +16,14 @@ FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
 pytestmark = pytest.mark.vm
 
-MOUNT = f"""set -e
-mkdir /run/mount
-{SAMPLES}/make_tree /run/tree
-{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
-"""
+
+def mount(build: str = "with-symbols") -> str:
+    return f"""set -e
+        mkdir /run/mount
+        {SAMPLES}/make_tree /run/tree
+        {SAMPLES}/{build}/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount"""
+
+
 LEFT = f"""{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
 find /sys/fs/cgroup -name 'fusetools*'; pgrep -l perf; }} > left || true
 """
@@ -35,7 +38,7 @@ def test_counts_equal_the_samples_own(
     kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
     guest(
-        f"""{MOUNT}
+        f"""{mount()}
         export PATH={tools}:$PATH
         {FUSETOOLS} record -- {SAMPLES}/workload mixed --processes 2 /run/mount \\
           > workload.json 2> said
@@ -90,7 +93,7 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
     guest(
-        f"""{MOUNT}
+        f"""{mount()}
         export PATH={tools}:$PATH
         echo 'p:somebody/elses fuse_lookup' > {TRACING}/dynamic_events
         {FUSETOOLS} record -- sleep 1000 2> said &
@@ -109,3 +112,23 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
     left = (tmp_path / "left").read_text()
     assert "somebody/elses" in left
     assert len(left.splitlines()) == 1, left
+
+
+def test_a_stripped_daemon_on_a_host_without_cgroups(
+    guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    workload = f"{SAMPLES}/workload stat 31 /run/mount/dir-00/file-000"
+    guest(
+        f"""{mount("stripped")}
+        export PATH={tools}:$PATH
+        umount /sys/fs/cgroup
+        ! {FUSETOOLS} record -- {workload} > refused 2>&1
+        {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
+        {FUSETOOLS} count --json > count.json
+        {LEFT}"""
+    )
+    assert "is stripped" in (tmp_path / "refused").read_text()
+    assert "no cgroup can be made" in (tmp_path / "said").read_text()
+    replies = counts((tmp_path / "count.json").read_text(), "daemon")
+    assert replies == Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
+    assert (tmp_path / "left").read_text() == ""

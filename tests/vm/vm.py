@@ -174,7 +174,7 @@ class Result:
 class Guest(Protocol):
     """`run` with a test's own kernel and folder."""
 
-    def __call__(self, command: str, timeout: float = 240) -> Result: ...
+    def __call__(self, command: str, timeout: float = 400) -> Result: ...
 
 
 def run(
