@@ -12,7 +12,7 @@ pub enum Error {
     NotPerfData { why: String },
     /// Written on a machine of the other byte order.
     BigEndian,
-    /// A perf.data of a kind that is not read.
+    /// A perf.data or trace.dat of a kind that is not read.
     Unsupported { why: String },
     /// Recordings that do not belong together, or cannot be in one file.
     Mismatch { why: String },
@@ -38,7 +38,7 @@ impl fmt::Display for Error {
                 f,
                 "recorded on a big-endian machine: only little-endian recordings are read"
             ),
-            Error::Unsupported { why } => write!(f, "cannot read this kind of perf.data: {why}"),
+            Error::Unsupported { why } => write!(f, "cannot read this kind of file: {why}"),
             Error::Mismatch { why } => write!(f, "cannot be merged: {why}"),
             Error::Damaged { what, offset } => write!(f, "damaged at byte {offset}: {what}"),
         }

@@ -437,7 +437,7 @@ fn event_desc(
 }
 
 /// Parses tracing data (Linux tools/perf/util/trace-event-read.c). The flag is false when it ends early.
-fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing, bool), Error> {
+pub(crate) fn tracing_data(bytes: &[u8], range: Range<usize>) -> Result<(Tracing, bool), Error> {
     let mut tracing = Tracing {
         whole: range.clone(),
         long_size: 8,

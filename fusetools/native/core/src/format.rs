@@ -91,7 +91,7 @@ impl Format {
 
 impl Field {
     /// `char comm[16];\toffset:8;\tsize:16;\tsigned:0;` (what follows `field:`).
-    fn parse(line: &str, long_size: usize) -> Option<Field> {
+    pub(crate) fn parse(line: &str, long_size: usize) -> Option<Field> {
         let mut parts = line.split(';').map(str::trim);
         let mut declaration = parts.next()?;
         let (mut offset, mut size, mut signed) = (None, None, false);

@@ -12,6 +12,7 @@ mod operations;
 pub mod reader;
 pub mod record;
 mod requests;
+pub mod tracedat;
 pub mod tracing;
 pub mod write;
 

@@ -83,7 +83,7 @@ impl Reader {
         Reader::new(Bytes::Owned(bytes))
     }
 
-    fn new(bytes: Bytes) -> Result<Reader, Error> {
+    pub(crate) fn new(bytes: Bytes) -> Result<Reader, Error> {
         let mut parts = file::parse(&bytes)?;
         let events = name_events(&mut parts);
         let ids = Ids::new(&parts.attrs, &mut parts.warnings);

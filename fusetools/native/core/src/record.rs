@@ -30,6 +30,9 @@ pub const COMPRESSED: u32 = 81;
 pub const FINISHED_INIT: u32 = 82;
 pub const COMPRESSED2: u32 = 83;
 
+/// What the processor was in.
+pub const MISC_KERNEL: u16 = 1;
+pub const MISC_USER: u16 = 2;
 pub const MISC_SWITCH_OUT: u16 = 1 << 13;
 pub const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 /// LOST_SAMPLES that a BPF filter dropped on purpose.

@@ -24,7 +24,7 @@ pub struct Tracing<'a> {
     pub ftrace: Vec<Text<'a>>,
     /// Format texts of the other events, by system.
     pub systems: Vec<(String, Vec<Text<'a>>)>,
-    pub kallsyms: &'a [u8],
+    pub kallsyms: Text<'a>,
     pub printk: &'a [u8],
     /// Lines "PID COMM"; not in version 0.5.
     pub cmdlines: Text<'a>,
@@ -52,7 +52,7 @@ impl<'a> Tracing<'a> {
                 .iter()
                 .map(|(name, ranges)| (name.clone(), texts(ranges)))
                 .collect(),
-            kallsyms: at(&found.kallsyms),
+            kallsyms: Cow::Borrowed(at(&found.kallsyms)),
             printk: at(&found.printk),
             cmdlines: Cow::Borrowed(at(&found.cmdlines)),
         }
@@ -71,7 +71,7 @@ impl<'a> Tracing<'a> {
             header_event: b"",
             ftrace: Vec::new(),
             systems: Vec::new(),
-            kallsyms: b"",
+            kallsyms: Cow::Borrowed(b""),
             printk: b"",
             cmdlines: Cow::Borrowed(b""),
         }
@@ -99,7 +99,7 @@ impl<'a> Tracing<'a> {
             out.extend((formats.len() as u32).to_le_bytes());
             formats.iter().for_each(|text| sized(&mut out, text));
         }
-        for text in [self.kallsyms, self.printk] {
+        for text in [&self.kallsyms[..], self.printk] {
             out.extend((text.len() as u32).to_le_bytes());
             out.extend(text);
         }
@@ -129,6 +129,15 @@ impl<'a> Tracing<'a> {
         }
     }
 
+    /// Keeps the formats for which `keep` holds.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
+        self.ftrace.retain(|text| keep(text));
+        self.systems
+            .iter_mut()
+            .for_each(|(_, texts)| texts.retain(|text| keep(text)));
+        self.systems.retain(|(_, texts)| !texts.is_empty());
+    }
+
     pub fn remove(&mut self, system: &str) {
         self.systems.retain(|(name, _)| name != system);
     }
@@ -154,7 +163,7 @@ impl<'a> Tracing<'a> {
             }
         }
         if self.kallsyms.is_empty() {
-            self.kallsyms = other.kallsyms;
+            self.kallsyms.clone_from(&other.kallsyms);
         }
         if self.printk.is_empty() {
             self.printk = other.printk;

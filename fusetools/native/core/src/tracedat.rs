@@ -1,0 +1,494 @@
+//! Reads trace.dat, version 6: what trace-cmd records of ftrace's ring buffers.
+//!
+//! Layout: trace-cmd.dat.v6(5); a page of the ring buffer: Linux kernel/trace/ring_buffer.c, and its own `header_page` and `header_event`.
+//! The events stay in the file; every offset and size in it is checked.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::file::{self, Bytes, Tracing};
+use crate::format::Field;
+use crate::record::{u32_at, u64_at};
+
+pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+
+/// Options by their number (trace-cmd's include/private/trace-cmd-private.h).
+mod option {
+    pub const DONE: u16 = 0;
+    pub const CPUSTAT: u16 = 2;
+    pub const TRACECLOCK: u16 = 4;
+    pub const UNAME: u16 = 5;
+}
+
+/// Bits of a page's commit field: events were lost before this page, and how many stands after its data.
+const MISSED: u64 = 1 << 31;
+const MISSED_STORED: u64 = 1 << 30;
+const COMMIT_MASK: u64 = (1 << 27) - 1;
+
+/// Values of an entry's 5-bit type_len that are no length.
+const PADDING: u32 = 29;
+const TIME_EXTEND: u32 = 30;
+const TIME_STAMP: u32 = 31;
+const TIME_SHIFT: u32 = 27;
+/// An absolute time stamp has 59 bits; the others are those of the page's.
+const TIME_MASK: u64 = (1 << 59) - 1;
+
+/// Where the parts of a ring-buffer page lie, as its `header_page` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Page {
+    timestamp: usize,
+    commit: usize,
+    /// Bytes of the commit field and of a count of lost events: the kernel's long.
+    long: usize,
+    data: usize,
+    size: usize,
+}
+
+impl Page {
+    fn new(text: &str, long: usize, page_size: usize) -> Option<Page> {
+        let fields: Vec<Field> = text
+            .lines()
+            .filter_map(|line| Field::parse(line.trim().strip_prefix("field:")?, long))
+            .collect();
+        let field = |name: &str| fields.iter().find(|field| field.name == name);
+        let page = match (field("timestamp"), field("commit"), field("data")) {
+            (Some(timestamp), Some(commit), Some(data)) => Page {
+                timestamp: timestamp.offset,
+                commit: commit.offset,
+                long: commit.size,
+                data: data.offset,
+                size: data.offset.checked_add(data.size)?,
+            },
+            // Kernels before 2.6.31 had no such file.
+            _ => Page {
+                timestamp: 0,
+                commit: 8,
+                long,
+                data: 8 + long,
+                size: page_size,
+            },
+        };
+        let header = page
+            .timestamp
+            .checked_add(8)?
+            .max(page.commit.checked_add(page.long)?);
+        (matches!(page.long, 4 | 8)
+            && page.data >= header
+            && page.size > page.data
+            && page.size <= 1 << 20)
+            .then_some(page)
+    }
+}
+
+/// An open trace.dat.
+pub struct TraceDat {
+    bytes: Bytes,
+    tracing: Tracing,
+    page: Page,
+    cpus: Vec<Range<usize>>,
+    clock: String,
+    uname: String,
+    /// CPU and events that it lost.
+    lost: Vec<(usize, u64)>,
+    warnings: Vec<String>,
+}
+
+/// An event of the ring buffer, or a gap in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    pub cpu: u32,
+    /// ns on the recording's clock.
+    pub time: u64,
+    pub what: What<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// The fields as its format lays them out: `common_type` first.
+    Data(&'a [u8]),
+    /// So many events are missing before this time; None when the kernel did not say how many.
+    Lost(Option<u64>),
+}
+
+impl TraceDat {
+    /// Maps the file and reads all but its events.
+    pub fn open(path: &Path) -> Result<TraceDat, Error> {
+        TraceDat::new(Bytes::open(path)?)
+    }
+
+    /// Reads a file's bytes from memory.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<TraceDat, Error> {
+        TraceDat::new(Bytes::Owned(bytes))
+    }
+
+    pub(crate) fn new(bytes: Bytes) -> Result<TraceDat, Error> {
+        let unsupported = |why: &str| Error::Unsupported { why: why.into() };
+        if !bytes.starts_with(MAGIC) {
+            return Err(unsupported("it does not begin as a trace.dat does"));
+        }
+        let version = &bytes[MAGIC.len()..];
+        match version
+            .iter()
+            .position(|&byte| byte == 0)
+            .map(|end| &version[..end])
+        {
+            Some(b"6") => {}
+            Some(b"7") => return Err(unsupported(
+                "a trace.dat of version 7; trace-cmd convert --file-version 6 makes it readable",
+            )),
+            _ => return Err(unsupported("a trace.dat of a version other than 6")),
+        }
+        let (tracing, whole) = file::tracing_data(&bytes, 0..bytes.len())?;
+        if !whole {
+            return Err(Error::damaged("the file ends in its header", bytes.len()));
+        }
+        let header_page = String::from_utf8_lossy(&bytes[tracing.header_page.clone()]).into_owned();
+        let page = Page::new(&header_page, tracing.long_size, tracing.page_size as usize);
+        let page = page.ok_or_else(|| {
+            Error::damaged("pages of an impossible layout", tracing.header_page.start)
+        })?;
+        let mut at = tracing.cmdlines.end;
+        let short = || Error::damaged("the file ends in its header", bytes.len());
+        let cpus = u32_at(&bytes, at).ok_or_else(short)? as usize;
+        at += 4;
+        let mut found = TraceDat {
+            tracing,
+            page,
+            cpus: Vec::new(),
+            clock: String::new(),
+            uname: String::new(),
+            lost: Vec::new(),
+            warnings: Vec::new(),
+            bytes: Bytes::Owned(Vec::new()),
+        };
+        loop {
+            let kind = bytes.get(at..at + 10).ok_or_else(short)?;
+            at += 10;
+            match kind {
+                b"options  \0" => at = found.options(&bytes, at).ok_or_else(short)?,
+                b"flyrecord\0" => break,
+                b"latency  \0" => {
+                    return Err(unsupported(
+                        "a trace.dat of a latency tracer: text, no events",
+                    ))
+                }
+                _ => return Err(Error::damaged("a section of unknown kind", at - 10)),
+            }
+        }
+        let table = bytes
+            .get(at..)
+            .and_then(|rest| rest.get(..cpus.checked_mul(16)?))
+            .ok_or_else(short)?;
+        for (cpu, entry) in table.chunks_exact(16).enumerate() {
+            let (Some(start), Some(size)) = (u64_at(entry, 0), u64_at(entry, 8)) else {
+                continue;
+            };
+            let length = bytes.len() as u64;
+            if start.checked_add(size).is_none_or(|end| end > length) {
+                found
+                    .warnings
+                    .push(format!("the file is cut short in the events of CPU {cpu}"));
+            }
+            let start = start.min(length);
+            found
+                .cpus
+                .push(start as usize..start.saturating_add(size).min(length) as usize);
+        }
+        // Overlapping, a small file could hold endless events.
+        if found
+            .cpus
+            .iter()
+            .map(|range| range.len())
+            .fold(0, usize::saturating_add)
+            > bytes.len()
+        {
+            return Err(Error::damaged("the events of several CPUs overlap", at));
+        }
+        // Where the option with the clock is empty, it stands after the table.
+        let clock = u64_at(&bytes, at + table.len()).and_then(|size| {
+            let start = at + table.len() + 8;
+            bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
+        });
+        if found.clock.is_empty() {
+            found.clock = clock.map_or_else(String::new, selected);
+        }
+        found.bytes = bytes;
+        Ok(found)
+    }
+
+    /// Options: u16 number, u32 size, then so many bytes. Gives the place after them.
+    fn options(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
+        loop {
+            let number = u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?);
+            at += 2;
+            if number == option::DONE {
+                return Some(at);
+            }
+            let size = u32_at(bytes, at)? as usize;
+            at += 4;
+            let value = bytes.get(at..at.checked_add(size)?)?;
+            at += size;
+            match number {
+                option::CPUSTAT => self.lost.extend(lost(&file::until_nul(value))),
+                option::TRACECLOCK => self.clock = selected(value),
+                option::UNAME => self.uname = file::until_nul(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn tracing(&self) -> &Tracing {
+        &self.tracing
+    }
+
+    /// The trace clock, e.g. "mono"; empty where the file does not say.
+    pub fn clock(&self) -> &str {
+        &self.clock
+    }
+
+    /// What `uname` said: system, host, kernel release, architecture.
+    pub fn uname(&self) -> &str {
+        &self.uname
+    }
+
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Events of a CPU that the kernel says it lost, in all; 0 where the file does not say.
+    pub fn lost(&self, cpu: usize) -> u64 {
+        self.lost
+            .iter()
+            .find(|(of, _)| *of == cpu)
+            .map_or(0, |(_, lost)| *lost)
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// All events in time order.
+    pub fn events(&self) -> Events<'_> {
+        let mut events = Events {
+            cpus: Vec::new(),
+            heads: Vec::new(),
+            order: BinaryHeap::new(),
+        };
+        for (cpu, range) in self.cpus.iter().enumerate() {
+            let pages = Pages {
+                bytes: &self.bytes,
+                page: self.page,
+                next: range.start,
+                end: range.end,
+                at: 0,
+                stop: 0,
+                base: 0,
+                time: 0,
+                damaged: 0,
+            };
+            events.cpus.push(pages);
+            events.heads.push(None);
+            events.advance(cpu);
+        }
+        events
+    }
+}
+
+/// The clock in brackets, as in "local global [mono]".
+fn selected(text: &[u8]) -> String {
+    let text = file::until_nul(text);
+    let inner = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inner.map_or_else(String::new, |(clock, _)| clock.to_owned())
+}
+
+/// The CPU, and the events that its statistics (per_cpu/cpuN/stats) call lost.
+fn lost(stats: &str) -> Option<(usize, u64)> {
+    let lines: Vec<(&str, &str)> = stats
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .collect();
+    let cpu = lines
+        .iter()
+        .find(|(name, _)| *name == "CPU")?
+        .1
+        .trim()
+        .parse()
+        .ok()?;
+    let lost = lines
+        .iter()
+        .filter(|(name, _)| matches!(*name, "overrun" | "commit overrun" | "dropped events"))
+        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+        .fold(0, u64::saturating_add);
+    Some((cpu, lost))
+}
+
+/// Iterates over all events in time order; of equal times, the lower CPU's first.
+pub struct Events<'a> {
+    cpus: Vec<Pages<'a>>,
+    heads: Vec<Option<What<'a>>>,
+    order: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl<'a> Events<'a> {
+    fn advance(&mut self, cpu: usize) {
+        if let Some((time, what)) = self.cpus[cpu].next() {
+            self.heads[cpu] = Some(what);
+            self.order.push(Reverse((time, cpu as u32)));
+        }
+    }
+
+    /// Pages, and entries in them, that contradict themselves and were left out so far.
+    pub fn damaged(&self) -> u64 {
+        self.cpus.iter().map(|pages| pages.damaged).sum()
+    }
+}
+
+impl<'a> Iterator for Events<'a> {
+    type Item = Event<'a>;
+
+    fn next(&mut self) -> Option<Event<'a>> {
+        let Reverse((time, cpu)) = self.order.pop()?;
+        let what = self.heads[cpu as usize].take()?;
+        self.advance(cpu as usize);
+        Some(Event { cpu, time, what })
+    }
+}
+
+/// The events of one CPU.
+struct Pages<'a> {
+    bytes: &'a [u8],
+    page: Page,
+    /// The next page, and the end of all.
+    next: usize,
+    end: usize,
+    /// The next entry of this page, and the end of its data.
+    at: usize,
+    stop: usize,
+    /// The page's time, and that of the last entry.
+    base: u64,
+    time: u64,
+    damaged: u64,
+}
+
+impl<'a> Pages<'a> {
+    /// Enters the next page; a gap before it comes as an event.
+    fn enter(&mut self) -> Option<(u64, What<'a>)> {
+        let start = self.next;
+        let end = start.saturating_add(self.page.size).min(self.end);
+        self.next = end;
+        let page = &self.bytes[start..end];
+        let commit = match self.page.long {
+            4 => u32_at(page, self.page.commit).map(u64::from),
+            _ => u64_at(page, self.page.commit),
+        };
+        let (Some(time), Some(commit)) = (u64_at(page, self.page.timestamp), commit) else {
+            self.damaged += 1;
+            return None;
+        };
+        let data = self.page.data;
+        let size = (commit & COMMIT_MASK) as usize;
+        let stop = data + size.min(page.len().saturating_sub(data));
+        if stop < data + size {
+            self.damaged += 1;
+        }
+        (self.at, self.stop) = (start + data.min(page.len()), start + stop.min(page.len()));
+        (self.base, self.time) = (time, time);
+        if commit & MISSED == 0 {
+            return None;
+        }
+        let stored = match self.page.long {
+            4 => u32_at(page, stop).map(u64::from),
+            _ => u64_at(page, stop),
+        };
+        Some((
+            time,
+            What::Lost(stored.filter(|_| commit & MISSED_STORED != 0)),
+        ))
+    }
+
+    /// The next entry of this page that is an event.
+    fn entry(&mut self) -> Option<(u64, What<'a>)> {
+        while self.at + 4 <= self.stop {
+            let entry = &self.bytes[self.at..self.stop];
+            let head = u32_at(entry, 0)?;
+            let (kind, delta) = (head & 31, u64::from(head >> 5));
+            if kind == PADDING && delta == 0 {
+                break;
+            }
+            // What follows the head: of these, a length of their own or the rest of a time.
+            let word = u32_at(entry, 4);
+            let (start, length) = match (kind, word) {
+                (1..=28, _) => (4, kind as usize * 4),
+                // The length counts its own 4 bytes.
+                (0, Some(length)) if length >= 4 => (8, length as usize - 4),
+                (PADDING, Some(length)) if length >= 4 => (4, length as usize),
+                (TIME_EXTEND | TIME_STAMP, Some(_)) => (8, 0),
+                _ => break,
+            };
+            // Entries are a multiple of 4 bytes long.
+            let next = start + length.next_multiple_of(4);
+            let Some(data) = entry
+                .get(start..start + length)
+                .filter(|_| next <= entry.len())
+            else {
+                break;
+            };
+            self.at += next;
+            let rest = u64::from(word.unwrap_or(0)) << TIME_SHIFT;
+            match kind {
+                TIME_EXTEND => self.time = self.time.wrapping_add(rest + delta),
+                TIME_STAMP => {
+                    let time = (rest + delta) & TIME_MASK | self.base & !TIME_MASK;
+                    // The 59 bits began anew since the page did.
+                    self.time = if time < self.base {
+                        time.wrapping_add(TIME_MASK + 1)
+                    } else {
+                        time
+                    };
+                }
+                _ => self.time = self.time.wrapping_add(delta),
+            }
+            if kind <= 28 {
+                return Some((self.time, What::Data(data)));
+            }
+        }
+        if self.at < self.stop && !self.ends() {
+            self.damaged += 1;
+        }
+        self.at = self.stop;
+        None
+    }
+
+    /// Padding without a length ends a page.
+    fn ends(&self) -> bool {
+        u32_at(&self.bytes[..self.stop], self.at).is_some_and(|head| head == PADDING)
+    }
+}
+
+impl<'a> Iterator for Pages<'a> {
+    type Item = (u64, What<'a>);
+
+    fn next(&mut self) -> Option<(u64, What<'a>)> {
+        loop {
+            if let Some(event) = self.entry() {
+                return Some(event);
+            }
+            if self.next >= self.end {
+                return None;
+            }
+            if let Some(gap) = self.enter() {
+                return Some(gap);
+            }
+        }
+    }
+}

@@ -1,0 +1,536 @@
+//! The records of the inputs, each in time order and as the output needs them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+
+use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
+use crate::error::Error;
+use crate::file::feature;
+use crate::format::{number, Format, Shape};
+use crate::reader::{Reader, Record, Records, SESSION};
+use crate::record::{self, bit, u32_at, u64_at, Layout};
+use crate::tracedat::{Events, TraceDat, What};
+use crate::tracing::{name_and_id, Tracing};
+
+/// Records of one input in time order.
+pub(super) trait Source {
+    /// Time of the record that is next, 0 for one without; None at the end.
+    fn time(&self) -> Option<u64>;
+    fn record(&self) -> &[u8];
+    /// Puts into the record what only the records before it tell.
+    fn settle(&mut self, _tasks: &Tasks) {}
+    fn advance(&mut self);
+    /// What could not be taken over, once the end is reached.
+    fn warnings(&mut self) -> Vec<String>;
+}
+
+/// Records of perf's own that stay.
+const KEPT: [u32; 6] = [
+    record::ID_INDEX,
+    record::THREAD_MAP,
+    record::CPU_MAP,
+    record::EVENT_UPDATE,
+    record::TIME_CONV,
+    record::FINISHED_INIT,
+];
+/// Those that are in the output's header, as they are in a file's that was not written to a pipe.
+const IN_HEADER: [u32; 3] = [
+    record::HEADER_ATTR,
+    record::HEADER_TRACING_DATA,
+    record::HEADER_FEATURE,
+];
+/// The records of one perf.data.
+pub(super) struct Perf<'a> {
+    records: Records<'a>,
+    mend: Mend,
+    next: Option<(u64, Bytes<'a>)>,
+}
+
+/// A record as it was read, or put together anew.
+enum Bytes<'a> {
+    Read(Record<'a>),
+    Made(Vec<u8>),
+}
+
+impl<'a> Perf<'a> {
+    pub(super) fn new(records: Records<'a>, mend: Mend) -> Perf<'a> {
+        let mut perf = Perf {
+            records,
+            mend,
+            next: None,
+        };
+        perf.advance();
+        perf
+    }
+}
+
+impl Source for Perf<'_> {
+    fn time(&self) -> Option<u64> {
+        self.next.as_ref().map(|(time, _)| *time)
+    }
+
+    fn record(&self) -> &[u8] {
+        match &self.next {
+            Some((_, Bytes::Read(record))) => &record.bytes,
+            Some((_, Bytes::Made(bytes))) => bytes,
+            None => &[],
+        }
+    }
+
+    fn advance(&mut self) {
+        self.next = loop {
+            let Some(record) = self.records.next() else {
+                break None;
+            };
+            let time = record.time.unwrap_or(0);
+            if let Some(bytes) = self.mend.apply(record) {
+                break Some((time, bytes));
+            }
+        };
+    }
+
+    fn warnings(&mut self) -> Vec<String> {
+        let mut warnings: Vec<String> = self
+            .records
+            .damage()
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
+        let mend = &self.mend;
+        let mut warn = |count: u64, what: String| {
+            if count > 0 {
+                warnings.push(format!("{count} {what}"));
+            }
+        };
+        warn(
+            mend.unknown,
+            "records are of no event that their file lists: left out".into(),
+        );
+        for (kind, count) in &mend.dropped {
+            warn(
+                *count,
+                format!("records of type {kind} mean nothing in a merged file: left out"),
+            );
+        }
+        warnings
+    }
+}
+
+/// What an input's records need to stand in a file with others.
+pub(super) struct Mend {
+    /// The layout of each event, None for one that is left out: an input's own session.
+    events: Vec<Option<Layout>>,
+    /// The layout of records that name no event: that of the file's first.
+    first: Layout,
+    /// Bytes of the sample id of the output's first event, which such records are read with there.
+    tail: usize,
+    /// The input has no PERF_SAMPLE_IDENTIFIER and gets it; where its records have no id at all, this is its one event's.
+    identifier: Option<u64>,
+    /// Records of an event that the file does not describe.
+    unknown: u64,
+    /// Records by type that mean nothing in another file.
+    dropped: BTreeMap<u32, u64>,
+}
+
+impl Mend {
+    pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize) -> Mend {
+        let first = &reader.attrs()[0];
+        let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
+        let events = reader.attrs().iter().zip(reader.events());
+        Mend {
+            events: events
+                .map(|(attr, info)| (info.name != SESSION).then_some(attr.layout))
+                .collect(),
+            first: first.layout,
+            tail,
+            identifier: (!identified).then(|| first.ids.first().copied().unwrap_or(spare_id)),
+            unknown: 0,
+            dropped: BTreeMap::new(),
+        }
+    }
+
+    /// The record as it is written; None when it is left out.
+    fn apply<'a>(&mut self, record: Record<'a>) -> Option<Bytes<'a>> {
+        let bytes = &record.bytes;
+        if record.kind >= record::USER {
+            if KEPT.contains(&record.kind) {
+                return Some(Bytes::Read(record));
+            }
+            if !IN_HEADER.contains(&record.kind) {
+                *self.dropped.entry(record.kind).or_default() += 1;
+            }
+            return None;
+        }
+        let Some(event) = record.event.filter(|&event| event < self.events.len()) else {
+            if self.first.sample_id_all || record.kind == record::SAMPLE {
+                self.unknown += 1;
+                return None;
+            }
+            return Some(Bytes::Read(record));
+        };
+        let layout = self.events[event]?;
+        if record.kind == record::SAMPLE {
+            let Some(fallback) = self.identifier else {
+                return Some(Bytes::Read(record));
+            };
+            let id = u64_at(bytes, layout.id)
+                .filter(|_| layout.id != 0)
+                .unwrap_or(fallback);
+            return made(&[&bytes[..8], &id.to_le_bytes(), &bytes[8..]]);
+        }
+        if !self.first.sample_id_all {
+            return Some(Bytes::Read(record));
+        }
+        let id = record::from_end(bytes, layout.tail_id, layout.tail_id)
+            .and_then(|at| u64_at(bytes, at));
+        let grows = if self.identifier.is_some() { 8 } else { 0 };
+        if id == Some(0) && self.first.tail + grows != self.tail {
+            // Synthesised by perf, its sample id all zero.
+            let body = bytes
+                .len()
+                .checked_sub(self.first.tail)
+                .filter(|&size| size >= 8)?;
+            return made(&[&bytes[..body], &vec![0; self.tail]]);
+        }
+        match self.identifier {
+            Some(fallback) => made(&[bytes, &id.unwrap_or(fallback).to_le_bytes()]),
+            None => Some(Bytes::Read(record)),
+        }
+    }
+}
+
+/// A record put together anew; None if it got too long for its size field.
+fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
+    let mut bytes = parts.concat();
+    let size = u16::try_from(bytes.len()).ok()?;
+    bytes[6..8].copy_from_slice(&size.to_le_bytes());
+    Some(Bytes::Made(bytes))
+}
+
+/// Which process a thread is of, as the records so far say.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// By thread; 0 where not known.
+    processes: Vec<i32>,
+}
+
+/// The kernel's PID_MAX_LIMIT: what is above is no thread.
+const TASKS: u32 = 1 << 22;
+
+impl Tasks {
+    /// Learns from COMM (pid, tid) and FORK (pid, ppid, tid, ptid).
+    pub(super) fn learn(&mut self, bytes: &[u8]) {
+        let thread = match u32_at(bytes, 0) {
+            Some(record::COMM) => u32_at(bytes, 12),
+            Some(record::FORK) => u32_at(bytes, 16),
+            _ => return,
+        };
+        let (Some(process), Some(thread)) =
+            (u32_at(bytes, 8), thread.filter(|&thread| thread < TASKS))
+        else {
+            return;
+        };
+        let thread = thread as usize;
+        if thread >= self.processes.len() {
+            self.processes.resize((thread + 1).next_power_of_two(), 0);
+        }
+        self.processes[thread] = process as i32;
+    }
+
+    fn process(&self, thread: i32) -> i32 {
+        let known = usize::try_from(thread)
+            .ok()
+            .and_then(|thread| self.processes.get(thread));
+        known
+            .copied()
+            .filter(|&process| process != 0)
+            .unwrap_or(thread)
+    }
+}
+
+/// An event of a trace.dat that is in its data.
+struct Kind {
+    format: Format,
+    id: u64,
+    /// Place of the address that it is of: the function's for function_graph.
+    address: Option<usize>,
+    /// Place of the thread's id.
+    thread: Option<usize>,
+}
+
+/// What a pass over a trace.dat found: which of the events that it knows are there.
+pub(super) struct Survey {
+    /// By `common_type`.
+    kinds: Vec<Option<Kind>>,
+    /// Addresses of functions.
+    functions: HashSet<u64>,
+    /// Events that are missing, by the statistics and not by a gap.
+    owed: u64,
+    warnings: Vec<String>,
+}
+
+const NAMES_OF_ADDRESS: [&str; 4] = ["func", "__probe_ip", "__probe_func", "ip"];
+
+impl Survey {
+    /// Ids from `first_id` on are given to the events.
+    pub(super) fn new(dat: &TraceDat, first_id: u64) -> Survey {
+        let mut formats: Vec<Option<&Format>> = vec![None; 1 << 16];
+        for format in &dat.tracing().formats {
+            if let Some(slot) = usize::try_from(format.id)
+                .ok()
+                .and_then(|id| formats.get_mut(id))
+            {
+                *slot = Some(format);
+            }
+        }
+        let mut survey = Survey {
+            kinds: (0..1 << 16).map(|_| None).collect(),
+            functions: HashSet::new(),
+            owed: 0,
+            warnings: dat.warnings().to_vec(),
+        };
+        let (mut next_id, mut unknown, mut long) = (first_id, 0u64, 0u64);
+        let mut gaps = vec![0u64; dat.cpus()];
+        let mut events = dat.events();
+        for event in &mut events {
+            let raw = match event.what {
+                What::Data(raw) => raw,
+                What::Lost(count) => {
+                    gaps[event.cpu as usize] =
+                        gaps[event.cpu as usize].saturating_add(count.unwrap_or(1));
+                    continue;
+                }
+            };
+            let Some(kind) = survey.kind_or(raw, |number| {
+                let format = formats[number]?;
+                let place = |name: &str| {
+                    let field = format
+                        .field(name)
+                        .filter(|field| field.shape == Shape::Number)?;
+                    Some((field.offset, field.size))
+                };
+                let address = NAMES_OF_ADDRESS
+                    .iter()
+                    .find_map(|name| place(name).filter(|(_, size)| *size == 8));
+                let thread = place("common_pid").filter(|(_, size)| *size == 4);
+                next_id = next_id.wrapping_add(1);
+                Some(Kind {
+                    format: format.clone(),
+                    id: next_id.wrapping_sub(1),
+                    address: address.map(|(at, _)| at),
+                    thread: thread.map(|(at, _)| at),
+                })
+            }) else {
+                unknown += 1;
+                continue;
+            };
+            let address = kind.address.and_then(|at| u64_at(raw, at));
+            long += u64::from(raw.len() > RAW_MAX);
+            survey.functions.extend(address);
+        }
+        let mut warn = |count: u64, what: &str| {
+            if count > 0 {
+                survey.warnings.push(format!("{count} {what}"));
+            }
+        };
+        warn(unknown, "events have no format in this file: left out");
+        warn(long, "events are too long for a perf.data: left out");
+        warn(
+            events.damaged(),
+            "pages of events are damaged: what they do not tell is left out",
+        );
+        for (cpu, gaps) in gaps.iter().enumerate() {
+            survey.owed = survey
+                .owed
+                .saturating_add(dat.lost(cpu).saturating_sub(*gaps));
+        }
+        survey
+    }
+
+    /// The event that raw data is of; `make` is asked once for each.
+    fn kind_or(&mut self, raw: &[u8], make: impl FnOnce(usize) -> Option<Kind>) -> Option<&Kind> {
+        let slot = &mut self.kinds[common_type(raw)?];
+        if slot.is_none() {
+            *slot = make(common_type(raw)?);
+        }
+        slot.as_ref()
+    }
+
+    pub(super) fn ids(&self) -> u64 {
+        self.kinds.iter().flatten().count() as u64
+    }
+
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The head that a perf.data of these events has.
+    pub(super) fn head<'a>(&self, dat: &'a TraceDat) -> Result<Head<'a>, Error> {
+        let clock = match dat.clock() {
+            "perf" => None,
+            "mono" => Some(1),
+            "mono_raw" => Some(4),
+            "boot" => Some(7),
+            "tai" => Some(11),
+            clock => {
+                return Err(mismatch(format!(
+                    "the trace.dat was recorded on the clock {clock:?}, which perf does not have (trace-cmd record -C mono)"
+                )))
+            }
+        };
+        let kinds = || self.kinds.iter().flatten();
+        let event = |kind: &Kind| {
+            let name = format!("{}:{}", kind.format.system, kind.format.name);
+            Event::tracepoint(&name, kind.format.id, kind.id, clock)
+        };
+        // Of thousands of formats and symbols only those that the events need.
+        let mut tracing = Tracing::new(dat.bytes(), dat.tracing());
+        tracing.version = "0.6";
+        tracing.printk = b"";
+        let used: HashSet<u64> = kinds().map(|kind| kind.format.id).collect();
+        tracing.retain(|text| name_and_id(text).is_some_and(|(_, id)| used.contains(&id.into())));
+        let symbols = tracing
+            .kallsyms
+            .split_inclusive(|&byte| byte == b'\n')
+            .filter(|line| {
+                let address = line
+                    .split(|&byte| byte == b' ')
+                    .next()
+                    .and_then(|text| std::str::from_utf8(text).ok());
+                let address = address.and_then(|text| u64::from_str_radix(text, 16).ok());
+                address.is_some_and(|address| self.functions.contains(&address))
+            });
+        tracing.kallsyms = Cow::Owned(symbols.collect::<Vec<_>>().concat());
+        // "Linux HOST RELEASE ARCHITECTURE"
+        let mut words = dat.uname().split(' ').skip(1);
+        let features = [feature::HOSTNAME, feature::OSRELEASE, feature::ARCH]
+            .into_iter()
+            .filter_map(|number| Some((number, Cow::Owned(header_text(words.next()?)))))
+            .collect();
+        Ok(Head {
+            events: kinds().map(event).collect(),
+            tracing: Some(tracing),
+            features,
+        })
+    }
+}
+
+/// perf's string: u32 size, then the text padded with NUL.
+fn header_text(text: &str) -> Vec<u8> {
+    let size = (text.len() + 1).next_multiple_of(64);
+    let mut out = (size as u32).to_le_bytes().to_vec();
+    out.extend(text.as_bytes());
+    out.resize(4 + size, 0);
+    out
+}
+
+/// The number of the event that raw data is of: the same in all formats.
+fn common_type(raw: &[u8]) -> Option<usize> {
+    Some(number(raw.get(..2)?)? as usize)
+}
+
+/// The events of a trace.dat as samples.
+pub(super) struct Trace<'a> {
+    events: Events<'a>,
+    survey: Survey,
+    /// Where a gap is told: any of the events.
+    id: u64,
+    time: Option<u64>,
+    last: u64,
+    record: Vec<u8>,
+}
+
+impl<'a> Trace<'a> {
+    pub(super) fn new(dat: &'a TraceDat, survey: Survey) -> Trace<'a> {
+        let id = survey
+            .kinds
+            .iter()
+            .flatten()
+            .next()
+            .map_or(0, |kind| kind.id);
+        let mut trace = Trace {
+            events: dat.events(),
+            survey,
+            id,
+            time: None,
+            last: 0,
+            record: Vec::new(),
+        };
+        trace.advance();
+        trace
+    }
+
+    fn lost(&mut self, time: u64, cpu: u32, count: u64) {
+        put_lost(
+            &mut self.record,
+            &Sample {
+                id: self.id,
+                ip: 0,
+                pid: 0,
+                tid: 0,
+                time,
+                cpu,
+            },
+            count,
+        );
+    }
+}
+
+impl Source for Trace<'_> {
+    fn time(&self) -> Option<u64> {
+        self.time
+    }
+
+    fn record(&self) -> &[u8] {
+        &self.record
+    }
+
+    fn settle(&mut self, tasks: &Tasks) {
+        if u32_at(&self.record, 0) == Some(record::SAMPLE) {
+            let thread = u32_at(&self.record, SAMPLE_PID + 4).unwrap_or(0);
+            let process = tasks.process(thread as i32);
+            self.record[SAMPLE_PID..SAMPLE_PID + 4].copy_from_slice(&process.to_le_bytes());
+        }
+    }
+
+    fn advance(&mut self) {
+        self.record.clear();
+        while let Some(event) = self.events.next() {
+            // 0 would be no time.
+            let time = event.time.max(1);
+            self.time = Some(time);
+            self.last = time;
+            match event.what {
+                What::Lost(count) => return self.lost(time, event.cpu, count.unwrap_or(1)),
+                What::Data(raw) => {
+                    let kind =
+                        common_type(raw).and_then(|number| self.survey.kinds[number].as_ref());
+                    let Some(kind) = kind.filter(|_| raw.len() <= RAW_MAX) else {
+                        continue;
+                    };
+                    let thread = kind.thread.and_then(|at| u32_at(raw, at)).unwrap_or(0) as i32;
+                    let ip = kind.address.and_then(|at| u64_at(raw, at)).unwrap_or(0);
+                    let sample = Sample {
+                        id: kind.id,
+                        ip,
+                        pid: thread,
+                        tid: thread,
+                        time,
+                        cpu: event.cpu,
+                    };
+                    return put_sample(&mut self.record, &sample, raw);
+                }
+            }
+        }
+        // What the statistics say beyond the gaps has no place in time.
+        let owed = std::mem::take(&mut self.survey.owed);
+        self.time = (owed > 0 && self.id != 0).then_some(self.last);
+        if owed > 0 {
+            self.lost(self.last, 0, owed);
+        }
+    }
+
+    fn warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
