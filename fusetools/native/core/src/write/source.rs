@@ -389,18 +389,7 @@ impl Survey {
         tracing.printk = b"";
         let used: HashSet<u64> = kinds().map(|kind| kind.format.id).collect();
         tracing.retain(|text| name_and_id(text).is_some_and(|(_, id)| used.contains(&id.into())));
-        let symbols = tracing
-            .kallsyms
-            .split_inclusive(|&byte| byte == b'\n')
-            .filter(|line| {
-                let address = line
-                    .split(|&byte| byte == b' ')
-                    .next()
-                    .and_then(|text| std::str::from_utf8(text).ok());
-                let address = address.and_then(|text| u64::from_str_radix(text, 16).ok());
-                address.is_some_and(|address| self.functions.contains(&address))
-            });
-        tracing.kallsyms = Cow::Owned(symbols.collect::<Vec<_>>().concat());
+        tracing.kallsyms = Cow::Owned(symbols_of(&tracing.kallsyms, &self.functions));
         // "Linux HOST RELEASE ARCHITECTURE"
         let mut words = dat.uname().split(' ').skip(1);
         let features = [feature::HOSTNAME, feature::OSRELEASE, feature::ARCH]
@@ -413,6 +402,29 @@ impl Survey {
             features,
         })
     }
+}
+
+/// Of the lines of /proc/kallsyms ("ADDRESS TYPE NAME"), those of the functions that the addresses are in: function_graph names a
+/// function by its first instruction that can be traced, which is not the first of all where there is `endbr64`.
+fn symbols_of(kallsyms: &[u8], addresses: &HashSet<u64>) -> Vec<u8> {
+    let symbol = |line: &'_ [u8]| {
+        let text = std::str::from_utf8(line).ok()?;
+        let (address, rest) = text.split_once(' ')?;
+        rest.starts_with(['t', 'T', 'w', 'W']).then_some(())?;
+        u64::from_str_radix(address, 16).ok()
+    };
+    let lines = || kallsyms.split_inclusive(|&byte| byte == b'\n');
+    let mut starts: Vec<u64> = lines().filter_map(symbol).collect();
+    starts.sort_unstable();
+    let start = |address: &u64| {
+        starts
+            .partition_point(|start| start <= address)
+            .checked_sub(1)
+            .map(|at| starts[at])
+    };
+    let used: HashSet<u64> = addresses.iter().filter_map(start).collect();
+    let kept = lines().filter(|line| symbol(line).is_some_and(|address| used.contains(&address)));
+    kept.flatten().copied().collect()
 }
 
 /// perf's string: u32 size, then the text padded with NUL.

@@ -1,0 +1,317 @@
+//! The trace.dat reader on files put together here: every kind of ring-buffer entry, and every kind of damage.
+
+use std::path::{Path, PathBuf};
+
+use fusetools_core::tracedat::{Event, TraceDat, What};
+use fusetools_core::{write, Reader};
+
+const PAGE: usize = 4096;
+const ENTRY: &str = "name: funcgraph_entry\nID: 11\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+    \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;\n\
+    \tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n\n\
+    print fmt: \"--> %ps (%d)\", (void *)REC->func, REC->depth\n";
+const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+    \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
+    \tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;\n";
+
+fn sized(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn option(out: &mut Vec<u8>, number: u16, text: &str) {
+    out.extend(number.to_le_bytes());
+    out.extend((text.len() as u32).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+/// A page that begins at a time; `flags` are ored to its commit, `after` stands behind its data.
+fn page(time: u64, flags: u64, entries: &[Vec<u8>], after: &[u8]) -> Vec<u8> {
+    let data = entries.concat();
+    let mut out = time.to_le_bytes().to_vec();
+    out.extend((data.len() as u64 | flags).to_le_bytes());
+    out.extend(data);
+    out.extend(after);
+    out.resize(PAGE, 0);
+    out
+}
+
+fn head(kind: u32, delta: u64) -> Vec<u8> {
+    (kind | (delta as u32) << 5).to_le_bytes().to_vec()
+}
+
+/// funcgraph_entry of a function, its length in the head.
+fn call(delta: u64, func: u64) -> Vec<u8> {
+    [head(5, delta), payload(func)].concat()
+}
+
+fn payload(func: u64) -> Vec<u8> {
+    let mut raw = vec![11, 0, 0, 0];
+    raw.extend(42u32.to_le_bytes());
+    raw.extend(func.to_le_bytes());
+    raw.extend(0u32.to_le_bytes());
+    raw
+}
+
+fn file(cpus: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    let mut out = b"\x17\x08\x44tracing6\0\0\x08".to_vec();
+    out.extend((PAGE as u32).to_le_bytes());
+    out.extend(b"header_page\0");
+    sized(&mut out, HEADER_PAGE);
+    out.extend(b"header_event\0");
+    sized(&mut out, "");
+    out.extend(1u32.to_le_bytes());
+    sized(&mut out, ENTRY);
+    out.extend(0u32.to_le_bytes());
+    let symbols = "0000000000001000 t fuse_lookup\t[fuse]\n0000000000002000 t unused\n";
+    out.extend((symbols.len() as u32).to_le_bytes());
+    out.extend(symbols.as_bytes());
+    out.extend(0u32.to_le_bytes());
+    sized(&mut out, "42 find\n");
+    out.extend((cpus.len() as u32).to_le_bytes());
+    out.extend(b"options  \0");
+    option(
+        &mut out,
+        2,
+        "CPU: 1\nentries: 0\noverrun: 9\ncommit overrun: 1\nbytes: 7\ndropped events: 2\n",
+    );
+    option(&mut out, 4, "local global [mono] boot\0");
+    option(&mut out, 5, "Linux guest 6.1.0 x86_64\0");
+    out.extend(0u16.to_le_bytes());
+    out.extend(b"flyrecord\0");
+    let mut at = (out.len() + 16 * cpus.len()).next_multiple_of(PAGE);
+    for pages in cpus {
+        out.extend((at as u64).to_le_bytes());
+        out.extend(((pages.len() * PAGE) as u64).to_le_bytes());
+        at += pages.len() * PAGE;
+    }
+    out.resize(out.len().next_multiple_of(PAGE), 0);
+    cpus.iter().flatten().for_each(|page| out.extend(page));
+    out
+}
+
+fn everything() -> Vec<u8> {
+    let delta = (1 << 27) - 1;
+    let long = [head(0, 3), 24u32.to_le_bytes().to_vec(), payload(7)].concat();
+    let extend = [head(30, 5), 2u32.to_le_bytes().to_vec()].concat();
+    let stamp_time: u64 = 1 << 40 | 77;
+    let stamp = [
+        head(31, stamp_time & delta),
+        ((stamp_time >> 27) as u32).to_le_bytes().to_vec(),
+    ]
+    .concat();
+    let discarded = [head(29, 4), 20u32.to_le_bytes().to_vec(), vec![0xff; 16]].concat();
+    let first = page(
+        1000,
+        0,
+        &[
+            call(0, 1),
+            long,
+            extend,
+            call(1, 2),
+            discarded,
+            call(0, 3),
+            stamp,
+            call(2, 4),
+            head(29, 0),
+            vec![0xff; 8],
+        ],
+        &[],
+    );
+    let second = page(
+        1 << 41,
+        1 << 31 | 1 << 30,
+        &[call(10, 0x1000)],
+        &123u64.to_le_bytes(),
+    );
+    let third = page(1 << 42, 1 << 31, &[call(10, 6)], &[]);
+    file(&[
+        vec![first, second, third],
+        vec![page(1001, 0, &[call(0, 8), call(delta, 9)], &[])],
+    ])
+}
+
+fn told(dat: &TraceDat) -> Vec<(u32, u64, Option<u64>)> {
+    let func = |event: Event| match event.what {
+        What::Data(raw) => Some(u64::from_le_bytes(raw[8..16].try_into().unwrap())),
+        What::Lost(_) => None,
+    };
+    dat.events()
+        .map(|event| (event.cpu, event.time, func(event)))
+        .collect()
+}
+
+#[test]
+fn every_kind_of_entry() {
+    let dat = TraceDat::from_bytes(everything()).unwrap();
+    assert_eq!(
+        (dat.clock(), dat.cpus(), dat.uname()),
+        ("mono", 2, "Linux guest 6.1.0 x86_64")
+    );
+    assert_eq!((dat.lost(0), dat.lost(1)), (0, 12));
+    let extended = 1003 + (2 << 27) + 5 + 1;
+    let stamped = 1 << 40 | 77;
+    let delta = (1 << 27) - 1;
+    assert_eq!(
+        told(&dat),
+        [
+            (0, 1000, Some(1)),
+            (1, 1001, Some(8)),
+            (0, 1003, Some(7)),
+            (1, 1001 + delta, Some(9)),
+            (0, extended, Some(2)),
+            (0, extended + 4, Some(3)),
+            (0, stamped + 2, Some(4)),
+            (0, 1 << 41, None),
+            (0, (1 << 41) + 10, Some(0x1000)),
+            (0, 1 << 42, None),
+            (0, (1 << 42) + 10, Some(6)),
+        ]
+    );
+    let gaps: Vec<What> = dat
+        .events()
+        .map(|event| event.what)
+        .filter(|what| matches!(what, What::Lost(_)))
+        .collect();
+    assert_eq!(gaps, [What::Lost(Some(123)), What::Lost(None)]);
+    let mut events = dat.events();
+    assert_eq!(events.by_ref().count(), 11);
+    assert_eq!(events.damaged(), 0);
+}
+
+/// A time stamp whose 59 bits began anew after the page's.
+#[test]
+fn an_absolute_time_that_wraps() {
+    let stamp = [head(31, 5), 0u32.to_le_bytes().to_vec()].concat();
+    let dat = TraceDat::from_bytes(file(&[vec![page(
+        (3 << 59) - 10,
+        0,
+        &[stamp, call(0, 1)],
+        &[],
+    )]]))
+    .unwrap();
+    assert_eq!(told(&dat), [(0, (3 << 59) + 5, Some(1))]);
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("fusetools-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn merged_alone_it_is_a_perf_data() {
+    let folder = folder("tracedat");
+    let (input, output) = (folder.join("trace.dat"), folder.join("perf.data"));
+    std::fs::write(&input, everything()).unwrap();
+    let info = write::merge(&[input], &output, "").unwrap();
+    assert_eq!(info.warnings, Vec::<String>::new());
+    let reader = Reader::open(&output).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(reader.events()[0].name, "ftrace:funcgraph_entry");
+    assert_eq!(
+        (reader.hostname().as_deref(), reader.os_release().as_deref()),
+        (Some("guest"), Some("6.1.0"))
+    );
+    let symbols = &reader.bytes()[reader.tracing().unwrap().kallsyms.clone()];
+    assert_eq!(symbols, b"0000000000001000 t fuse_lookup\t[fuse]\n");
+    let scanned = reader.scan(&[], &mut |_| ()).unwrap();
+    assert_eq!(
+        (scanned.counts, scanned.first, scanned.last),
+        (vec![9], 1000, (1 << 42) + 10)
+    );
+    // 123 and one more at the gaps of CPU 0; the statistics of CPU 1 say 12.
+    assert_eq!(scanned.lost, 123 + 1 + 12);
+}
+
+/// Whatever is read of a file, it ends and does not panic; gives the number of events.
+fn survives(bytes: Vec<u8>) -> Option<usize> {
+    let size = bytes.len();
+    let dat = TraceDat::from_bytes(bytes).ok()?;
+    let count = dat.events().count();
+    assert!(count <= size / 4);
+    Some(count)
+}
+
+#[test]
+fn damage_everywhere() {
+    let whole = everything();
+    assert_eq!(survives(whole.clone()), Some(11));
+    for end in (0..whole.len()).step_by(7) {
+        survives(whole[..end].to_vec());
+    }
+    let pages = whole.len() - 4 * PAGE;
+    let mut places: Vec<usize> = (0..pages).collect();
+    places.extend((0..4).flat_map(|page| pages + page * PAGE..pages + page * PAGE + 260));
+    let (mut read, mut refused) = (0, 0);
+    for place in places {
+        for value in [0u32, 1, 29, u32::MAX, 0x7fff_ffff, 1 << 31] {
+            let mut bytes = whole.clone();
+            let end = (place + 4).min(bytes.len());
+            bytes[place..end].copy_from_slice(&value.to_le_bytes()[..end - place]);
+            match survives(bytes) {
+                Some(_) => read += 1,
+                None => refused += 1,
+            }
+        }
+    }
+    assert!(
+        read > 10_000 && refused > 500,
+        "{read} read, {refused} refused"
+    );
+}
+
+#[test]
+fn cpus_that_all_claim_the_whole_file() {
+    let mut bytes = everything();
+    let table = bytes
+        .windows(10)
+        .position(|window| window == b"flyrecord\0")
+        .unwrap()
+        + 10;
+    let size = bytes.len() as u64;
+    for cpu in 0..2 {
+        bytes[table + 16 * cpu..][..16].copy_from_slice(&[0, size].map(u64::to_le_bytes).concat());
+    }
+    let error = TraceDat::from_bytes(bytes).err().unwrap().to_string();
+    assert!(error.contains("overlap"), "{error}");
+}
+
+#[test]
+fn what_is_not_read_is_said() {
+    for (version, what) in [
+        ("7", "version 7; trace-cmd convert"),
+        ("5", "version other than 6"),
+    ] {
+        let mut bytes = everything();
+        bytes[10] = version.as_bytes()[0];
+        let error = TraceDat::from_bytes(bytes).err().unwrap().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    assert!(TraceDat::from_bytes(Vec::new()).is_err());
+    assert!(TraceDat::open(Path::new("/")).is_err());
+    assert!(TraceDat::open(Path::new("/nowhere/trace.dat")).is_err());
+}
+
+#[test]
+fn a_clock_that_perf_does_not_have() {
+    let folder = folder("clock");
+    let input = folder.join("trace.dat");
+    let mut bytes = everything();
+    let clock = bytes
+        .windows(6)
+        .position(|window| window == b"[mono]")
+        .unwrap();
+    bytes[clock..clock + 6].copy_from_slice(b"[tick]");
+    std::fs::write(&input, bytes).unwrap();
+    let error = write::merge(&[input], &folder.join("out"), "")
+        .unwrap_err()
+        .to_string();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(error.contains("trace-cmd record -C mono"), "{error}");
+}
