@@ -28,6 +28,11 @@ class Filters(TypedDict, total=False):
     daemons: Sequence[tuple[int, int]]
     from_ns: int | None  # start of the call or request, ns after the recording's first event
     to_ns: int | None
+    # What function_graph's addresses are: (address, name, operation that the name tells or "").
+    functions: Sequence[tuple[int, str, str]]
+    # Kernel functions apart by operation: that of the requests made inside a call (one with several
+    # counts for each), else what the name tells. False: each call once.
+    by_operation: bool
 
 class Series(TypedDict):
     """The calls of a function, the requests of an operation, or system calls that made such.
@@ -49,6 +54,9 @@ class Series(TypedDict):
     sum: int
     percentiles: dict[str, int]  # "50", "90", "95", "99", "99.9"; empty when count is 0
     buckets: list[tuple[int, int, int]]  # low, high (both included), calls
+    outermost: int  # kernel layer: matched calls that no other one encloses
+    self: int | None  # function_graph: ns of all matched calls less those of the calls inside
+    address: int | None  # function_graph: of the function
 
 class RequestCounts(TypedDict):
     """`begun - matched` have not ended, `ended - matched` began before the recording or unseen."""
@@ -91,11 +99,39 @@ class RequestColumns(TypedDict):
     tid: bytes  # i32
     callback_start: bytes  # u64
     callback_end: bytes  # u64
+    sent: bytes  # u64, copied to the daemon
+    woken: bytes  # u64, the caller runs on
 
 class Columns(TypedDict):
     functions: list[str]
     calls: CallColumns
     requests: RequestColumns
+
+class SingleCalls(TypedDict):
+    """Tree by tree in the order of their begin, in each in the order of the entries."""
+
+    function: bytes  # u32, index into `functions`
+    level: bytes  # u32, functions around it
+    start: bytes  # u64, ns on the recording's clock
+    duration: bytes  # u64, ns; 2**64 - 1 where the return was not seen
+    tid: bytes  # i32
+    cpu: bytes  # u32
+    comm: bytes  # u32, index into `comms`
+
+class Graph(TypedDict):
+    """`nodes` are (parent or -1, function, calls, total ns, self ns), a node after its parent."""
+
+    first: int
+    last: int
+    lost: int
+    throttled: int
+    warnings: list[str]
+    functions: list[str]
+    nodes: list[tuple[int, int, int, int, int]]
+    unmatched: int  # calls without their return
+    full: bool  # some were left out: there were more ways to call than any real kernel has
+    calls: SingleCalls  # only if asked for
+    comms: list[str]
 
 class Description(TypedDict):
     session: str | None  # JSON
@@ -141,6 +177,11 @@ def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) 
 
 def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
     """Each matched call and each begun request, as little-endian arrays."""
+
+def graph(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool
+) -> Graph:
+    """What the kernel's functions called: a tree of all ways, and each single call."""
 
 def merge(
     inputs: Sequence[str | PathLike[str]], output: str | PathLike[str], session: str

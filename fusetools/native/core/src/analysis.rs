@@ -11,7 +11,8 @@ use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
-use crate::requests::{Request, Requests};
+use crate::requests::{Key, Request, Requests, Told};
+use crate::tree::{Single, Tree};
 
 /// What is asked for; an empty list asks for all.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,23 @@ pub struct Filters {
     /// Calls and requests that start in from..to, ns after the recording's first event.
     pub from: Option<u64>,
     pub to: Option<u64>,
+    /// The kernel's functions by address, for function_graph: name, and operation where the name tells it.
+    pub functions: Vec<(u64, String, String)>,
+    /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
+    /// with requests of several operations counts for each.
+    pub by_operation: bool,
+}
+
+/// What is wanted beside the series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    #[default]
+    None,
+    Columns,
+    /// The kernel's calls as a tree of what called what.
+    Tree,
+    /// The same, and each single call.
+    Calls,
 }
 
 /// The calls of one function, or the requests of one operation.
@@ -44,6 +62,13 @@ pub struct Series {
     pub unmatched: u64,
     /// Durations of matched calls.
     pub hist: Hist,
+    /// Matched calls that no other call of the kernel layer encloses.
+    pub outermost: u64,
+    /// ns of all matched calls less what was spent in the calls inside them; where all functions are seen
+    /// (function_graph).
+    pub own: Option<u128>,
+    /// Of the function, where function_graph tells it.
+    pub address: Option<u64>,
 }
 
 /// Requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the recording.
@@ -84,6 +109,9 @@ pub struct RequestRow {
     pub tid: i32,
     pub callback_start: u64,
     pub callback_end: u64,
+    /// The daemon has copied it; the caller runs on.
+    pub sent: u64,
+    pub woken: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -101,6 +129,7 @@ pub struct Answer {
     pub series: Vec<Series>,
     pub requests: RequestCounts,
     pub columns: Option<Columns>,
+    pub tree: Option<Tree>,
 }
 
 #[derive(Default)]
@@ -108,6 +137,8 @@ struct Tally {
     entries: u64,
     unmatched: u64,
     hist: Hist,
+    outermost: u64,
+    own: u128,
 }
 
 /// A function of the catalogue.
@@ -117,7 +148,23 @@ struct Function {
     operation: String,
     /// An entry is only open where the recording can show its return.
     returns: bool,
-    tally: Tally,
+    /// Told by function_graph.
+    address: Option<u64>,
+    /// Index into `Columns::functions`.
+    column: u32,
+    /// By operation, which is UNKNOWN for that of the name.
+    tallies: Vec<(Operation, Box<Tally>)>,
+}
+
+impl Function {
+    fn tally(&mut self, operation: Operation) -> &mut Tally {
+        let known = self.tallies.iter().position(|(of, _)| *of == operation);
+        let at = known.unwrap_or_else(|| {
+            self.tallies.push((operation, Box::default()));
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[at].1
+    }
 }
 
 /// A row of the catalogue.
@@ -131,10 +178,24 @@ struct Kind {
 
 #[derive(Default)]
 struct Task {
-    /// Of the kernel and of the daemon.
-    stacks: [Stack; 2],
+    /// Of the daemon, of the kernel by probes, and by function_graph.
+    stacks: [Stack; 3],
     syscall: Option<Syscall>,
     reads: Reads,
+    /// Row of the last request it made.
+    made: Option<u32>,
+}
+
+const DAEMON: usize = 0;
+const PROBES: usize = 1;
+const GRAPH: usize = 2;
+
+fn stack_of(layer: Layer) -> usize {
+    if layer == Layer::Daemon {
+        DAEMON
+    } else {
+        PROBES
+    }
 }
 
 struct Syscall {
@@ -169,6 +230,12 @@ impl Reads {
 
 const NO_ROW: u32 = u32::MAX;
 
+/// Functions of function_graph, by address: a recording with more is no recording.
+const MOST_FUNCTIONS: usize = 1 << 16;
+
+/// Where a caller sleeps for the answer to the request that it made last; in all kernels.
+const WAIT: &str = "request_wait_answer";
+
 pub struct Analysis {
     arch: Arch,
     filters: Filters,
@@ -190,8 +257,11 @@ pub struct Analysis {
     /// How often events were dropped so far.
     losses: u32,
     columns: Option<Columns>,
+    tree: Option<Tree>,
     /// Index into `Columns::functions`.
     syscall_names: FxHashMap<u64, u32>,
+    /// Function by address.
+    addresses: FxHashMap<u64, u32>,
 }
 
 /// Reads a recording and answers. The reader's cores decode while this one pairs.
@@ -199,7 +269,7 @@ pub fn analyse(
     reader: &Reader,
     catalogue: &[Meaning],
     filters: Filters,
-    columns: bool,
+    detail: Detail,
 ) -> Result<(ScanInfo, Answer), Error> {
     let first = match filters {
         Filters {
@@ -210,7 +280,7 @@ pub fn analyse(
         _ => reader.scan(&[], &mut |_| {})?.first,
     };
     let arch = reader.arch();
-    let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, columns);
+    let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
     let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
     Ok((info, analysis.finish()))
 }
@@ -223,7 +293,7 @@ impl Analysis {
         filters: Filters,
         arch: Option<&str>,
         first: u64,
-        columns: bool,
+        detail: Detail,
     ) -> Analysis {
         let mut functions: Vec<Function> = Vec::new();
         let mut index: FxHashMap<(Layer, String), u32> = FxHashMap::default();
@@ -239,7 +309,9 @@ impl Analysis {
                             name: row.function.clone(),
                             operation: row.operation.clone(),
                             returns: false,
-                            tally: Tally::default(),
+                            address: None,
+                            column: function,
+                            tallies: Vec::new(),
                         });
                     }
                     functions[function as usize].returns |= row.role == Role::Return;
@@ -254,6 +326,7 @@ impl Analysis {
                 operation: Operation::of_name(&row.operation),
             });
         }
+        let columns = detail == Detail::Columns;
         let follow_replies = catalogue.iter().any(|row| row.role == Role::Reply);
         let by_caller = !filters.pids.is_empty() || !filters.comms.is_empty();
         let follow_requests = by_caller || !filters.connections.is_empty() || columns;
@@ -261,6 +334,10 @@ impl Analysis {
             functions: functions.iter().map(|f| f.name.clone()).collect(),
             ..Columns::default()
         });
+        let tree = match detail {
+            Detail::Tree | Detail::Calls => Some(Tree::new(detail == Detail::Calls)),
+            _ => None,
+        };
         let window = (
             filters.from.map_or(0, |from| first.saturating_add(from)),
             filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
@@ -283,8 +360,48 @@ impl Analysis {
             syscall_tallies: FxHashMap::default(),
             losses: 0,
             columns,
+            tree,
             syscall_names: FxHashMap::default(),
+            addresses: FxHashMap::default(),
         }
+    }
+
+    /// The function at an address that function_graph tells.
+    fn function_at(&mut self, address: u64) -> u32 {
+        if let Some(function) = self.addresses.get(&address) {
+            return *function;
+        }
+        // One for all that are too many.
+        let address = if self.addresses.len() < MOST_FUNCTIONS {
+            address
+        } else {
+            ABSENT
+        };
+        let functions = &mut self.functions;
+        let columns = &mut self.columns;
+        let named = self.filters.functions.iter().find(|f| f.0 == address);
+        *self.addresses.entry(address).or_insert_with(|| {
+            let (name, operation) = match named {
+                Some((_, name, operation)) => (name.clone(), operation.clone()),
+                None if address == ABSENT => ("others".to_owned(), String::new()),
+                None => (format!("{address:#x}"), String::new()),
+            };
+            let mut column = functions.len() as u32;
+            if let Some(columns) = columns {
+                column = columns.functions.len() as u32;
+                columns.functions.push(name.clone());
+            }
+            functions.push(Function {
+                layer: Layer::Kernel,
+                name,
+                operation,
+                returns: true,
+                address: Some(address).filter(|a| *a != ABSENT),
+                column,
+                tallies: Vec::new(),
+            });
+            functions.len() as u32 - 1
+        })
     }
 
     /// The next batch: all its events are later than those before.
@@ -302,6 +419,9 @@ impl Analysis {
     fn side(&mut self, record: &Side) {
         match record {
             Side::Comm { tid, comm, .. } => {
+                if let Some(tree) = &mut self.tree {
+                    tree.comm(*tid, comm);
+                }
                 if self.filters.comms.contains(comm) {
                     self.named.insert(*tid);
                 } else {
@@ -310,6 +430,9 @@ impl Analysis {
             }
             Side::Fork { tid, ptid, .. } => {
                 self.forget_task(*tid);
+                if let Some(tree) = &mut self.tree {
+                    tree.fork(*tid, *ptid);
+                }
                 if self.named.contains(ptid) {
                     self.named.insert(*tid);
                 }
@@ -328,9 +451,11 @@ impl Analysis {
     }
 
     fn abandon(&mut self, mut task: Task) {
+        let mut lost = Vec::new();
         for stack in &mut task.stacks {
-            stack.abandon(|call| unreturned(&mut self.functions, call));
+            stack.abandon(|call| lost.push(call));
         }
+        self.unreturned(lost);
         self.syscall_unreturned(task.syscall);
     }
 
@@ -342,13 +467,11 @@ impl Analysis {
         match kind.role {
             Role::Entry => self.entry(ev, kind),
             Role::Return => self.ret(ev, kind),
+            Role::GraphEntry => self.graph_entry(ev),
+            Role::GraphExit => self.graph_exit(ev),
             Role::Reply => self.reply(ev, kind),
             Role::Begin => self.begin(ev, kind),
-            Role::Sent => {
-                if let Some(request) = self.requests.get_mut((ev.v[1], ev.v[0])) {
-                    request.sent = Some((ev.time, ev.tid));
-                }
-            }
+            Role::Sent => self.sent(ev),
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
@@ -357,65 +480,70 @@ impl Analysis {
     }
 
     fn entry(&mut self, ev: &Ev, kind: Kind) {
-        let (mut counted, mut row) = (self.in_window(ev.time), NO_ROW);
-        if kind.layer == Layer::Daemon {
-            let request = if self.follow_requests {
-                self.request_of(ev, kind.operation)
-            } else {
-                None
-            };
-            row = request.map_or(NO_ROW, |(_, request)| request.row);
-            counted &= self.wants_daemon(ev.pid, request);
-        } else {
-            counted &= self.wants_caller(ev.pid, ev.tid);
+        if kind.layer != Layer::Daemon {
+            self.kernel_entry(ev, kind);
+            return;
         }
+        let request = if self.follow_requests {
+            self.request_of(ev, kind.operation)
+        } else {
+            None
+        };
+        let row = request.map_or(NO_ROW, |(_, request)| request.row);
+        let counted = self.in_window(ev.time) && self.wants_daemon(ev.pid, request);
         let function = &mut self.functions[kind.function as usize];
-        function.tally.entries += u64::from(counted);
+        function.tally(Operation::UNKNOWN).entries += u64::from(counted);
         if !function.returns {
             return;
         }
         let call = Open {
-            function: kind.function,
-            start: ev.time,
-            unique: ev.v[0],
-            losses: self.losses,
             counted,
             row,
+            unique: ev.v[0],
+            ..self.opened(ev, kind.function)
         };
+        let mut lost = Vec::new();
         let task = self.tasks.entry(ev.tid).or_default();
-        task.stacks[usize::from(kind.layer == Layer::Daemon)]
-            .enter(call, |call| unreturned(&mut self.functions, call));
+        task.stacks[DAEMON].enter(call, |call| lost.push(call));
+        self.unreturned(lost);
     }
 
     fn ret(&mut self, ev: &Ev, kind: Kind) {
+        let mut lost = Vec::new();
         let call = self.tasks.get_mut(&ev.tid).and_then(|task| {
-            task.stacks[usize::from(kind.layer == Layer::Daemon)]
-                .leave(kind.function, |call| unreturned(&mut self.functions, call))
+            task.stacks[stack_of(kind.layer)].leave(kind.function, |call| lost.push(call))
         });
+        self.unreturned(lost);
         let Some(call) = call else {
             // Whose caller it was cannot be known: a daemon's return without its entry has no request.
             let wanted = self.in_window(ev.time)
                 && if kind.layer == Layer::Daemon {
                     self.wants_daemon(ev.pid, None)
                 } else {
-                    self.wants_caller(ev.pid, ev.tid)
+                    self.wants_kernel(ev, 0)
                 };
-            self.functions[kind.function as usize].tally.unmatched += u64::from(wanted);
+            self.functions[kind.function as usize]
+                .tally(Operation::UNKNOWN)
+                .unmatched += u64::from(wanted);
             return;
         };
+        if kind.layer != Layer::Daemon {
+            let duration = ev.time.saturating_sub(call.start);
+            let sure = call.losses == self.losses;
+            self.kernel_return(ev, PROBES, call, sure.then_some(duration));
+            return;
+        }
         if !call.counted {
             return;
         }
         if call.losses != self.losses {
             // Its own return and a later entry may be among what was dropped meanwhile.
-            unreturned(&mut self.functions, call);
+            self.unreturned([call]);
             return;
         }
         let duration = ev.time.saturating_sub(call.start);
-        self.functions[kind.function as usize]
-            .tally
-            .hist
-            .add(duration);
+        let function = &mut self.functions[kind.function as usize];
+        function.tally(Operation::UNKNOWN).hist.add(duration);
         if let Some(columns) = &mut self.columns {
             columns.calls.push(Call {
                 layer: kind.layer,
@@ -428,6 +556,183 @@ impl Analysis {
             });
             columns.callback(call.row, call.start, ev.time);
         }
+    }
+
+    fn opened(&self, ev: &Ev, function: u32) -> Open {
+        Open {
+            function,
+            start: ev.time,
+            unique: ABSENT,
+            losses: self.losses,
+            counted: false,
+            row: NO_ROW,
+            depth: 0,
+            operations: 0,
+            inner: 0,
+            node: Tree::ROOT,
+            single: Single::NONE,
+            whole: false,
+            outermost: true,
+        }
+    }
+
+    fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
+        if ev.v[3] != ABSENT {
+            // Where the request was queued it often had no number yet.
+            self.learn(ev, told(ev.v[0], ABSENT, ev.v[3]));
+        }
+        let function = &mut self.functions[kind.function as usize];
+        if !function.returns {
+            let wanted = self.in_window(ev.time) && self.wants_kernel(ev, 0);
+            self.functions[kind.function as usize]
+                .tally(Operation::UNKNOWN)
+                .entries += u64::from(wanted);
+            return;
+        }
+        self.kernel_call(ev, PROBES, kind.function, 0);
+    }
+
+    fn graph_entry(&mut self, ev: &Ev) {
+        let [address, depth, ..] = ev.v;
+        let function = self.function_at(address);
+        self.kernel_call(ev, GRAPH, function, depth);
+    }
+
+    fn graph_exit(&mut self, ev: &Ev) {
+        let [address, depth, calltime, rettime] = ev.v;
+        let function = self.function_at(address);
+        let mut lost = Vec::new();
+        let call = self.tasks.get_mut(&task_of(ev)).and_then(|task| {
+            task.stacks[GRAPH].leave_depth(function, depth, |call| lost.push(call))
+        });
+        self.unreturned(lost);
+        let Some(call) = call else {
+            let wanted = self.in_window(ev.time) && self.wants_kernel(ev, 0);
+            self.functions[function as usize]
+                .tally(Operation::UNKNOWN)
+                .unmatched += u64::from(wanted);
+            return;
+        };
+        // The tracer's own times, which are of a clock of their own, but for their difference; they belong to this
+        // very call, whatever was lost meanwhile.
+        let told = calltime != ABSENT && rettime != ABSENT;
+        let duration = match rettime.checked_sub(calltime) {
+            Some(duration) if told => Some(duration),
+            _ if call.losses == self.losses => Some(ev.time.saturating_sub(call.start)),
+            _ => None,
+        };
+        self.kernel_return(ev, GRAPH, call, duration);
+    }
+
+    /// A kernel function is entered whose return the recording can show.
+    fn kernel_call(&mut self, ev: &Ev, which: usize, function: u32, depth: u64) {
+        let counted = self.in_window(ev.time) && self.wants_caller(ev.pid, ev.tid);
+        let mut call = Open {
+            unique: if which == PROBES { ev.v[0] } else { ABSENT },
+            counted,
+            depth,
+            whole: counted,
+            ..self.opened(ev, function)
+        };
+        let mut lost = Vec::new();
+        let task = self.tasks.entry(task_of(ev)).or_default();
+        let stack = &mut task.stacks[which];
+        if which == GRAPH {
+            stack.cut(depth, |call| lost.push(call));
+        }
+        let parent = stack.last();
+        if let Some(parent) = parent {
+            (call.whole, call.outermost) = (parent.whole, false);
+        }
+        if let Some(tree) = &mut self.tree {
+            call.node = tree.child(parent.map_or(Tree::ROOT, |parent| parent.node), function);
+            if call.whole {
+                call.single = tree.enter(ev, parent.map_or(Single::NONE, |p| p.single), function);
+            }
+        }
+        if self.columns.is_some() && self.functions[function as usize].name == WAIT {
+            call.row = task.made.take().unwrap_or(NO_ROW);
+        }
+        if which == GRAPH {
+            stack.push(call);
+        } else {
+            stack.enter(call, |call| lost.push(call));
+        }
+        self.unreturned(lost);
+    }
+
+    /// A call of the kernel layer has returned. Without a duration: it is not sure that this is its return.
+    fn kernel_return(&mut self, ev: &Ev, which: usize, call: Open, duration: Option<u64>) {
+        let Some(duration) = duration else {
+            self.unreturned([call]);
+            return;
+        };
+        let task = self.tasks.get_mut(&task_of(ev));
+        if let Some(parent) = task.and_then(|task| task.stacks[which].last_mut()) {
+            parent.inner = parent.inner.saturating_add(duration);
+        }
+        let own = duration.saturating_sub(call.inner);
+        if let Some(tree) = self.tree.as_mut().filter(|_| call.whole) {
+            tree.leave(call.node, call.single, duration, own);
+        }
+        if let Some(columns) = &mut self.columns {
+            if let Some(row) = columns.requests.get_mut(call.row as usize) {
+                row.woken = ev.time;
+            }
+        }
+        if !call.counted || !self.wants_kernel(ev, call.operations) {
+            return;
+        }
+        let function = &mut self.functions[call.function as usize];
+        for operation in operations(self.filters.by_operation, call.operations) {
+            let tally = function.tally(operation);
+            tally.entries += 1;
+            tally.hist.add(duration);
+            tally.own += u128::from(own);
+            tally.outermost += u64::from(call.outermost);
+        }
+        let column = function.column;
+        if let Some(columns) = &mut self.columns {
+            columns.calls.push(Call {
+                layer: Layer::Kernel,
+                function: column,
+                start: call.start,
+                duration,
+                pid: ev.pid,
+                tid: ev.tid,
+                unique: or_zero(call.unique),
+            });
+        }
+    }
+
+    /// Calls whose return was not seen, or not surely theirs.
+    fn unreturned(&mut self, calls: impl IntoIterator<Item = Open>) {
+        for call in calls {
+            let function = &mut self.functions[call.function as usize];
+            if function.layer == Layer::Daemon {
+                function.tally(Operation::UNKNOWN).unmatched += u64::from(call.counted);
+                continue;
+            }
+            if let Some(tree) = self.tree.as_mut().filter(|_| call.whole) {
+                tree.unmatched += 1;
+            }
+            let mounts = !self.filters.connections.is_empty();
+            if call.counted && (!mounts || call.operations != 0) {
+                for operation in operations(self.filters.by_operation, call.operations) {
+                    let tally = function.tally(operation);
+                    tally.entries += 1;
+                    tally.unmatched += 1;
+                }
+            }
+        }
+    }
+
+    /// Of a kernel function's call: with a choice of mounts only their daemons', and those that made one of their requests.
+    fn wants_kernel(&self, ev: &Ev, operations: u64) -> bool {
+        self.wants_caller(ev.pid, ev.tid)
+            && (self.filters.connections.is_empty()
+                || operations != 0
+                || self.filters.daemon_pids.contains(&ev.pid))
     }
 
     /// The daemon's call from the read that brought the request to the reply.
@@ -499,63 +804,139 @@ impl Analysis {
     }
 
     fn begin(&mut self, ev: &Ev, kind: Kind) {
-        let [unique, connection, opcode] = ev.v;
+        let [unique, connection, opcode, req] = ev.v;
         let operation = match opcode {
             ABSENT => kind.operation,
             opcode => Operation::of_opcode(opcode),
         };
         let caller = self.wants_caller(ev.pid, ev.tid);
-        let asked = caller && self.wants_connection(connection);
-        let counted = asked && self.in_window(ev.time);
-        if asked {
-            if let Some(syscall) = self
-                .tasks
-                .get_mut(&ev.tid)
-                .and_then(|task| task.syscall.as_mut())
-            {
-                syscall.operations |= operation.bit();
-            }
-        }
-        let mut row = NO_ROW;
-        if counted {
-            self.counts.begun += 1;
-            self.request_tallies.entry(operation).or_default().entries += 1;
-            if let Some(columns) = &mut self.columns {
-                row = columns.requests.len() as u32;
-                columns.requests.push(RequestRow {
-                    connection,
-                    unique: or_zero(unique),
-                    opcode: or_zero(opcode) as u32,
-                    begin: ev.time,
-                    end: 0,
-                    error: 0,
-                    pid: ev.pid,
-                    tid: ev.tid,
-                    callback_start: 0,
-                    callback_end: 0,
-                });
-            }
-        }
-        let request = Request {
+        let mut request = Request {
             operation,
             begin: ev.time,
+            pid: ev.pid,
+            tid: ev.tid,
+            connection,
+            unique,
+            opcode,
             sent: None,
             caller,
-            counted,
-            row,
+            counted: false,
+            undecided: caller && connection == ABSENT && !self.filters.connections.is_empty(),
+            row: NO_ROW,
         };
-        if Requests::is_numbered(unique) {
-            if let Some(earlier) = self.requests.begin((connection, unique), request) {
-                self.unfinished(earlier);
+        if caller && !request.undecided && self.wants_connection(connection) {
+            self.ask_for(&mut request);
+        }
+        if self.columns.is_some() {
+            self.tasks.entry(ev.tid).or_default().made = Some(request.row);
+        }
+        if let Some(earlier) = self.requests.begin(told(unique, connection, req), request) {
+            self.unfinished(earlier);
+        }
+    }
+
+    /// The request is one of those that the filters let pass, but for the time.
+    fn ask_for(&mut self, request: &mut Request) {
+        request.undecided = false;
+        if let Some(task) = self.tasks.get_mut(&request.tid) {
+            let bit = request.operation.bit();
+            if let Some(syscall) = &mut task.syscall {
+                syscall.operations |= bit;
             }
-        } else {
-            self.unfinished(request);
+            for stack in &mut task.stacks[PROBES..] {
+                stack.iter_mut().for_each(|call| call.operations |= bit);
+            }
+        }
+        request.counted = self.in_window(request.begin);
+        if !request.counted {
+            return;
+        }
+        self.counts.begun += 1;
+        self.request_tallies
+            .entry(request.operation)
+            .or_default()
+            .entries += 1;
+        if let Some(columns) = &mut self.columns {
+            request.row = columns.requests.len() as u32;
+            columns.requests.push(RequestRow {
+                connection: or_zero(request.connection),
+                unique: or_zero(request.unique),
+                opcode: or_zero(request.opcode) as u32,
+                begin: request.begin,
+                end: 0,
+                error: 0,
+                pid: request.pid,
+                tid: request.tid,
+                callback_start: 0,
+                callback_end: 0,
+                sent: 0,
+                woken: 0,
+            });
+        }
+    }
+
+    /// Adds what an event tells to the open request that it is about.
+    fn learn(&mut self, ev: &Ev, told: Told) -> Option<Key> {
+        let daemon = self.daemons.get(&ev.pid).copied();
+        let key = self.requests.locate(told, daemon)?;
+        let mut request = *self.requests.learn(key, told, daemon)?;
+        if request.undecided && request.connection != ABSENT {
+            request.undecided = false;
+            if self.wants_connection(request.connection) {
+                self.ask_for(&mut request);
+            }
+            if let Some(open) = self.requests.get_mut(key) {
+                *open = request;
+            }
+        }
+        if let Some(columns) = &mut self.columns {
+            if let Some(row) = columns.requests.get_mut(request.row as usize) {
+                row.unique = or_zero(request.unique);
+                row.connection = or_zero(request.connection);
+            }
+        }
+        Some(key)
+    }
+
+    fn sent(&mut self, ev: &Ev) {
+        let [unique, connection, write, req] = ev.v;
+        if write == 0 {
+            return;
+        }
+        let Some(key) = self.learn(ev, told(unique, connection, req)) else {
+            return;
+        };
+        if let Some(request) = self.requests.get_mut(key) {
+            request.sent = Some((ev.time, ev.tid));
+            if let Some(columns) = &mut self.columns {
+                if let Some(row) = columns.requests.get_mut(request.row as usize) {
+                    row.sent = ev.time;
+                }
+            }
         }
     }
 
     fn end(&mut self, ev: &Ev) {
-        let [unique, connection, error] = ev.v;
-        let Some(request) = self.requests.end((connection, unique)) else {
+        let [unique, connection, error, req] = ev.v;
+        let told = told(unique, connection, req);
+        let mut found = None;
+        if connection != ABSENT {
+            found = self.requests.end((connection, unique));
+        }
+        if found.is_none() {
+            let key = self.learn(ev, told);
+            found = key.and_then(|key| self.requests.end(key));
+        }
+        if let Some(earlier) = found.filter(|request| {
+            Requests::is_numbered(unique)
+                && Requests::is_numbered(request.unique)
+                && request.unique != unique
+        }) {
+            // Its end and the begin of the one that ends here were not seen.
+            self.unfinished(earlier);
+            found = None;
+        }
+        let Some(request) = found else {
             let all_callers = self.filters.pids.is_empty() && self.filters.comms.is_empty();
             let wanted =
                 all_callers && self.wants_connection(connection) && self.in_window(ev.time);
@@ -607,7 +988,7 @@ impl Analysis {
     }
 
     fn sys_exit(&mut self, ev: &Ev) {
-        let [number, ret, _] = ev.v;
+        let [number, ret, ..] = ev.v;
         if self.arch.is_fake(number) {
             return;
         }
@@ -688,7 +1069,7 @@ impl Analysis {
         if !Requests::is_numbered(unique) {
             return None;
         }
-        let ((connection, _), request) = match self.daemons.get(&ev.pid) {
+        let (connection, request) = match self.daemons.get(&ev.pid) {
             Some(connection) => self.requests.find((*connection, unique))?,
             None => {
                 let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
@@ -739,6 +1120,9 @@ impl Analysis {
                     entries: tally.entries,
                     unmatched: tally.unmatched,
                     hist: tally.hist,
+                    outermost: tally.outermost,
+                    own: None,
+                    address: None,
                 });
             }
         };
@@ -749,14 +1133,6 @@ impl Analysis {
                 function.name.clone(),
                 operation.name(),
                 *tally,
-            );
-        }
-        for function in self.functions {
-            add(
-                function.layer,
-                function.name,
-                &function.operation,
-                function.tally,
             );
         }
         for (operation, tally) in self.request_tallies {
@@ -775,16 +1151,43 @@ impl Analysis {
                 *tally,
             );
         }
+        for function in &mut self.functions {
+            for (operation, tally) in std::mem::take(&mut function.tallies) {
+                if tally.entries + tally.unmatched == 0 {
+                    continue;
+                }
+                series.push(Series {
+                    layer: function.layer,
+                    function: function.name.clone(),
+                    operation: match operation {
+                        Operation::UNKNOWN => function.operation.clone(),
+                        operation => operation.name().to_owned(),
+                    },
+                    entries: tally.entries,
+                    unmatched: tally.unmatched,
+                    hist: tally.hist,
+                    outermost: tally.outermost,
+                    own: function.address.map(|_| tally.own),
+                    address: function.address,
+                });
+            }
+        }
         series.sort_by(|a, b| {
             (a.layer, &a.function, &a.operation).cmp(&(b.layer, &b.function, &b.operation))
         });
         if let Some(columns) = &mut self.columns {
             columns.calls.sort_by_key(|call| call.start);
+            // One whose mount was told late was put down late.
+            columns.requests.sort_by_key(|request| request.begin);
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.finish(self.functions.into_iter().map(|function| function.name));
         }
         Answer {
             series,
             requests: self.counts,
             columns: self.columns,
+            tree: self.tree,
         }
     }
 }
@@ -816,6 +1219,26 @@ fn or_zero(value: u64) -> u64 {
     }
 }
 
-fn unreturned(functions: &mut [Function], call: Open) {
-    functions[call.function as usize].tally.unmatched += u64::from(call.counted);
+fn told(unique: u64, connection: u64, req: u64) -> Told {
+    Told {
+        connection,
+        unique,
+        req,
+    }
+}
+
+/// The task that an event is of: the idle tasks are one per CPU, all with number 0.
+fn task_of(ev: &Ev) -> i32 {
+    if ev.tid == 0 {
+        !(ev.cpu as i32 & i32::MAX)
+    } else {
+        ev.tid
+    }
+}
+
+/// Where a kernel function's call is to be counted.
+fn operations(apart: bool, bits: u64) -> impl Iterator<Item = Operation> {
+    let known = if apart { bits } else { 0 };
+    let none = (known == 0).then_some(Operation::UNKNOWN);
+    Operation::of_bits(known).chain(none)
 }

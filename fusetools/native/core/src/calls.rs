@@ -3,6 +3,8 @@
 /// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): deeper
 /// entries are some whose return was lost.
 const DEEPEST: usize = 64;
+/// function_graph's return stack is a page at most (SHADOW_STACK_SIZE, kernel/trace/fgraph.c).
+const DEEPEST_GRAPH: usize = 512;
 
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,18 @@ pub struct Open {
     pub counted: bool,
     /// Its request's row in the columns.
     pub row: u32,
+    /// The rest is of the kernel layer. How deep the kernel's tracer says it is.
+    pub depth: u64,
+    /// Of the requests that began in it and are asked for.
+    pub operations: u64,
+    /// ns that the calls made in it took.
+    pub inner: u64,
+    /// Its place in the tree of calls, and in the list of single ones.
+    pub node: u32,
+    pub single: u32,
+    /// The outermost call around it is asked for.
+    pub whole: bool,
+    pub outermost: bool,
 }
 
 /// The open calls of one task in one layer, innermost last.
@@ -37,6 +51,53 @@ impl Stack {
         let at = self.0.iter().rposition(|call| call.function == function)?;
         self.0.drain(at + 1..).for_each(&mut lost);
         self.0.pop()
+    }
+
+    /// Makes room for a call at this depth: what is open there or deeper cannot return any more.
+    pub fn cut(&mut self, depth: u64, mut lost: impl FnMut(Open)) {
+        while let Some(call) = self.0.last().filter(|call| call.depth >= depth) {
+            lost(*call);
+            self.0.pop();
+        }
+        if self.0.len() >= DEEPEST_GRAPH {
+            lost(self.0.remove(0));
+        }
+    }
+
+    pub fn push(&mut self, call: Open) {
+        self.0.push(call);
+    }
+
+    /// The open call of `function` at this depth; what is deeper cannot return any more.
+    pub fn leave_depth(
+        &mut self,
+        function: u32,
+        depth: u64,
+        mut lost: impl FnMut(Open),
+    ) -> Option<Open> {
+        while let Some(call) = self.0.last().filter(|call| call.depth > depth) {
+            lost(*call);
+            self.0.pop();
+        }
+        let call = self.0.last().filter(|call| call.depth == depth)?;
+        if call.function == function {
+            return self.0.pop();
+        }
+        lost(*call);
+        self.0.pop();
+        None
+    }
+
+    pub fn last(&self) -> Option<&Open> {
+        self.0.last()
+    }
+
+    pub fn last_mut(&mut self) -> Option<&mut Open> {
+        self.0.last_mut()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Open> {
+        self.0.iter_mut()
     }
 
     /// The task has ended.

@@ -3,13 +3,16 @@
 /// What an event means. Chosen by the caller, from the recording's session or from probe sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A function is entered (kprobe, uprobe, funcgraph_entry).
+    /// A function is entered (kprobe, uprobe).
     Entry,
     /// A function returns.
     Return,
+    /// A kernel function is entered, or returns, as function_graph tells it: which one, its address says.
+    GraphEntry,
+    GraphExit,
     /// A request begins (fuse:fuse_request_send, or a kprobe where it is queued).
     Begin,
-    /// A request has been copied to the daemon (fuse:fuse_request_sent).
+    /// A request has been copied to the daemon (fuse:fuse_request_sent, or a kprobe on fuse_copy_args).
     Sent,
     /// A request ends (fuse:fuse_request_end, or a kprobe on fuse_request_end).
     End,
@@ -47,16 +50,21 @@ pub const ABSENT: u64 = u64::MAX;
 
 /// One event. `kind` indexes the catalogue. `v` by role, ABSENT where the event lacks the field:
 ///
-/// | role | v\[0\] | v\[1\] | v\[2\] |
-/// | --- | --- | --- | --- |
-/// | Entry, Return, Reply | unique | | |
-/// | Begin | unique | connection | opcode |
-/// | Sent | unique | connection | |
-/// | End | unique | connection | error (sign-extended) |
-/// | SysEnter | id | | |
-/// | SysExit | id | ret | |
-/// | Switch | prev_pid | prev_state | next_pid |
-/// | Waking | pid | | |
+/// | role | v\[0\] | v\[1\] | v\[2\] | v\[3\] |
+/// | --- | --- | --- | --- | --- |
+/// | Entry, Return of the kernel | unique | | | req |
+/// | Entry, Return of the daemon, Reply | unique | | | |
+/// | GraphEntry | func | depth | | |
+/// | GraphExit | func | depth | calltime | rettime |
+/// | Begin | unique | connection | opcode | req |
+/// | Sent | unique | connection | write (0: it is the answer that is copied) | req |
+/// | End | unique | connection | error (sign-extended) | req |
+/// | SysEnter | id | | | |
+/// | SysExit | id | ret | | |
+/// | Switch | prev_pid | prev_state | next_pid | |
+/// | Waking | pid | | | |
+///
+/// `req` is the address of the kernel's struct fuse_req: a request's from its begin to its end, then another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ev {
     /// ns on the recording's clock.
@@ -65,7 +73,7 @@ pub struct Ev {
     pub tid: i32,
     pub kind: u32,
     pub cpu: u32,
-    pub v: [u64; 3],
+    pub v: [u64; 4],
 }
 
 /// Side-band records that the analysis needs, in the same time order.

@@ -14,6 +14,7 @@ pub mod record;
 mod requests;
 pub mod tracedat;
 pub mod tracing;
+pub mod tree;
 pub mod write;
 
 pub use error::Error;

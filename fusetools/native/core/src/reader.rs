@@ -16,7 +16,7 @@ use std::sync::Arc;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::error::Error;
-use crate::events::{Batch, Ev, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
@@ -557,21 +557,26 @@ impl Number {
 /// What to take from an event's samples.
 struct Take {
     kind: u32,
-    v: [Number; 3],
+    v: [Number; 4],
 }
 
 impl Take {
-    fn new(kind: u32, role: Role, format: Option<&Format>) -> Take {
+    fn new(kind: u32, meaning: &Meaning, format: Option<&Format>) -> Take {
         // More than one name: as probes made by hand call it.
-        let names: [&[&str]; 3] = match role {
-            Role::Entry | Role::Return | Role::Reply => [&["unique"], &[], &[]],
-            Role::Begin => [&["unique"], &["connection"], &["opcode"]],
-            Role::Sent => [&["unique"], &["connection"], &[]],
-            Role::End => [&["unique"], &["connection"], &["error", "err"]],
-            Role::SysEnter => [&["id"], &[], &[]],
-            Role::SysExit => [&["id"], &["ret"], &[]],
-            Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"]],
-            Role::Waking => [&["pid"], &[], &[]],
+        let names: [&[&str]; 4] = match meaning.role {
+            Role::Entry | Role::Return if meaning.layer == Layer::Kernel => {
+                [&["unique"], &[], &[], &["req"]]
+            }
+            Role::Entry | Role::Return | Role::Reply => [&["unique"], &[], &[], &[]],
+            Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
+            Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
+            Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],
+            Role::Sent => [&["unique"], &["connection"], &["write", "wr"], &["req"]],
+            Role::End => [&["unique"], &["connection"], &["error", "err"], &["req"]],
+            Role::SysEnter => [&["id"], &[], &[], &[]],
+            Role::SysExit => [&["id"], &["ret"], &[], &[]],
+            Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
+            Role::Waking => [&["pid"], &[], &[], &[]],
         };
         let find = |names: &[&str]| {
             let field = names.iter().find_map(|name| format?.field(name));
@@ -660,7 +665,7 @@ impl<'a> ScanPlan<'a> {
                 .zip(0u32..)
                 .filter(|(meaning, _)| meaning.event == event.name);
             named
-                .map(|(meaning, kind)| Take::new(kind, meaning.role, event.format.as_deref()))
+                .map(|(meaning, kind)| Take::new(kind, meaning, event.format.as_deref()))
                 .collect()
         };
         let events = reader
@@ -828,6 +833,7 @@ impl<'a> ScanPlan<'a> {
                 take.v[0].read(raw)?,
                 take.v[1].read(raw)?,
                 take.v[2].read(raw)?,
+                take.v[3].read(raw)?,
             ];
             part.events.push(Ev {
                 time,

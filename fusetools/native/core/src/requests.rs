@@ -1,32 +1,55 @@
-//! FUSE requests, each keyed by (connection, unique) from its begin to its end.
+//! FUSE requests, from begin to end: by (connection, unique), or by the address of the kernel's struct fuse_req.
 
 use rustc_hash::FxHashMap;
 
 use crate::events::ABSENT;
 use crate::operations::Operation;
 
-/// ABSENT for the connection where the event does not tell it (kprobes).
+/// (connection, unique), ABSENT for the connection where the event does not tell it; or (BY_ADDRESS, req), since
+/// kprobes tell the address, and often before the kernel has numbered the request.
 pub type Key = (u64, u64);
+
+/// No connection's number: those have 32 bits.
+const BY_ADDRESS: u64 = ABSENT - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub operation: Operation,
     /// ns
     pub begin: u64,
+    /// Of the caller.
+    pub pid: i32,
+    pub tid: i32,
+    /// ABSENT while not known, so `unique` and `opcode`.
+    pub connection: u64,
+    pub unique: u64,
+    pub opcode: u64,
     /// When and by which thread of the daemon it was picked up; None where the kernel does not tell.
     pub sent: Option<(u64, i32)>,
     /// Made by a caller that the filters let pass.
     pub caller: bool,
     /// The answer wants it.
     pub counted: bool,
+    /// Whether the answer wants it cannot be told before its connection is known.
+    pub undecided: bool,
     /// Its row in the columns.
     pub row: u32,
+}
+
+/// What an event tells of its request; ABSENT where it does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    pub connection: u64,
+    pub unique: u64,
+    pub req: u64,
 }
 
 /// Requests that have begun and not ended.
 #[derive(Default, Debug)]
 pub struct Requests {
     open: FxHashMap<Key, Request>,
+    /// Of those known by address: their key, by connection and number.
+    numbers: FxHashMap<Key, Key>,
     connections: Vec<u64>,
 }
 
@@ -36,12 +59,75 @@ impl Requests {
         unique != 0 && unique != ABSENT
     }
 
-    /// An earlier one of the same key, which cannot end any more.
-    pub fn begin(&mut self, key: Key, request: Request) -> Option<Request> {
-        if !self.connections.contains(&key.0) && self.connections.len() < 1024 {
-            self.connections.push(key.0);
+    /// Takes up a request that can be told apart. Comes back: one that cannot, or an earlier one of the same key,
+    /// which cannot end any more.
+    pub fn begin(&mut self, told: Told, request: Request) -> Option<Request> {
+        if !self.connections.contains(&told.connection) && self.connections.len() < 1024 {
+            self.connections.push(told.connection);
         }
-        self.open.insert(key, request)
+        if told.req == ABSENT {
+            if !Requests::is_numbered(told.unique) {
+                return Some(request);
+            }
+            return self.open.insert((told.connection, told.unique), request);
+        }
+        let key = (BY_ADDRESS, told.req);
+        let earlier = self.end(key);
+        self.open.insert(key, request);
+        if Requests::is_numbered(told.unique) {
+            self.numbers.insert((told.connection, told.unique), key);
+        }
+        earlier
+    }
+
+    /// The open request that an event is about. `daemon` is the connection that the event's process serves, if any.
+    pub fn locate(&self, told: Told, daemon: Option<u64>) -> Option<Key> {
+        if told.req != ABSENT && self.open.contains_key(&(BY_ADDRESS, told.req)) {
+            return Some((BY_ADDRESS, told.req));
+        }
+        if !Requests::is_numbered(told.unique) {
+            return None;
+        }
+        let connection = match told.connection {
+            ABSENT => daemon.unwrap_or(ABSENT),
+            connection => connection,
+        };
+        if let Some(key) = self.key((connection, told.unique)) {
+            return Some(key);
+        }
+        // A kprobe's event that tells no connection, of a request that a tracepoint told.
+        if connection == ABSENT {
+            return only(
+                self.connections
+                    .iter()
+                    .filter_map(|c| self.key((*c, told.unique))),
+            );
+        }
+        None
+    }
+
+    /// Adds to a request what an event tells that the earlier ones did not.
+    pub fn learn(&mut self, key: Key, told: Told, daemon: Option<u64>) -> Option<&mut Request> {
+        let request = self.open.get_mut(&key)?;
+        let before = (request.connection, request.unique);
+        if request.connection == ABSENT {
+            request.connection = match told.connection {
+                ABSENT => daemon.unwrap_or(ABSENT),
+                connection => connection,
+            };
+        }
+        if !Requests::is_numbered(request.unique) && Requests::is_numbered(told.unique) {
+            request.unique = told.unique;
+        }
+        let now = (request.connection, request.unique);
+        if key.0 == BY_ADDRESS && now != before && Requests::is_numbered(now.1) {
+            self.numbers.remove(&before);
+            self.numbers.insert(now, key);
+            if !self.connections.contains(&now.0) && self.connections.len() < 1024 {
+                self.connections.push(now.0);
+            }
+        }
+        Some(request)
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Request> {
@@ -49,15 +135,30 @@ impl Requests {
     }
 
     pub fn end(&mut self, key: Key) -> Option<Request> {
-        self.open.remove(&key)
+        let request = self.open.remove(&key)?;
+        if key.0 == BY_ADDRESS {
+            let number = (request.connection, request.unique);
+            if self.numbers.get(&number) == Some(&key) {
+                self.numbers.remove(&number);
+            }
+        }
+        Some(request)
     }
 
-    /// The open request of this number on a connection.
-    pub fn find(&self, key: Key) -> Option<(Key, &Request)> {
+    fn key(&self, number: Key) -> Option<Key> {
         // Where the request's event does not tell its connection, all have the same.
-        [key, (ABSENT, key.1)]
-            .into_iter()
-            .find_map(|key| self.open.get(&key).map(|request| (key, request)))
+        [number, (ABSENT, number.1)].into_iter().find_map(|number| {
+            if self.open.contains_key(&number) {
+                return Some(number);
+            }
+            self.numbers.get(&number).copied()
+        })
+    }
+
+    /// The open request of this number on a connection, with its connection.
+    pub fn find(&self, number: Key) -> Option<(u64, &Request)> {
+        let request = self.open.get(&self.key(number)?)?;
+        Some((request.connection, request))
     }
 
     /// The open request that a daemon of one of the connections that `candidate` lets pass has in hand: the only one
@@ -67,15 +168,16 @@ impl Requests {
         unique: u64,
         operation: Operation,
         candidate: impl Fn(u64) -> bool,
-    ) -> Option<(Key, &Request)> {
+    ) -> Option<(u64, &Request)> {
         let connections = self.connections.iter().copied();
         let found = connections
             .filter(|connection| candidate(*connection))
             .filter_map(|connection| {
-                let key = (connection, unique);
-                self.open.get(&key).map(|request| (key, request))
+                let number = (connection, unique);
+                let key = self.numbers.get(&number).unwrap_or(&number);
+                self.open.get(key).map(|request| (connection, request))
             });
-        let same = |(_, request): &(Key, &Request)| request.operation == operation;
+        let same = |(_, request): &(u64, &Request)| request.operation == operation;
         only(found.clone()).or_else(|| only(found.filter(same)))
     }
 

@@ -1,6 +1,6 @@
 //! Calls, requests and system calls from events made by hand, and against a naive pairing.
 
-use fusetools_core::analysis::{Analysis, Answer, Filters, Series};
+use fusetools_core::analysis::{Analysis, Answer, Detail, Filters, Series};
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn catalogue() -> Vec<Meaning> {
 }
 
 fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {
-    let mut values = [ABSENT; 3];
+    let mut values = [ABSENT; 4];
     values[..v.len()].copy_from_slice(v);
     let pid = if tid / 100 == DAEMON / 100 {
         DAEMON
@@ -79,7 +79,7 @@ fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {
 }
 
 fn run(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
-    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), 0, true);
+    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), 0, Detail::Columns);
     analysis.push(&Batch {
         events: events.to_vec(),
         side: side.to_vec(),
@@ -587,7 +587,7 @@ proptest! {
     #[test]
     fn every_call_of_a_whole_recording_is_found(steps in steps(), batch in 1..50usize) {
         let (events, calls) = play(&steps);
-        let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, 0, true);
+        let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, 0, Detail::Columns);
         for part in events.chunks(batch) {
             analysis.push(&Batch { events: part.to_vec(), side: vec![] });
         }
@@ -644,7 +644,7 @@ proptest! {
     fn any_events_give_an_answer(
         events in proptest::collection::vec(any_event(), 0..300),
         side in proptest::collection::vec(any_side(), 0..20),
-        columns: bool,
+        detail in any_detail(),
         caller in proptest::option::of(0..4i32),
     ) {
         let filters = Filters {
@@ -653,7 +653,7 @@ proptest! {
             from: caller.map(|_| u64::MAX),
             ..Filters::default()
         };
-        let mut analysis = Analysis::new(&catalogue(), filters, Some("aarch64"), 5, columns);
+        let mut analysis = Analysis::new(&catalogue(), filters, Some("aarch64"), 5, detail);
         analysis.push(&Batch { events, side });
         let answer = analysis.finish();
         for s in &answer.series {
@@ -661,8 +661,18 @@ proptest! {
             prop_assert_eq!(s.hist.buckets().iter().map(|b| b.2).sum::<u64>(), s.hist.count());
         }
         prop_assert!(answer.requests.matched <= answer.requests.begun.min(answer.requests.ended));
-        prop_assert_eq!(answer.columns.is_some(), columns);
+        prop_assert_eq!(answer.columns.is_some(), detail == Detail::Columns);
+        prop_assert_eq!(answer.tree.is_some(), matches!(detail, Detail::Tree | Detail::Calls));
     }
+}
+
+fn any_detail() -> impl Strategy<Value = Detail> {
+    prop_oneof![
+        Just(Detail::None),
+        Just(Detail::Columns),
+        Just(Detail::Tree),
+        Just(Detail::Calls)
+    ]
 }
 
 fn any_value() -> impl Strategy<Value = u64> {
@@ -678,7 +688,7 @@ fn any_value() -> impl Strategy<Value = u64> {
 
 fn any_event() -> impl Strategy<Value = Ev> {
     let time = prop_oneof![0..100u64, any::<u64>()];
-    let values = [any_value(), any_value(), any_value()];
+    let values = [any_value(), any_value(), any_value(), any_value()];
     (time, -1..4i32, 0..20u32, values).prop_map(|(time, tid, kind, v)| Ev {
         time,
         pid: tid / 2,

@@ -5,7 +5,7 @@ mod perf_data;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
+use fusetools_core::events::{Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::{Error, Reader, ScanInfo};
 use perf_data::{
     compress, end, record, round, send, session, words, Event, PerfData, Random, Sample,
@@ -158,7 +158,7 @@ fn every_layout_of_a_sample() {
                 } else {
                     u32::MAX
                 };
-                let v = [1 << 40 | n, 9, -13i64 as u64];
+                let v = [1 << 40 | n, 9, -13i64 as u64, ABSENT];
                 expected.push(Ev {
                     time: sample.time,
                     pid,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fusetools_core::analysis::{analyse, Answer, Filters, Series};
+use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
 use fusetools_core::events::{Layer, Meaning, Role};
 use fusetools_core::{elf, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
@@ -116,6 +116,8 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
     let role = match role.as_str() {
         "entry" => Role::Entry,
         "return" => Role::Return,
+        "graph_entry" => Role::GraphEntry,
+        "graph_exit" => Role::GraphExit,
         "begin" => Role::Begin,
         "sent" => Role::Sent,
         "end" => Role::End,
@@ -155,6 +157,8 @@ fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
             "daemons" => filters.daemons = value.extract()?,
             "from_ns" => filters.from = value.extract()?,
             "to_ns" => filters.to = value.extract()?,
+            "functions" => filters.functions = value.extract()?,
+            "by_operation" => filters.by_operation = value.extract()?,
             other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
         }
     }
@@ -166,7 +170,7 @@ fn answer(
     path: &Path,
     catalogue: Vec<Row>,
     filters: &Bound<'_, PyDict>,
-    columns: bool,
+    detail: Detail,
 ) -> PyResult<(Reader, ScanInfo, Answer)> {
     let catalogue = catalogue
         .into_iter()
@@ -175,7 +179,7 @@ fn answer(
     let filters = filters_of(filters)?;
     py.detach(|| {
         let reader = Reader::open(path)?;
-        let (info, answer) = analyse(&reader, &catalogue, filters, columns)?;
+        let (info, answer) = analyse(&reader, &catalogue, filters, detail)?;
         Ok((reader, info, answer))
     })
     .map_err(|error| read_error(path, error))
@@ -210,6 +214,21 @@ fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyD
     dict.set_item("sum", hist.sum())?;
     dict.set_item("percentiles", percentiles)?;
     dict.set_item("buckets", hist.buckets())?;
+    dict.set_item("outermost", series.outermost)?;
+    dict.set_item("self", series.own)?;
+    dict.set_item("address", series.address)?;
+    Ok(dict)
+}
+
+/// What a pass over the recording found beside the answer.
+fn scan_dict(py: Python<'_>, info: ScanInfo) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("first", info.first)?;
+    dict.set_item("last", info.last)?;
+    // The two are told in different records, of the same losses: kernels that tell the second tell the first too.
+    dict.set_item("lost", info.lost.max(info.lost_samples))?;
+    dict.set_item("throttled", info.throttled)?;
+    dict.set_item("warnings", info.warnings)?;
     Ok(dict)
 }
 
@@ -220,16 +239,11 @@ fn scan<'py>(
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (reader, info, answer) = answer(py, &path, catalogue, &filters, false)?;
-    let dict = PyDict::new(py);
-    dict.set_item("first", info.first)?;
-    dict.set_item("last", info.last)?;
-    // The two are told in different records, of the same losses: kernels that tell the second tell the first too.
-    dict.set_item("lost", info.lost.max(info.lost_samples))?;
-    dict.set_item("throttled", info.throttled)?;
-    dict.set_item("warnings", info.warnings)?;
+    let (reader, mut info, answer) = answer(py, &path, catalogue, &filters, Detail::None)?;
+    let counts = std::mem::take(&mut info.counts);
+    let dict = scan_dict(py, info)?;
     let names = reader.events().iter().map(|event| event.name.as_str());
-    dict.set_item("events", names.zip(info.counts).collect::<Vec<_>>())?;
+    dict.set_item("events", names.zip(counts).collect::<Vec<_>>())?;
     let series = answer.series.iter().map(|series| series_dict(py, series));
     dict.set_item("series", series.collect::<PyResult<Vec<_>>>()?)?;
     let requests = PyDict::new(py);
@@ -254,6 +268,14 @@ fn column<'py, Row, const N: usize>(
     })
 }
 
+macro_rules! columns {
+    ($py:expr, $rows:expr, $($name:literal: $field:expr),+ $(,)?) => {{
+        let dict = PyDict::new($py);
+        $(dict.set_item($name, column($py, &$rows, $field)?)?;)+
+        dict
+    }};
+}
+
 #[pyfunction]
 fn columns<'py>(
     py: Python<'py>,
@@ -261,7 +283,7 @@ fn columns<'py>(
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (_, _, answer) = answer(py, &path, catalogue, &filters, true)?;
+    let (_, _, answer) = answer(py, &path, catalogue, &filters, Detail::Columns)?;
     let columns = answer.columns.unwrap_or_default();
     if columns.functions.len() > usize::from(u16::MAX) {
         let what = format!("cannot list the calls of {}", path.display());
@@ -270,14 +292,7 @@ fn columns<'py>(
             "it has more than 65,535 functions",
         )));
     }
-    macro_rules! columns {
-        ($rows:expr, $($name:literal: $field:expr),+ $(,)?) => {{
-            let dict = PyDict::new(py);
-            $(dict.set_item($name, column(py, &$rows, $field)?)?;)+
-            dict
-        }};
-    }
-    let calls = columns!(columns.calls,
+    let calls = columns!(py, columns.calls,
         "layer": |c| [c.layer as u8],
         "function": |c| (c.function as u16).to_le_bytes(),
         "start": |c| c.start.to_le_bytes(),
@@ -286,7 +301,7 @@ fn columns<'py>(
         "tid": |c| c.tid.to_le_bytes(),
         "unique": |c| c.unique.to_le_bytes(),
     );
-    let requests = columns!(columns.requests,
+    let requests = columns!(py, columns.requests,
         "connection": |r| r.connection.to_le_bytes(),
         "unique": |r| r.unique.to_le_bytes(),
         "opcode": |r| r.opcode.to_le_bytes(),
@@ -297,11 +312,49 @@ fn columns<'py>(
         "tid": |r| r.tid.to_le_bytes(),
         "callback_start": |r| r.callback_start.to_le_bytes(),
         "callback_end": |r| r.callback_end.to_le_bytes(),
+        "sent": |r| r.sent.to_le_bytes(),
+        "woken": |r| r.woken.to_le_bytes(),
     );
     let dict = PyDict::new(py);
     dict.set_item("functions", columns.functions)?;
     dict.set_item("calls", calls)?;
     dict.set_item("requests", requests)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+fn graph<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    calls: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let detail = if calls { Detail::Calls } else { Detail::Tree };
+    let (_, info, answer) = answer(py, &path, catalogue, &filters, detail)?;
+    let tree = answer.tree.unwrap_or_default();
+    let dict = scan_dict(py, info)?;
+    let nodes = tree.nodes.iter().map(|node| {
+        let parent = i64::from(node.parent as i32);
+        (parent, node.function, node.calls, node.total, node.own)
+    });
+    dict.set_item("nodes", nodes.collect::<Vec<_>>())?;
+    dict.set_item("functions", tree.functions)?;
+    dict.set_item("unmatched", tree.unmatched)?;
+    dict.set_item("full", tree.full)?;
+    if calls {
+        let calls = columns!(py, tree.singles,
+            "function": |c| c.function.to_le_bytes(),
+            "level": |c| c.level.to_le_bytes(),
+            "start": |c| c.start.to_le_bytes(),
+            "duration": |c| c.duration.to_le_bytes(),
+            "tid": |c| c.tid.to_le_bytes(),
+            "cpu": |c| c.cpu.to_le_bytes(),
+            "comm": |c| c.comm.to_le_bytes(),
+        );
+        dict.set_item("calls", calls)?;
+        dict.set_item("comms", tree.comms)?;
+    }
     Ok(dict)
 }
 
@@ -336,6 +389,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
+    module.add_function(wrap_pyfunction!(graph, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     Ok(())
 }
