@@ -577,8 +577,8 @@ impl Analysis {
     }
 
     fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
-        if ev.v[3] != ABSENT {
-            // Where the request was queued it often had no number yet.
+        // Where the request was queued it may have had no number yet.
+        if ev.v[3] != ABSENT && self.requests.any_unnumbered() {
             self.learn(ev, told(ev.v[0], ABSENT, ev.v[3]));
         }
         let function = &mut self.functions[kind.function as usize];
@@ -920,7 +920,7 @@ impl Analysis {
         let [unique, connection, error, req] = ev.v;
         let told = told(unique, connection, req);
         let mut found = None;
-        if connection != ABSENT {
+        if connection != ABSENT || self.filters.connections.is_empty() {
             found = self.requests.end((connection, unique));
         }
         if found.is_none() {

@@ -50,6 +50,8 @@ pub struct Requests {
     open: FxHashMap<Key, Request>,
     /// Of those known by address: their key, by connection and number.
     numbers: FxHashMap<Key, Key>,
+    /// How many of them have no number yet.
+    unnumbered: usize,
     connections: Vec<u64>,
 }
 
@@ -76,6 +78,8 @@ impl Requests {
         self.open.insert(key, request);
         if Requests::is_numbered(told.unique) {
             self.numbers.insert((told.connection, told.unique), key);
+        } else {
+            self.unnumbered += 1;
         }
         earlier
     }
@@ -122,6 +126,7 @@ impl Requests {
         let now = (request.connection, request.unique);
         if key.0 == BY_ADDRESS && now != before && Requests::is_numbered(now.1) {
             self.numbers.remove(&before);
+            self.unnumbered -= usize::from(!Requests::is_numbered(before.1));
             self.numbers.insert(now, key);
             if !self.connections.contains(&now.0) && self.connections.len() < 1024 {
                 self.connections.push(now.0);
@@ -138,11 +143,16 @@ impl Requests {
         let request = self.open.remove(&key)?;
         if key.0 == BY_ADDRESS {
             let number = (request.connection, request.unique);
+            self.unnumbered -= usize::from(!Requests::is_numbered(number.1));
             if self.numbers.get(&number) == Some(&key) {
                 self.numbers.remove(&number);
             }
         }
         Some(request)
+    }
+
+    pub fn any_unnumbered(&self) -> bool {
+        self.unnumbered > 0
     }
 
     fn key(&self, number: Key) -> Option<Key> {
