@@ -6,7 +6,11 @@ cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
-if ! doctor=$(fusetools doctor); then
+# Only the recording needs root; sudo has a PATH of its own.
+as_root=()
+if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then as_root=(sudo env "PATH=$PATH"); fi
+
+if ! doctor=$("${as_root[@]}" fusetools doctor); then
   printf '%s\n' "$doctor"
   echo 'demo: this host may not record (see above); here is a recording made before'
   show fusetools hist lookup -i samples/recordings/demo.data
@@ -28,8 +32,8 @@ samples/build/make_tree "$tree"
 mkdir "$mnt"
 show samples/build/with-symbols/samplefs --kernel-cache=0 \
   --delay lookup=50us --delay read=2ms:1% "$tree" "$mnt"
-show fusetools doctor
-show fusetools record --mount "$mnt" -- find "$mnt" -size +1M
+show "${as_root[@]}" fusetools doctor
+show "${as_root[@]}" fusetools record --mount "$mnt" -- find "$mnt" -size +1M
 show fusetools hist lookup
 show fusetools count
 printf '\nThe recording is perf.data: try fusetools hist, fusetools hist read, perf script.\n'
