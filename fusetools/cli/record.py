@@ -33,6 +33,20 @@ NEXT = ("fusetools hist", "fusetools count")
     "of your own.  [default: by the daemon's libraries]",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(["auto", "graph", "kprobe", "tracepoint"]),
+    default="auto",
+    show_default=True,
+    help="How the kernel's functions are recorded: function_graph (by trace-cmd), kprobes, or not "
+    "at all; auto takes the best there is.",
+)
+@click.option(
+    "--functions",
+    multiple=True,
+    metavar="GLOB",
+    help="Record these kernel functions (again for more).  [default: fuse_*]",
+)
+@click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",

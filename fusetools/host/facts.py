@@ -92,7 +92,9 @@ class HostFacts:
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
     probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
     suffixes; twice where two functions have the name), ``addresses`` (kallsyms shows real ones),
-    ``btf`` of the kernel, ``btf_modules`` of "fuse".
+    ``btf`` of the kernel, ``btf_modules`` of "fuse"; read from it where there are kprobes:
+    ``fuse_members`` (member, byte offset, bit, bits) and ``fuse_functions`` (function, what each of
+    its parameters points to), see btf.read_fuse.
 
     Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
     of a tracepoint really tried), ``perf_why`` (what perf said when it could not).
@@ -128,6 +130,8 @@ class HostFacts:
     addresses: bool = False
     btf: bool = False
     btf_modules: tuple[str, ...] = ()
+    fuse_members: tuple[tuple[str, int, int, int], ...] = ()
+    fuse_functions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     perf: Tool | None = None
     trace_cmd: Tool | None = None
     perf_can_record: bool = False

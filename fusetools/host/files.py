@@ -37,6 +37,11 @@ class Files:
 
     def read(self, name: str, quiet: bool = False) -> str | None:
         """The text, None when it cannot be read. Bytes that are no UTF-8 become surrogates."""
+        data = self.read_bytes(name, quiet)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    def read_bytes(self, name: str, quiet: bool = False) -> bytes | None:
+        """At most MAX_FILE of a file, None when it cannot be read."""
         try:
             with Path(self.at(name)).open("rb", buffering=0) as file:
                 parts = []
@@ -48,7 +53,7 @@ class Files:
             if not quiet:
                 self._refused(name, error)
             return None
-        return b"".join(parts).decode("utf-8", "surrogateescape")
+        return b"".join(parts)
 
     def list(self, name: str) -> list[str]:
         try:

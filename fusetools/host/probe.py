@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from fusetools.host.btf import Functions, Members, read_fuse
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Files
 from fusetools.host.mounts import read_mounts
@@ -73,6 +74,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     descriptors = open_files(files)
     mounts = read_mounts(files, descriptors)
     perf, can_record, perf_why = tools.perf()
+    members, functions = _btf(files) if "kprobe" in kinds else ((), ())
     return HostFacts(
         kernel=_line(files, "/proc/sys/kernel/osrelease") or "",
         arch=os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip(),
@@ -103,6 +105,8 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         ),
         btf=files.exists("/sys/kernel/btf/vmlinux"),
         btf_modules=("fuse",) if files.exists("/sys/kernel/btf/fuse") else (),
+        fuse_members=members,
+        fuse_functions=functions,
         perf=perf,
         trace_cmd=tools.trace_cmd(),
         perf_can_record=can_record,
@@ -112,6 +116,13 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         own_events=own,
         unreadable=tuple(sorted(files.unreadable.items())),
     )
+
+
+def _btf(files: Files) -> tuple[Members, Functions]:
+    """What BTF tells of FUSE. A module without BTF of its own: nothing, for vmlinux has not its
+    structures."""
+    vmlinux = files.read_bytes("/sys/kernel/btf/vmlinux")
+    return read_fuse(vmlinux, files.read_bytes("/sys/kernel/btf/fuse", quiet=True))
 
 
 def _line(files: Files, name: str) -> str | None:

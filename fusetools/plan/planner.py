@@ -35,31 +35,17 @@ from dataclasses import dataclass, replace
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.plan import kernel
+from fusetools.plan.events import RETURN, Event, Missing, Probe
 from fusetools.plan.probeset import GENERIC, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
 
 DAEMON_GROUP = "fuse_daemon"
-RETURN = "__return"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What is not recorded, why, and the command that mends it (may be empty)."""
-
-    what: str
-    why: str
-    mend: str = ""
-
-
-NO_UNIQUE = Missing(
-    "durations of requests",
-    "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
-)
 
 
 @dataclass(frozen=True)
@@ -76,62 +62,36 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """An event that has to be made: a uprobe, or a kprobe.
-
-    ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12");
-    ``role`` as in the recording: entry, return or reply.
-    """
-
-    event: str  # "group:name"
-    kind: str
-    place: str
-    layer: str
-    function: str
-    operation: str
-    role: str
-    address: int
-    arguments: tuple[tuple[str, str], ...] = ()
-
-    def definition(self) -> str:
-        """The line for tracefs' uprobe_events or dynamic_events."""
-        words = [f"{self.kind}:{self.event.replace(':', '/', 1)}", self.place]
-        return " ".join(words + [f"{name}={value}" for name, value in self.arguments])
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event that perf records, of the kernel's own or of a Probe.
-
-    ``workload``: only in the workload and its children, else wherever it happens.
-    """
-
-    name: str  # "system:name"
-    filter: str = ""
-    stack: bool = False
-    workload: bool = False
-
-
-@dataclass(frozen=True)
 class ProbePlan:
-    """All that record/ needs to know."""
+    """All that record/ needs to know.
+
+    ``graph``: functions, or patterns of them, that function_graph records, ``functions`` those it
+    will show with the operation of each ("" for none); ``clock``: "mono", or "perf" where ftrace
+    has no other that perf has, too.
+    """
 
     targets: tuple[Target, ...]
     probes: tuple[Probe, ...]
     events: tuple[Event, ...]
     call_graph: str | None = None
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
+    graph: tuple[str, ...] = ()
+    functions: tuple[tuple[str, str], ...] = ()
+    clock: str = "mono"
     unavailable: tuple[Missing, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
         """What is recorded, in the words of the line that says so."""
         names = {event.name for event in self.events}
-        functions = {probe.function for probe in self.probes if probe.role == "entry"}
-        functions -= {CALIBRATION}
+        entries = {(probe.layer, probe.function) for probe in self.probes if probe.role == "entry"}
+        functions = {function for layer, function in entries if layer == "daemon"} - {CALIBRATION}
+        in_kernel = {function for layer, function in entries if layer == "kernel"}
         replies = {probe.function for probe in self.probes if probe.role == "reply"}
         said = []
-        if "fuse:fuse_request_send" in names:
+        if self.graph or in_kernel:
+            said.append(f"{len(self.functions or in_kernel)} kernel functions")
+        if "fuse:fuse_request_send" in names or any(one.role == "begin" for one in self.probes):
             said.append("requests")
         if functions:
             said.append(f"{len(functions)} callback{'s' if len(functions) > 1 else ''}")
@@ -304,17 +264,12 @@ def plan(
         )
     if "raw_syscalls:sys_enter" not in have:
         missing.append(Missing("system calls", "the kernel shows no raw_syscalls tracepoints"))
-    requests = [name for name in sorted(have) if name.startswith("fuse:fuse_request_")]
-    connections = " || ".join(f"connection=={target.mount.connection}" for target in found)
-    for name in requests:
-        events.append(Event(name, connections, stack=name == "fuse:fuse_request_send"))
-    if not requests:
-        missing.append(Missing("requests", "the kernel has no fuse tracepoints (Linux 6.12 has)"))
-    elif facts.fuse_send_unique is False:
-        missing.append(NO_UNIQUE)
+    connections = [target.mount.connection for target in found]
+    ours = kernel.plan(facts, connections, request.backend, request.functions)
+    events += ours.events
     events += [Event(probe.event) for probe in probes]
-    missing.append(_kernel_functions(facts))
-    if not requests and not probes:
+    missing += ours.missing
+    if not ours.events and not ours.graph and not probes:
         first = missing[0]
         raise Error(
             f"nothing of {found[0].mount.path} can be recorded",
@@ -323,21 +278,14 @@ def plan(
         )
     return ProbePlan(
         targets=tuple(found),
-        probes=tuple(probes),
+        probes=(*probes, *ours.probes),
         events=tuple(events),
         call_graph=request.call_graph,
         switch_records=workload and cgroup and "sched:sched_switch" in have,
+        graph=ours.graph,
+        functions=ours.functions,
+        clock="mono" if "mono" in facts.clocks or not ours.graph else "perf",
         unavailable=tuple(missing),
-    )
-
-
-def _kernel_functions(facts: HostFacts) -> Missing:
-    if "function_graph" in facts.tracers or "kprobe" in facts.dynamic_events:
-        return Missing("kernel functions", "this version of fusetools does not record them")
-    return Missing(
-        "kernel functions",
-        "this kernel has neither kprobes nor function_graph",
-        "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER",
     )
 
 

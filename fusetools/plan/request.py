@@ -13,7 +13,8 @@ class Request:
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
     groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
     ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: "fp" or
-    "dwarf" for user stacks, None for the kernel's alone.
+    "dwarf" for user stacks, None for the kernel's alone. ``backend``: one of kernel.BACKENDS;
+    ``functions``: shell patterns of the kernel's functions, none: the usual ones.
     """
 
     mounts: tuple[str, ...] = ()
@@ -24,3 +25,5 @@ class Request:
     output: str = "perf.data"
     call_graph: str | None = None
     as_root: bool = False
+    backend: str = "auto"
+    functions: tuple[str, ...] = ()

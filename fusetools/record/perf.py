@@ -14,7 +14,8 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.plan.planner import Event, ProbePlan
+from fusetools.plan.events import Event
+from fusetools.plan.planner import ProbePlan
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
 # second on each CPU; perf reads in time while it gets one.
@@ -56,7 +57,9 @@ def command_line(
     ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
     the hierarchy that perf uses.
     """
-    argv = [perf.path, "record", "-a", "-o", output, "-k", "CLOCK_MONOTONIC", "-N", "-B"]
+    argv = [perf.path, "record", "-a", "-o", output, "-N", "-B"]
+    if plan.clock == "mono":
+        argv += ["-k", "CLOCK_MONOTONIC"]
     argv += [option for option in ("--no-bpf-event",) if option in perf.options]
     if "--synth" in perf.options:  # names of running tasks, not the maps of every process
         argv += ["--synth", "task"]

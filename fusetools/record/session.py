@@ -1,8 +1,9 @@
 """A recording from beginning to end: lock, probes, perf, workload, clean-up, one perf.data.
 
-The order matters. The workload is forked and waits; perf opens its events, switched off; they are
-switched on, the probes' cost is measured, the workload is released. At the end perf stops, then the
-probes go, then the file gets its session sample. Every thing made is noted before it is made
+The order matters. trace-cmd switches function_graph on; the workload is forked and waits; perf
+opens its events, switched off; they are switched on, the probes' cost is measured, the workload is
+released. At the end perf stops, then trace-cmd, then the probes go, then the file gets its session
+sample. Every thing made is noted before it is made
 (state.py). Signals are held back all the while, and taken where the recording waits.
 """
 
@@ -16,10 +17,13 @@ import shutil
 import signal
 import tempfile
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +36,14 @@ from fusetools.host.mounts import with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
 from fusetools.plan import planner, probeset
-from fusetools.plan.planner import CALIBRATION, Missing, ProbePlan, Target
+from fusetools.plan.events import Missing, Probe
+from fusetools.plan.kernel import NO_UNIQUE
+from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
-from fusetools.record import cgroup, symbols, tracefs
+from fusetools.record import cgroup, symbols, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
+from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import User, Workload, caller, cannot_run
 
@@ -165,7 +172,7 @@ def record(
             facts, plan = prepare(request)  # runs commands: signals are not held back yet
             with _Recording(lock, request, arguments, user, facts, plan) as recording:
                 recording.arm()
-                tell(plan, removed)
+                tell(recording.plan, removed)
                 recording.run()
                 return recording.finish()
 
@@ -230,10 +237,13 @@ class _Recording:
         self.outcome = Outcome()
         self.workload: Workload | None = None
         self.perf: Perf | None = None
+        self.graph: TraceCmd | None = None
         self.tracefs: Tracefs | None = None
         self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}
         self.misses: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
+        self.refused: list[Probe] = []
         self.daemons: dict[int, int | None] = {}
         self.room = sizes(facts.cpus, 0)
         self._stopped = False
@@ -248,7 +258,7 @@ class _Recording:
             self._stop()
             for name in self.state.directories:
                 shutil.rmtree(name, ignore_errors=True)
-            if not self.state.probes and not self.state.cgroup:
+            if not (self.state.probes or self.state.cgroup or self.state.ftrace):
                 self.lock.forget()
         finally:
             self._signals.__exit__(None, None, None)
@@ -266,7 +276,9 @@ class _Recording:
         self.state.probes = [probe.event for probe in self.plan.probes]
         self.lock.write()
         for probe in self.plan.probes:
-            self.tracefs.add(probe.definition())
+            self._add(probe)
+        if self.plan.graph:
+            self._start_graph()
 
         group = None
         if self.request.command:
@@ -280,7 +292,7 @@ class _Recording:
             self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.room, group
         )
         pid = self.perf.start(argv, _with_parent)
-        self.state.processes = [(pid, started(pid) or 0)]
+        self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
@@ -289,6 +301,65 @@ class _Recording:
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             _core.calibrate(CALIBRATIONS)
         self.before = self.tracefs.hits()
+
+    def _add(self, probe: Probe) -> None:
+        """Makes a probe. A kernel function that cannot be probed is missing, and the rest goes on:
+        its lists do not tell of all that it refuses."""
+        assert self.tracefs is not None
+        if probe in self.refused:
+            return
+        try:
+            self.tracefs.add(probe)
+        except Error as error:
+            if not probe.in_kernel:
+                raise
+            gone = [one for one in self.plan.probes if one.place == probe.place]
+            self.refused += gone
+            names = {one.event for one in gone}
+            self.tracefs.remove(names)
+            self.plan = replace(
+                self.plan,
+                probes=tuple(one for one in self.plan.probes if one.event not in names),
+                events=tuple(one for one in self.plan.events if one.name not in names),
+            )
+            why = f"the kernel refuses a probe on it: {error.why}"
+            self.missing.append(Missing(f"kernel function {probe.place}", why))
+
+    def _start_graph(self) -> None:
+        """function_graph, by trace-cmd; what it changes is noted first."""
+        assert self.facts.trace_cmd is not None and self.tracefs is not None
+        root = self.tracefs.root
+        tracecmd.check_free(root, self.facts.ftrace_users)
+        self.state.ftrace = tracecmd.settings(root)
+        self.lock.write()
+        self.graph = TraceCmd(root, self.scratch)
+        size = tracecmd.buffer_size(self.facts.cpus)
+        argv = tracecmd.command_line(
+            self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
+        )
+        # if we are killed, it shall still switch the tracer off
+        pid = self.graph.start(argv, partial(_with_parent, signal.SIGINT))
+        self.state.processes.append((pid, started(pid) or 0))
+        self.lock.write()
+        self.graph.wait_until_on()
+        traced = self.graph.functions()
+        for pattern in self.plan.graph:
+            if not any(fnmatchcase(name, pattern) for name in traced):
+                why = "the kernel took it and traces no function of that name"
+                self.missing.append(Missing(f"kernel function {pattern}", why))
+
+    def _stop_graph(self) -> None:
+        """trace-cmd, and ftrace as it was before."""
+        if self.graph and self.graph.process is not None:
+            if not self.graph.stop():
+                why = self.graph.complaint()
+                self.outcome.warnings.append(f"function_graph was not recorded whole: {why}")
+                self.outcome.failed = True
+            if self.graph.lost:
+                self.lost["trace-cmd"] = self.graph.lost
+        if self.state.ftrace and self.tracefs:
+            tracecmd.restore(self.tracefs.root, self.state.ftrace)
+            self.state.ftrace = {}
 
     def _directory(self, parent: Path, prefix: str) -> Path:
         """One of our own, noted before it is made."""
@@ -407,7 +478,13 @@ class _Recording:
                 self.outcome.warnings.append(f"the recording ended early: {why}")
                 self.outcome.failed = True
             self.perf.close()
+        self._stop_graph()
         if self.tracefs and self.state.probes:
+            returns = {p.event for p in self.plan.probes if p.in_kernel and p.kind == "r"}
+            missed = self.tracefs.kernel_misses()
+            for event in sorted(returns):
+                if count := missed.get(event.partition(":")[2], 0):
+                    self.misses[event] = count
             self.state.probes = self.tracefs.remove(self.state.probes)
             if self.state.probes:
                 some = ", ".join(self.state.probes[:3])
@@ -431,7 +508,7 @@ class _Recording:
         whole = self.scratch / "merged"
         session = self._session()
         try:
-            _core.merge([str(self.raw)], str(whole), encode_session(session))
+            self._merge(whole, session)
         except _core.CoreError as error:
             what, why = error.args
             outcome.warnings.append(f"{what}: {why}; kept as perf wrote it")
@@ -449,6 +526,36 @@ class _Recording:
         outcome.unavailable = tuple(self.missing)
         return outcome
 
+    def _merge(self, whole: Path, session: Mapping[str, Any]) -> None:
+        """perf's events, function_graph's, and the session, into one file."""
+        graph = self.graph.output if self.graph else None
+        if graph and graph.exists():
+            why = self._clocks_disagree(graph)
+            if not why:
+                try:
+                    _core.merge([str(self.raw), str(graph)], str(whole), encode_session(session))
+                    return
+                except _core.CoreError as error:
+                    why = ": ".join(error.args)
+                    whole.unlink(missing_ok=True)
+            apart = self.output.with_name(self.output.name + ".trace.dat")
+            graph.replace(apart)
+            self.outcome.warnings.append(f"function_graph is kept apart, in {apart}: {why}")
+        _core.merge([str(self.raw)], str(whole), encode_session(session))
+
+    def _clocks_disagree(self, graph: Path) -> str:
+        """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
+        assert self.facts.trace_cmd is not None
+        pairs = [p for p in self.plan.probes if p.in_kernel and p.role in ("entry", "return")]
+        if not pairs:
+            return ""
+        function = pairs[0].function
+        rows = [(p.event, p.layer, p.function, "", p.role) for p in pairs if p.function == function]
+        calls = _core.columns(str(self.raw), rows, {})["calls"]
+        tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
+        spans = zip(tids, starts, array("Q", calls["duration"]))
+        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, list(spans))
+
     def _session(self) -> dict[str, Any]:
         facts, outcome = self.facts, self.outcome
         cost = self._examine()
@@ -460,7 +567,7 @@ class _Recording:
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 6),
             "exit_status": outcome.exit_status if self.workload else None,
-            "clock": "mono",
+            "clock": self.plan.clock,
             "host": {
                 "kernel": facts.kernel,
                 "arch": facts.arch,
@@ -483,7 +590,7 @@ class _Recording:
             ],
             "unavailable": [vars(missing) for missing in self.missing],
             "misses": self.misses,
-            "lost": {"perf": outcome.lost} if outcome.lost else {},
+            "lost": self.lost,
             "probe_cost_ns": cost,
             "warnings": outcome.warnings,
         }
@@ -494,9 +601,11 @@ class _Recording:
             (probe.event, probe.layer, probe.function, probe.operation, probe.role)
             for probe in self.plan.probes
         ]
+        recorded = {event.name for event in self.plan.events}
         catalogue += [
             (f"fuse:fuse_request_{name}", "request", "", "", role)
-            for name, role in (("send", "begin"), ("end", "end"))
+            for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
+            if f"fuse:fuse_request_{name}" in recorded
         ]
         try:
             seen = _core.scan(str(self.raw), catalogue, {})
@@ -509,15 +618,19 @@ class _Recording:
         own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
         self.outcome.events = sum(n for name, n in samples.items() if name not in own)
         self.outcome.requests = seen["requests"]["begun"]
-        self.outcome.lost = seen["lost"]
+        if seen["lost"]:
+            self.lost["perf"] = seen["lost"]
+        self.outcome.lost = sum(self.lost.values())
         self.outcome.warnings += seen["warnings"]
         for probe in self.plan.probes:
+            if probe.in_kernel:
+                continue  # it has a filter, perhaps
             missed = self.hits.get(probe.event.partition(":")[2], 0) - samples[probe.event]
             if missed > 0:
                 self.misses[probe.event] = missed
         requests = seen["requests"]
         if requests["begun"] and requests["ended"] and not requests["matched"]:
-            self.missing += {planner.NO_UNIQUE} - set(self.missing)
+            self.missing += {NO_UNIQUE} - set(self.missing)
         self._silent(catalogue, samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:
@@ -574,9 +687,9 @@ def encode_session(session: Mapping[str, Any]) -> str:
     return json.dumps(shorter)
 
 
-def _with_parent() -> None:
+def _with_parent(number: int = signal.SIGTERM) -> None:
     """In perf, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
         os.nice(-20)  # on a busy machine the buffers filled while perf waited for a CPU

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
-from fusetools.record import cgroup, tracefs
+from fusetools.record import cgroup, tracecmd, tracefs
 
 DIRECTORY = Path("/run/fusetools")
 
 
 @dataclass
 class State:
-    """What a recording has made. ``processes``: (pid, start time in clock ticks since boot)."""
+    """What a recording has made. ``processes``: (pid, start time in clock ticks since boot), each
+    the first of a session of its own; ``ftrace``: what function_graph's settings were before.
+    """
 
     tracefs: str = ""
     mounted: bool = False
@@ -35,6 +37,7 @@ class State:
     directories: list[str] = field(default_factory=list)
     processes: list[tuple[int, int]] = field(default_factory=list)
     cgroup: str = ""
+    ftrace: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,16 @@ def clean(state: State) -> Removed:
     """Removes everything that a state lists. What is gone already is no matter."""
     what: list[str] = []
     left: list[str] = []
-    for pid, start in state.processes:
+    for pid, start in reversed(state.processes):
         if started(pid) == start:
+            name = _comm(pid)
             _end(pid, start)
-            what.append(f"process {pid} (perf)")
+            what.append(f"process {pid} ({name})")
+        for other in _session_of(pid, start):
+            _end(other, started(other) or 0)
+    if state.ftrace and state.tracefs:
+        changed = tracecmd.restore(Path(state.tracefs), state.ftrace)
+        what += [f"ftrace's {name} as it was" for name in changed]
     if state.probes and state.tracefs:
         fs = tracefs.Tracefs(state.tracefs)
         there = [name for name in state.probes if fs.has(name)]
@@ -159,6 +168,25 @@ def started(pid: int) -> int | None:
         return None
     fields = stat.rpartition(")")[2].split()
     return int(fields[19]) if fields[0] != "Z" else None
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
+def _session_of(pid: int, start: int) -> list[int]:
+    """What is left of the session that ``pid`` began: trace-cmd has a process on each CPU."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            ours = int(fields[3]) == pid and int(fields[19]) >= start and fields[0] != "Z"
+            if ours and _comm(int(path.parent.name)) == "trace-cmd":
+                found.append(int(path.parent.name))
+    return found
 
 
 def _end(pid: int, start: int) -> None:

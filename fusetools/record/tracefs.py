@@ -11,22 +11,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.plan.events import Probe
+from fusetools.plan.kernel import GROUP
 
 PLACE = "/sys/kernel/tracing"
 
 
 class Tracefs:
-    """The uprobe events of a tracefs mounted at ``root``."""
+    """The kprobe and uprobe events of a tracefs mounted at ``root``."""
 
     def __init__(self, root: str) -> None:
         self.root = Path(root)
-        # uprobe_events is there on every kernel with uprobes; dynamic_events from Linux 5.0
-        self._events = self.root / "uprobe_events"
 
-    def add(self, definition: str) -> None:
+    def add(self, probe: Probe) -> None:
         """Makes one event; Error with the kernel's own reason."""
+        definition = probe.definition()
         try:
-            self._write(definition)
+            self._write(probe.event, definition)
         except OSError as error:
             why = self._kernel_reason() or error.strerror or str(error)
             raise Error(f"the kernel refuses the probe {definition}", why) from error
@@ -47,7 +48,7 @@ class Tracefs:
 
     def _remove(self, event: str) -> bool:
         try:
-            self._write(f"-:{event.replace(':', '/', 1)}")
+            self._write(event, f"-:{event.replace(':', '/', 1)}")
         except FileNotFoundError:
             return True
         except OSError:
@@ -70,9 +71,20 @@ class Tracefs:
         names = Counter(field[-2] for field in fields if len(field) > 2)
         return {f[-2]: int(f[-1]) for f in fields if len(f) > 2 and names[f[-2]] == 1}
 
-    def _write(self, line: str) -> None:
+    def kernel_misses(self) -> dict[str, int]:
+        """Calls that each kretprobe had no instance left for, by the event's name without its
+        group. Of kprobes the column means less (5.10 counts there what was recorded)."""
+        with contextlib.suppress(OSError):
+            lines = (self.root / "kprobe_profile").read_text().splitlines()
+            fields = [line.split() for line in lines]
+            return {field[0]: int(field[2]) for field in fields if len(field) == 3}
+        return {}
+
+    def _write(self, event: str, line: str) -> None:
+        # They are there on every kernel that has such probes; dynamic_events from Linux 5.0.
+        kind = "kprobe" if event.startswith(f"{GROUP}:") else "uprobe"
         # open(…, "a") would seek, which tracefs refuses
-        descriptor = os.open(self._events, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        descriptor = os.open(self.root / f"{kind}_events", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             os.write(descriptor, line.encode("utf-8", "surrogateescape") + b"\n")
         finally:

@@ -12,12 +12,16 @@ Of a running host, mounts, users of ftrace and the kernel's local version are le
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from fusetools.cli.doctor import to_text
+from fusetools.host.btf import CARRIERS, MEMBERS
 from fusetools.host.diagnosis import diagnose
 from fusetools.host.facts import HostFacts, Tool
 from fusetools.host.probe import judge_unique, read_host
@@ -88,7 +92,38 @@ def facts_of(kernel: str) -> HostFacts:
         trace_cmd=Tool("/usr/bin/trace-cmd", "3.1.6", TRACE_CMD_OPTIONS),
         perf_can_record=True,
         perf_why="",
+        **told_by_btf(source),
     )
+
+
+def told_by_btf(source: Path) -> dict[str, Any]:
+    """What read_fuse() would have found in the kernel's own BTF, of which only this was stored."""
+    data = json.loads((source / "btf-fuse.json").read_text())
+    if "own BTF" not in data["source"]:
+        return {}  # out of debug symbols: the running kernel does not tell
+    members = []
+    for name in MEMBERS:
+        structure, _, path = name.partition(".")
+        place = data["structs"].get(structure, {}).get("members", {}).get(path)
+        if place:
+            members.append((name, place["offset"], place.get("bit", 0), place.get("bits", 0)))
+    pointers = {f"struct {name} *": name for name in CARRIERS}
+    functions = []
+    for line in (source / "btf-fuse-prototypes.txt").read_text().splitlines():
+        prototype = re.fullmatch(r"\S.*?\**(\w+)\((.*)\)", line)
+        if not prototype:
+            continue
+        types = [re.sub(r"\w+$", "", one).strip() for one in prototype[2].split(", ")]
+        taken = tuple(pointers.get(one.replace("const ", ""), "") for one in types)
+        functions.append((prototype[1], taken))
+    for name, function in data["functions"].items():
+        if function:
+            taken = tuple(pointers.get(one["type"], "") for one in function["args"])
+            functions.append((name, taken))
+    return {
+        "fuse_members": tuple(members),
+        "fuse_functions": tuple(sorted({one for one in functions if any(one[1])})),
+    }
 
 
 def stored(kernel: str) -> Path:

@@ -20,7 +20,7 @@ make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
 ALL = sorted(path.parent.name for path in HOSTS.glob("*/facts.json"))
-WORKS = {"5.10", "6.1", "6.12", "6.18", "7.2"}
+WORKS = {"4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2"}
 
 
 def stored(kernel: str) -> HostFacts:

@@ -17,7 +17,7 @@ from fusetools.plan.request import Request
 from fusetools.record.perf import Sizes, command_line, sizes
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
-KERNELS = ("5.10", "6.1", "6.12", "6.18", "7.2")
+KERNELS = ("3.10", "4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2")
 
 # A real client's (2.12.0) callbacks, as in its .symtab; made-up addresses.
 NAMES = (
@@ -116,6 +116,8 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     argv = command_line(plan, facts.perf, "perf.data", ("ctl", "ack"), room, "user/fusetools-1")
     lines = [f"{facts.kernel}: {', '.join(plan.layers)}", ""]
     lines += [probe.definition() for probe in plan.probes]
+    if plan.graph:
+        lines += ["", f"function_graph ({len(plan.functions)}): {' '.join(plan.graph)}"]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
     lines += [""] + [f"missing {one.what}: {one.why}" for one in plan.unavailable]
     return "\n".join(lines) + "\n"
@@ -257,7 +259,7 @@ def test_a_daemon_that_is_not_found() -> None:
     assert plan.layers == ("requests", "off-CPU", "system calls")
     assert plan.unavailable[0].why == "no process here has it open"
     with pytest.raises(Error) as caught:  # and no requests either
-        make(host("6.1", lost))
+        make(replace(host("6.1", lost), tracers=("nop",), dynamic_events=("uprobe",)))
     assert caught.value.what == "nothing of /cvmfs/sft.cern.ch can be recorded"
     assert "no process here has it open" in caught.value.why
 

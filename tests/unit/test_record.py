@@ -117,7 +117,7 @@ def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:
         clean(State(processes=[(process.pid, start - 1)]))  # an earlier one of that pid
         assert process.poll() is None
         removed = clean(State(processes=[(process.pid, start)]))
-        assert removed.what == (f"process {process.pid} (perf)",)
+        assert removed.what == (f"process {process.pid} (sleep)",)
         assert process.wait(5) == -signal.SIGTERM
 
 

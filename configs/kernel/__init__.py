@@ -1,0 +1,1 @@
+"""What to trace in the kernel, by what the kernel has."""

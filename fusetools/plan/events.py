@@ -1,0 +1,60 @@
+"""What a plan is made of: probes, events, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RETURN = "__return"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What is not recorded, why, and the command that mends it (may be empty)."""
+
+    what: str
+    why: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An event that has to be made: a uprobe, or a kprobe.
+
+    ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12", or a
+    kernel function); ``role`` as in the recording: entry, return, begin, sent, end or reply;
+    ``instances``: how many calls may be under way at once (kretprobes), 0: the kernel's default.
+    """
+
+    event: str  # "group:name"
+    kind: str
+    place: str
+    layer: str
+    function: str
+    operation: str
+    role: str
+    address: int = 0
+    arguments: tuple[tuple[str, str], ...] = ()
+    instances: int = 0
+
+    @property
+    def in_kernel(self) -> bool:
+        return not self.place.startswith("/")
+
+    def definition(self) -> str:
+        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events."""
+        instances = self.instances or ""
+        words = [f"{self.kind}{instances}:{self.event.replace(':', '/', 1)}", self.place]
+        return " ".join(words + [f"{name}={value}" for name, value in self.arguments])
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event that perf records, of the kernel's own or of a Probe.
+
+    ``workload``: only in the workload and its children, else wherever it happens.
+    """
+
+    name: str  # "system:name"
+    filter: str = ""
+    stack: bool = False
+    workload: bool = False

@@ -1,0 +1,406 @@
+"""The kernel's side of a plan: which of its functions and events tell of FUSE requests.
+
+Everything is decided by what the running kernel has (its lists of functions, its BTF), never by its
+version. configs/kernel/ says which function brackets which stage, with alternatives in order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fusetools.errors import Error
+from fusetools.host.facts import HostFacts
+from fusetools.plan.events import RETURN, Event, Missing, Probe
+from fusetools.plan.registers import fetch
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GROUP = "fuse_kernel"
+BACKENDS = ("auto", "graph", "kprobe", "tracepoint")
+GRAPH = "fuse_*"  # the functions that function_graph records by default
+
+# Calls of one function that may be under way at once: callers that wait, threads of the daemon.
+# A kretprobe takes some 150 bytes for each; the kernel allows 4096.
+INSTANCES = 1024
+MOST = 400  # kernel functions that are probed with kprobes, two events each
+
+NO_UNIQUE = Missing(
+    "durations of requests",
+    "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
+)
+
+# What compilers append: the function itself (llvm), or a variant whose arguments may have moved.
+_SAME = r"(\.llvm\.\d+)?"
+_VARIANT = r"(\.(isra|constprop|part|llvm)(\.\d+)?)+"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a request's members are, and what a function's parameters point to.
+
+    ``members``: "structure.member" -> (byte offset, bit, bits of a bit field or 0).
+    """
+
+    members: Mapping[str, tuple[int, int, int]]
+    functions: Mapping[str, tuple[str, ...]]
+    from_btf: bool = True
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """``graph``: what function_graph is to record, as set_ftrace_filter takes it; empty: nothing.
+
+    ``functions``: those it will show, with the operation that each stands for ("" for none).
+    """
+
+    probes: tuple[Probe, ...] = ()
+    events: tuple[Event, ...] = ()
+    graph: tuple[str, ...] = ()
+    functions: tuple[tuple[str, str], ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+@cache
+def _config(name: str) -> Mapping[str, Any]:
+    package = importlib.import_module("fusetools.configs.kernel")
+    text = (Path(package.__path__[0]) / f"{name}.toml").read_text(encoding="utf-8")
+    data: Mapping[str, Any] = tomllib.loads(text)
+    return data
+
+
+def plan(
+    facts: HostFacts,
+    connections: Sequence[int],
+    backend: str = "auto",
+    functions: Sequence[str] = (),
+) -> KernelPlan:
+    """What of the kernel's FUSE code to record, out of what there is.
+
+    ``connections``: those of the traced mounts; ``backend``: one of BACKENDS; ``functions``: shell
+    patterns of kernel functions instead of the usual ones. Error: the backend is not to be had.
+    """
+    if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
+        raise Error("cannot use kprobes", "this kernel has none (CONFIG_KPROBE_EVENTS)")
+    kprobes = "kprobe" in facts.dynamic_events and backend != "tracepoint"
+    names = _Names(facts)
+    made = _Requests(facts, names, connections, kprobes)
+    probes, events, missing = made.stages()
+    graph: tuple[str, ...] = ()
+    shown: tuple[tuple[str, str], ...] = ()
+    why = _no_graph(facts, backend, names)
+    if why and backend == "graph":
+        raise Error("cannot use function_graph", *why)
+    if not why:
+        brackets = [probe.place for probe in probes]
+        graph = tuple(dict.fromkeys([*(functions or (GRAPH,)), *([] if functions else brackets)]))
+        graph = tuple(one for one in graph if _covered(one, graph))
+        operations = {name: operation for operation, name in _operations(names)}
+        shown = tuple((name, operations.get(name, "")) for name in names.matching(graph))
+        unmatched = [one for one in graph if not names.matching([one])]
+        missing += [_no_function(one) for one in unmatched]
+        graph = tuple(one for one in graph if one not in unmatched)
+    if not graph and backend in ("auto", "kprobe") and kprobes:
+        pairs, more = _pairs(facts, names, functions, {probe.event for probe in probes})
+        probes += pairs
+        events += [Event(probe.event) for probe in pairs]
+        missing += more
+        if backend == "auto" and why:
+            missing.append(Missing("function_graph", *why))
+    elif not graph:
+        missing.append(Missing("kernel functions", *(why or ("no function matches",))))
+    return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
+
+
+def _covered(name: str, patterns: Sequence[str]) -> bool:
+    """Not one that another pattern stands for."""
+    return not any(other != name and fnmatchcase(name, other) for other in patterns)
+
+
+def _no_function(pattern: str) -> Missing:
+    return Missing(f"kernel function {pattern}", "this kernel has none of that name to trace")
+
+
+def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
+    """Why not function_graph, and what mends it; empty: it can be used."""
+    if backend == "tracepoint":
+        return ("only tracepoints were asked for",)
+    if backend == "kprobe":
+        return ("only kprobes were asked for",)
+    if "function_graph" not in facts.tracers:
+        if "kprobe" in facts.dynamic_events:
+            return ("the kernel lacks it (CONFIG_FUNCTION_GRAPH_TRACER)",)
+        return (
+            "this kernel has neither kprobes nor function_graph",
+            "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER",
+        )
+    if facts.trace_cmd is None:
+        return ("trace-cmd, which records it, is not installed", "apt-get install trace-cmd")
+    if not facts.filter_functions_fuse:
+        return ("the kernel lists no FUSE function to trace (is fuse loaded?)", "modprobe fuse")
+    if "mono" not in facts.clocks and "perf" not in facts.clocks:
+        return ("its clocks are not perf's",)
+    return ()
+
+
+class _Names:
+    """The kernel's FUSE functions by their plain names, without those that cannot be probed."""
+
+    def __init__(self, facts: HostFacts) -> None:
+        # A function that ftrace may not touch is refused for kprobes, too.
+        listed = facts.filter_functions_fuse or facts.kallsyms_fuse
+        self._known = Counter(facts.kallsyms_fuse)
+        self._known.update({name: 1 for name in listed if name not in self._known})
+        self._listed = tuple(dict.fromkeys(n for n in listed if ".cold" not in n))
+
+    def __contains__(self, name: str) -> bool:
+        return self.find(name) is not None
+
+    def find(self, name: str, variant: bool = False) -> str | None:
+        """The function as the kernel calls it; ``variant``: one whose arguments may have moved."""
+        wanted = re.compile(re.escape(name) + (_VARIANT if variant else _SAME))
+        found = [one for one in self._listed if wanted.fullmatch(one)]
+        return found[0] if len(found) == 1 and self._known[found[0]] == 1 else None
+
+    def why(self, name: str) -> str:
+        """Why find() does not find it; empty: the kernel does not have it."""
+        if self._known[name] > 1:
+            return f"{self._known[name]} functions are called {name}"
+        if variant := self.find(name, variant=True):
+            return f"it is there only as {variant}, whose arguments may have moved"
+        if name in self._known and name not in self._listed:
+            return f"the kernel does not let {name} be traced"
+        return ""
+
+    def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        """Those that a shell pattern matches, as set_ftrace_filter does."""
+        return tuple(n for n in self._listed if any(fnmatchcase(n, p) for p in patterns))
+
+
+class _Requests:
+    """The stages of a request: for each the first way that the kernel has."""
+
+    def __init__(
+        self, facts: HostFacts, names: _Names, connections: Sequence[int], kprobes: bool
+    ) -> None:
+        self.facts = facts
+        self.names = names
+        self.kprobes = kprobes
+        self.layout = layout(facts)
+        self.config = _config("requests")
+        self.only = " || ".join(f"connection=={number}" for number in connections)
+
+    def stages(self) -> tuple[list[Probe], list[Event], list[Missing]]:
+        probes: list[Probe] = []
+        events: list[Event] = []
+        missing: list[Missing] = []
+        for stage in self.config["stage"]:
+            why = ""
+            for way in stage["ways"]:
+                found, reason = self._way(stage, way)
+                why = why or reason
+                if found is not None:
+                    probes += found[0]
+                    events += found[1]
+                    break
+            else:
+                if self.kprobes:
+                    why = why or "the kernel has none of the functions known"
+                    missing.append(Missing(f"requests, {stage['name']}", why))
+        if not self.kprobes and not events:
+            why = "the kernel has no fuse tracepoints (Linux 6.12 has)"
+            missing.append(Missing("requests", why))
+        elif self.facts.fuse_send_unique is False and not self.kprobes:
+            missing.append(NO_UNIQUE)
+        return probes, events, missing
+
+    def _way(
+        self, stage: Mapping[str, Any], way: Mapping[str, str]
+    ) -> tuple[tuple[list[Probe], list[Event]] | None, str]:
+        if name := way.get("tracepoint"):
+            return self._tracepoint(stage, name, way), ""
+        name = way["function"]
+        if not self.kprobes:
+            return None, ""
+        place = self.names.find(name)
+        if place is None:
+            return None, self.names.why(name)
+        if self.layout is None:
+            return None, f"no BTF of fuse, and no known layout has {name}: which request is it?"
+        at_return = way.get("at") == "return"
+        if at_return and "return $arg<N>" not in self.facts.fetch_args:
+            return None, f"this kernel's return probes do not see what {name} was called with"
+        arguments = tuple(
+            (argument, value)
+            for argument in stage["fetch"]
+            if (value := self._fetch(name, self.config["fetch"][argument])) is not None
+        )
+        fetched = dict(arguments)
+        if "req" not in fetched:
+            return None, f"what {name} takes is not known"
+        call = stage["role"] == "call"
+        event = f"{GROUP}:{name}"
+        first = Probe(
+            event=event + (RETURN if at_return else ""),
+            kind="r" if at_return else "p",
+            place=place,
+            layer="kernel" if call else "request",
+            function=name if call else "",
+            operation="",
+            role="entry" if call else stage["role"],
+            arguments=arguments,
+            instances=self._instances() if at_return else 0,
+        )
+        # A table may be wrong for a kernel with another configuration: nothing is left out by it.
+        only = self.only if self.layout.from_btf and "connection" in fetched else ""
+        if not call:
+            both = [one for one in (way.get("filter"), only) if one]
+            if len(both) > 1:
+                both = [f"({one})" if "||" in one else one for one in both]
+            chosen = " && ".join(both)
+            begin = stage["role"] == "begin"
+            return ([first], [Event(first.event, chosen, stack=begin)]), ""
+        keeps = "return $arg<N>" in self.facts.fetch_args
+        back = Probe(
+            event=event + RETURN,
+            kind="r",
+            place=place,
+            layer="kernel",
+            function=name,
+            operation="",
+            role="return",
+            arguments=arguments if keeps else (),
+            instances=self._instances(),
+        )
+        # An entry that is left out must not leave its return behind.
+        only = only if keeps else ""
+        return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
+
+    def _tracepoint(
+        self, stage: Mapping[str, Any], name: str, way: Mapping[str, str]
+    ) -> tuple[list[Probe], list[Event]] | None:
+        if name not in self.facts.tracepoints:
+            return None
+        # Kernels with fuse_request_sent have numbered the request by then.
+        good = self.facts.fuse_send_unique or "fuse:fuse_request_sent" in self.facts.tracepoints
+        if way.get("if") == "unique" and self.kprobes and not good:
+            return None
+        return [], [Event(name, self.only, stack=stage["role"] == "begin")]
+
+    def _instances(self) -> int:
+        return INSTANCES if self.facts.maxactive else 0
+
+    def _fetch(self, function: str, paths: Sequence[str]) -> str | None:
+        """The argument's fetch expression out of what the function takes; None: it has no way."""
+        assert self.layout is not None
+        takes = self.layout.functions.get(function, ())
+        for path in paths:
+            steps, _, kind = path.rpartition(":")
+            value = self._follow(takes, steps.split(), kind)
+            if value is not None:
+                return value
+        return None
+
+    def _follow(self, takes: Sequence[str], steps: Sequence[str], kind: str) -> str | None:
+        assert self.layout is not None
+        members = self.layout.members
+        structure = steps[0].partition(".")[0]
+        if structure in takes:
+            value = f"$arg{takes.index(structure) + 1}"
+        elif "fuse_copy_state" in takes and "fuse_copy_state.req" in members:
+            if structure != "fuse_req":
+                return None
+            offset = members["fuse_copy_state.req"][0]
+            value = f"+{offset}($arg{takes.index('fuse_copy_state') + 1})"
+        else:
+            return None
+        for step in steps:
+            if "." not in step:
+                continue
+            if step not in members:
+                return None
+            offset, bit, bits = members[step]
+            value = f"+{offset}({value})"
+            if bits:
+                kind = f"b{bits}@{bit}/8"
+        if "$arg<N>" not in self.facts.fetch_args:  # before Linux 4.20
+            return fetch(f"{value}:{kind}".replace("$arg", "arg"), self.facts.arch)
+        return f"{value}:{kind}"
+
+
+def layout(facts: HostFacts) -> Layout | None:
+    """From the kernel's BTF, or, where it has none of fuse, from the table of known layouts."""
+    members = {name: (offset, bit, bits) for name, offset, bit, bits in facts.fuse_members}
+    if "fuse_req.in.h.unique" in members:
+        return Layout(members, dict(facts.fuse_functions))
+    names = set(facts.kallsyms_fuse) | set(facts.filter_functions_fuse)
+    for one in _config("layouts")["layout"]:
+        if names.issuperset(one["has"]) and not names & set(one.get("lacks", ())):
+            return Layout(
+                {name: (offset, 0, 0) for name, offset in one["members"].items()},
+                {name: tuple(takes) for name, takes in one["functions"].items()},
+                from_btf=False,
+            )
+    return None
+
+
+def _operations(names: _Names) -> list[tuple[str, str]]:
+    """(operation, function) of the kernel's entries from the VFS."""
+    found = []
+    for operation, groups in _config("functions")["operations"].items():
+        for group in groups:
+            name = next((one for one in group if names.find(one)), None)
+            if name is not None:
+                found.append((operation, name))
+    return found
+
+
+def _pairs(
+    facts: HostFacts, names: _Names, patterns: Sequence[str], taken: set[str]
+) -> tuple[list[Probe], list[Missing]]:
+    """Entry and return of kernel functions, by kprobes."""
+    operations = {name: operation for operation, name in _operations(names)}
+    missing = [_no_function(one) for one in patterns if not names.matching([one])]
+    wanted = names.matching(patterns) if patterns else tuple(operations)
+    if len(wanted) > MOST:
+        why = f"{len(wanted)} functions match, {MOST} are probed"
+        missing.append(Missing("some kernel functions", why, "--functions GLOB   (fewer)"))
+    probes = []
+    for name in wanted[:MOST]:
+        place = names.find(name) or names.find(name.partition(".")[0], variant=True)
+        event = f"{GROUP}:{re.sub(r'[^A-Za-z0-9_]', '_', name)}"
+        if place is None or {event, event + RETURN} & taken:
+            continue
+        function = name.partition(".")[0]
+        entry = Probe(
+            event=event,
+            kind="p",
+            place=place,
+            layer="kernel",
+            function=function,
+            operation=operations.get(function, ""),
+            role="entry",
+        )
+        back = Probe(
+            event=event + RETURN,
+            kind="r",
+            place=place,
+            layer="kernel",
+            function=function,
+            operation=entry.operation,
+            role="return",
+            instances=INSTANCES if facts.maxactive else 0,
+        )
+        probes += [entry, back]
+    return probes, missing

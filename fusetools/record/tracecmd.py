@@ -1,0 +1,285 @@
+"""function_graph, recorded by trace-cmd: its command line, a running one, and tracefs as it was.
+
+trace-cmd is started before perf and stopped after it: the stacks that perf records are cut where
+function_graph began later. It sets what it needs in the top instance of tracefs, which others may
+use: whoever does is named and left alone, and what was set before is set again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.host.facts import Tool
+
+TRACER = "function_graph"
+LARGEST, SMALLEST = 16 << 20, 1 << 20  # bytes of ring buffer on each CPU
+BUFFERS = 256 << 20  # on all of them
+
+# What function_graph is steered by; trace-cmd empties them.
+FILTERS = (
+    "set_ftrace_filter",
+    "set_ftrace_notrace",
+    "set_graph_function",
+    "set_graph_notrace",
+    "set_ftrace_pid",
+    "set_event",
+)
+# What it changes, in the order in which it is set again.
+SETTINGS = ("current_tracer", "trace_clock", "buffer_size_kb", "tracing_on")
+
+
+def command_line(
+    tool: Tool, output: str, functions: Sequence[str], clock: str, buffer: int
+) -> list[str]:
+    """`trace-cmd record` until SIGINT. ``buffer``: bytes on each CPU."""
+    argv = [tool.path, "record", "-p", TRACER, "-C", clock, "-b", str(buffer >> 10), "-o", output]
+    if "--file-version" in tool.options:  # before 3.0 there was no other
+        argv += ["--file-version", "6"]
+    for function in functions:
+        argv += ["-l", function]
+    return argv
+
+
+def buffer_size(cpus: int) -> int:
+    """Bytes of ring buffer for each CPU."""
+    size = LARGEST
+    while size > SMALLEST and size * cpus > BUFFERS:
+        size //= 2
+    return size
+
+
+def settings(root: Path) -> dict[str, str]:
+    """What SETTINGS are, as they are to be written again."""
+    found = {}
+    for name in SETTINGS:
+        text = _read(root / name)
+        if name == "trace_clock":
+            match = re.search(r"\[(\S+)\]", text)
+        elif name == "buffer_size_kb":  # "7 (expanded: 1408)": never to be had again
+            match = re.search(r"expanded: (\d+)", text) or re.fullmatch(r"(\d+)", text)
+        else:
+            match = re.fullmatch(r"(\S+)", text)
+        if match:
+            found[name] = match[1]
+    return found
+
+
+def restore(root: Path, before: Mapping[str, str]) -> list[str]:
+    """Sets again what is different, and empties the filters; returns the names of what was."""
+    changed = []
+    now = settings(root)
+    for name in SETTINGS:
+        if name in before and now.get(name) != before[name] and _write(root / name, before[name]):
+            changed.append(name)
+    for name in FILTERS[:-1]:
+        if _entries(root / name) and _write(root / name, "", empty=True):
+            changed.append(name)
+    return changed
+
+
+def users(root: Path) -> list[str]:
+    """Who uses ftrace's top instance, a few words each."""
+    found = []
+    tracer = _read(root / "current_tracer")
+    if tracer not in ("nop", ""):
+        found.append(f"the tracer {tracer} is on (current_tracer)")
+    for name in FILTERS:
+        entries = _entries(root / name)
+        if entries:
+            more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+            found.append(f"{entries[0]}{more} in {name}")
+    return found
+
+
+def check_free(root: Path, others: Sequence[str]) -> None:
+    """Error where somebody uses ftrace. ``others``: HostFacts.ftrace_users."""
+    # their own trace-cmd or perf, whose stacks our function_graph would cut
+    holders = [one for one in others if re.match(r"(trace-cmd|perf) \(pid \d+\) holds", one)]
+    holders += [one for one in others if " of tracefs" in one and one not in holders]
+    found = users(root) + holders
+    if found:
+        raise Error(
+            "ftrace is in use",
+            "; ".join(found),
+            "end that, or go without function_graph: fusetools record --backend kprobe -- …",
+        )
+
+
+class TraceCmd:
+    """A `trace-cmd record` that runs."""
+
+    def __init__(self, root: Path, directory: Path) -> None:
+        self.root = root
+        self.output = directory / "trace.dat"
+        self._log = directory / "trace-cmd.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.lost = 0
+
+    def start(self, argv: Sequence[str], prepare: Callable[[], None]) -> int:
+        """Starts it in a session of its own; returns its pid. ``prepare`` runs in the child."""
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._log.parent,
+                env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        return self.process.pid
+
+    def wait_until_on(self, patience: float = 120.0) -> None:
+        """Until function_graph records, of the chosen functions alone. Error when it does not."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            if self.ended:
+                raise Error("trace-cmd cannot record function_graph", self.complaint())
+            on = _read(self.root / "current_tracer"), _read(self.root / "tracing_on")
+            if on == (TRACER, "1"):
+                break
+            time.sleep(0.05)
+        else:
+            raise Error("trace-cmd cannot record function_graph", "it did not begin to")
+        if not _entries(self.root / "set_ftrace_filter"):
+            raise Error("trace-cmd cannot record function_graph", "it did not choose functions")
+
+    def functions(self) -> set[str]:
+        """Those that the kernel says it traces."""
+        lines = _entries(self.root / "set_ftrace_filter")
+        return {line.replace("\t", " ").split(" ")[0] for line in lines}
+
+    @property
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def stop(self) -> bool:
+        """Stops tracing, lets trace-cmd write what there is; whether it ended well."""
+        if self.process is None:
+            return True
+        good = not self.ended
+        _write(self.root / "tracing_on", "0")
+        self.lost = lost(self.root)
+        for number, patience in (
+            (signal.SIGINT, 180.0),
+            (signal.SIGTERM, 10.0),
+            (signal.SIGKILL, 10.0),
+        ):
+            if not self.ended:
+                good = good and number == signal.SIGINT
+                self.process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience)
+                break
+        return good and self.output.exists()
+
+    def complaint(self) -> str:
+        """What trace-cmd said when it failed, in one line."""
+        lines = [line.strip() for line in _read(self._log).splitlines()]
+        told = [line for line in lines if line and not line.startswith(("plugin", "Hit Ctrl"))]
+        return told[0] if told else "it said nothing"
+
+
+CHECKED = 200  # calls that clocks_disagree() looks at
+
+
+def clocks_disagree(
+    tool: Tool, recording: Path, function: str, calls: Sequence[tuple[int, int, int]]
+) -> str:
+    """Why a trace.dat is not on the clock of kprobes recorded at the same time; empty: it is.
+
+    ``calls``: (thread, begin, duration in ns) of ``function`` by its kprobes, which fire before and
+    after function_graph's own: each of its calls must lie inside one of theirs.
+    """
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for thread, begin, duration in calls:
+        spans.setdefault(thread, []).append((begin, begin + duration))
+    inside = outside = 0
+    for thread, time_ns in _graph_entries(tool, recording, function):
+        known = spans.get(thread)
+        if known is None or time_ns > known[-1][1] + 10**9:
+            continue  # perf had not begun, or had ended
+        if any(begin <= time_ns <= end for begin, end in known):
+            inside += 1
+        elif time_ns >= known[0][0]:
+            outside += 1
+    if spans and (inside == 0 or outside > inside):
+        return (
+            f"its clock is not perf's: of {CHECKED} calls of {function} "
+            f"{inside} lie inside those that kprobes saw"
+        )
+    return ""
+
+
+def _graph_entries(tool: Tool, recording: Path, function: str) -> Iterator[tuple[int, int]]:
+    """(thread, time in ns) of the first calls of a function in a trace.dat."""
+    pattern = re.compile(
+        rf" *.*-(\d+) .*? (\d+)\.(\d{{9}}): funcgraph_entry: +func={re.escape(function)}\b"
+    )
+    report = subprocess.Popen(
+        [tool.path, "report", "-t", "-R", "-i", str(recording)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+    )
+    assert report.stdout is not None
+    found = 0
+    try:
+        for line in report.stdout:
+            if match := pattern.match(line):
+                yield int(match[1]), int(match[2] + match[3])
+                found += 1
+                if found >= CHECKED:
+                    break
+    finally:
+        report.kill()
+        report.stdout.close()
+        report.wait()
+
+
+def lost(root: Path) -> int:
+    """Events that the ring buffers of all CPUs overwrote or dropped since tracing began."""
+    count = 0
+    for path in root.glob("per_cpu/cpu*/stats"):
+        for name in ("overrun", "commit overrun", "dropped events"):
+            match = re.search(rf"^{name}: (\d+)$", _read(path), re.MULTILINE)
+            count += int(match[1]) if match else 0
+    return count
+
+
+def _entries(path: Path) -> list[str]:
+    """A filter's lines, without what the kernel writes where there is none."""
+    return [one for one in _read(path).splitlines() if one and not one.startswith(("#", "no pid"))]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str, empty: bool = False) -> bool:
+    """Whether the kernel took it; a file of functions is emptied by being opened with O_TRUNC."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (os.O_TRUNC if empty else 0))
+    except OSError:
+        return False
+    try:
+        if not empty:
+            os.write(descriptor, text.encode() + b"\n")
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,231 @@
+"""Which kernel functions are taken, and how they tell which request it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import data
+import pytest
+
+from fusetools.errors import Error
+from fusetools.host.facts import HostFacts
+from fusetools.plan import kernel
+from fusetools.plan.kernel import KernelPlan
+
+HOSTS = Path(__file__).parents[1] / "host_facts"
+REAL = {
+    "5.10": "5.10.0-46-amd64",
+    "6.1": "6.1.0-56-amd64",
+    "6.12": "6.12.117+deb13-amd64",
+    "7.2": "7.2.13+deb14-amd64",
+}
+ROLES = ("begin", "sent", "end")
+
+
+def host(name: str, **changes: object) -> HostFacts:
+    facts = HostFacts.from_json((HOSTS / name / "facts.json").read_text())
+    return replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def without(facts: HostFacts, *gone: str, instead: tuple[str, ...] = ()) -> HostFacts:
+    names = tuple(sorted({*facts.kallsyms_fuse, *instead} - set(gone)))
+    listed = tuple(sorted({*facts.filter_functions_fuse, *instead} - set(gone)))
+    return replace(facts, kallsyms_fuse=names, filter_functions_fuse=listed)
+
+
+def stage(plan: KernelPlan, role: str) -> list[str]:
+    """The events that stand for a stage."""
+    probes = [probe.event for probe in plan.probes if probe.role == role]
+    named = {"begin": "send", "sent": "sent", "end": "end"}[role]
+    return probes + [e.name for e in plan.events if e.name == f"fuse:fuse_request_{named}"]
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in HOSTS.glob("*/facts.json")))
+def test_every_stage_is_told_by_one_event(name: str) -> None:
+    facts = host(name)
+    plan = kernel.plan(facts, [45])
+    if "kprobe" not in facts.dynamic_events:
+        assert not plan.probes and not plan.graph
+        return
+    assert [len(stage(plan, role)) for role in ROLES] == [1, 1, 1]
+    assert {probe.function for probe in plan.probes if probe.layer == "kernel"} == {
+        "request_wait_answer"
+    }
+    assert plan.missing == ()
+    assert "fuse_lookup" in dict(plan.functions)
+    assert dict(plan.functions)["fuse_lookup"] == "lookup"
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_arguments_are_those_that_were_recorded_on_that_kernel(name: str) -> None:
+    """data/kernels holds recordings whose probes had these, by hand, and gave the right values."""
+    path = data.find(f"kernels/{REAL[name]}/recording/probes.txt")
+    recorded = {}
+    for line in path.read_text().splitlines():
+        event, _, *arguments = line.split()
+        kind, _, full = event.partition(":")
+        recorded[kind, full.rpartition("/")[2]] = dict(one.split("=", 1) for one in arguments)
+    told = 0
+    facts = host(name, tracepoints=())
+    for probe in kernel.plan(facts, [45], backend="kprobe").probes:
+        by_hand = recorded.get((probe.kind[0], probe.event.partition(":")[2]), {})
+        if probe.event.endswith("fuse_dev_queue_req__return"):
+            by_hand = recorded["p", "fuse_dev_queue_req"]  # the same registers, read later
+        for argument, value in probe.arguments:
+            if argument in by_hand:
+                told += 1
+                plain = re.sub(r":x64$", ":u64", by_hand[argument])
+                assert value == plain, (probe.event, argument)
+    assert told >= 9
+
+
+def test_a_number_that_is_given_inside_is_read_at_the_return() -> None:
+    plan = kernel.plan(host("6.12"), [45])
+    (probe,) = [probe for probe in plan.probes if probe.role == "begin"]
+    assert probe.definition() == (
+        "r1024:fuse_kernel/fuse_dev_queue_req__return fuse_dev_queue_req unique=+64($arg2):u64 "
+        "connection=+344(+0(+144($arg2))):u32 opcode=+60($arg2):u32 nodeid=+72($arg2):u64 "
+        "req=$arg2:u64"
+    )
+    # and the tracepoint that says 0 is not recorded
+    assert "fuse:fuse_request_send" not in {event.name for event in plan.events}
+    assert "fuse:fuse_request_send" in {
+        event.name for event in kernel.plan(host("7.2"), [1]).events
+    }
+
+
+def test_a_bit_field_is_fetched_as_one() -> None:
+    plan = kernel.plan(host("7.2", tracepoints=()), [45])
+    (probe,) = [probe for probe in plan.probes if probe.role == "sent"]
+    assert dict(probe.arguments)["write"] == "+64($arg1):b1@0/8"
+    assert dict(probe.arguments)["unique"] == "+64(+0($arg1)):u64"
+
+
+def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
+    for name, offset in (("3.10", 156), ("4.18", 100)):
+        facts = host(name)
+        assert "$arg<N>" not in facts.fetch_args
+        probes = {probe.role: probe for probe in kernel.plan(facts, [45]).probes}
+        assert dict(probes["end"].arguments) == {
+            "unique": "+64(%si):u64",
+            "error": f"+{offset}(%si):s32",
+            "req": "%si:u64",
+        }
+    assert probes["return"].definition().startswith("r1024:")
+    old = kernel.plan(host("3.10"), [45]).probes
+    assert [p.definition()[:2] for p in old if p.kind == "r"] == ["r:"]  # knows no maxactive
+
+
+@pytest.mark.parametrize("suffix", [".isra.0", ".constprop.0", ".part.0.isra.3"])
+def test_a_variant_s_arguments_are_not_trusted(suffix: str) -> None:
+    facts = without(host("6.1"), "fuse_request_end", instead=("fuse_request_end" + suffix,))
+    plan = kernel.plan(facts, [45])
+    assert stage(plan, "end") == []
+    (missing,) = plan.missing
+    assert missing.what == "requests, ended"
+    assert f"only as fuse_request_end{suffix}" in missing.why
+    # its durations can still be measured
+    assert f"fuse_request_end{suffix}" in dict(plan.functions)
+
+
+def test_llvm_s_suffix_is_the_function_itself() -> None:
+    facts = without(host("6.1"), "fuse_request_end", instead=("fuse_request_end.llvm.123",))
+    (probe,) = [p for p in kernel.plan(facts, [45]).probes if p.role == "end"]
+    assert (probe.place, probe.event) == (
+        "fuse_request_end.llvm.123",
+        "fuse_kernel:fuse_request_end",
+    )
+
+
+def test_cold_parts_are_never_taken() -> None:
+    facts = without(host("6.1"), "fuse_request_end", instead=("fuse_request_end.cold",))
+    plan = kernel.plan(facts, [45])
+    assert stage(plan, "end") == []
+    assert not any(".cold" in name for name, _ in plan.functions)
+    plan = kernel.plan(facts, [45], backend="kprobe", functions=("fuse_*",))
+    assert not any(".cold" in probe.place for probe in plan.probes)
+
+
+def test_two_functions_of_one_name_are_noticed() -> None:
+    facts = host("6.1")
+    twice = replace(facts, kallsyms_fuse=(*facts.kallsyms_fuse, "fuse_request_end"))
+    plan = kernel.plan(twice, [45])
+    assert stage(plan, "end") == []
+    assert plan.missing[0].why == "2 functions are called fuse_request_end"
+
+
+def test_a_function_that_may_not_be_traced_is_said() -> None:
+    facts = host("6.1")
+    listed = tuple(n for n in facts.filter_functions_fuse if n != "fuse_copy_args")
+    plan = kernel.plan(replace(facts, filter_functions_fuse=listed), [45])
+    assert plan.missing[0].why == "the kernel does not let fuse_copy_args be traced"
+
+
+def test_an_unknown_layout_is_said_and_the_rest_goes_on() -> None:
+    facts = host("6.12", fuse_members=(), fuse_functions=())
+    plan = kernel.plan(facts, [45])
+    assert [event.name for event in plan.events] == ["fuse:fuse_request_end"]
+    assert plan.graph == ("fuse_*",)
+    assert {one.what for one in plan.missing} == {
+        "requests, queued",
+        "requests, sent",
+        "requests, waiting",
+    }
+
+
+def test_a_table_s_offsets_leave_nothing_out() -> None:
+    """Filters on the connection only where BTF says where it is: else all would be lost."""
+    told = kernel.plan(host("6.1"), [45, 46])
+    assert {event.filter for event in told.events} == {
+        "connection==45 || connection==46",
+        "write==1 && (connection==45 || connection==46)",
+        "",  # the return of a wait cannot be told apart before 6.12, so its entry is not
+    }
+    table = kernel.plan(host("5.10"), [45])
+    assert {event.filter for event in table.events} == {"", "write==1"}
+
+
+def test_backends() -> None:
+    facts = host("6.1")
+    pairs = kernel.plan(facts, [45], "kprobe")
+    assert pairs.graph == ()
+    entries = {p.function for p in pairs.probes if p.role == "entry"}
+    assert {p.function for p in pairs.probes if p.role == "return"} == entries
+    assert {"fuse_lookup", "fuse_readdir", "fuse_read_folio", "request_wait_answer"} <= entries
+    assert "fuse_readpage" not in entries  # the older name
+    only = kernel.plan(facts, [45], "tracepoint")
+    assert (only.probes, only.graph) == ((), ())
+    assert only.missing[-1].why == "only tracepoints were asked for"
+    # without trace-cmd: kprobes, and it is said what would bring more
+    bare = kernel.plan(replace(facts, trace_cmd=None), [45])
+    assert {p.function for p in bare.probes if p.role == "entry"} == entries
+    assert bare.missing[-1].mend == "apt-get install trace-cmd"
+    with pytest.raises(Error, match="cannot use function_graph"):
+        kernel.plan(replace(facts, trace_cmd=None), [45], "graph")
+    with pytest.raises(Error, match="cannot use kprobes"):
+        kernel.plan(host("6.18"), [45], "kprobe")
+
+
+def test_functions_of_one_s_own() -> None:
+    facts = host("6.1")
+    graph = kernel.plan(facts, [45], functions=("fuse_lookup*", "nothing_*"))
+    assert graph.graph == ("fuse_lookup*",)
+    assert dict(graph.functions) == {"fuse_lookup": "lookup", "fuse_lookup_name": ""}
+    assert [one.what for one in graph.missing] == ["kernel function nothing_*"]
+    pairs = kernel.plan(facts, [45], "kprobe", ("fuse_lookup*",))
+    entries = {p.function for p in pairs.probes if p.role == "entry"}
+    assert entries == {"fuse_lookup", "fuse_lookup_name", "request_wait_answer"}
+
+
+def test_no_event_is_made_twice() -> None:
+    for name in ("3.10", "6.1", "6.12", "7.2"):
+        for backend in ("auto", "kprobe"):
+            plan = kernel.plan(host(name), [45], backend, ("fuse_*", "request_wait_answer"))
+            events = [probe.event for probe in plan.probes]
+            assert len(events) == len(set(events))
+            names = [event.name for event in plan.events]
+            assert len(names) == len(set(names)) and set(events) <= set(names)
+            for event in events:  # what perf's parser takes for a modifier, or the kernel refuses
+                assert re.fullmatch(r"fuse_kernel:[A-Za-z_]\w{2,}", event)

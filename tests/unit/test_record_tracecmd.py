@@ -1,0 +1,154 @@
+"""trace-cmd: its command line, whether ftrace is free, and ftrace set again as it was."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fusetools.errors import Error
+from fusetools.host.facts import Tool
+from fusetools.record import tracecmd
+
+
+def tracefs(folder: Path, **files: str) -> Path:
+    """A tracefs that nobody uses, but for ``files``."""
+    usual = {
+        "current_tracer": "nop\n",
+        "trace_clock": "[local] global counter mono\n",
+        "buffer_size_kb": "7 (expanded: 1408)\n",
+        "tracing_on": "1\n",
+        "set_ftrace_filter": "#### all functions enabled ####\n",
+        "set_ftrace_notrace": "#### no functions disabled ####\n",
+        "set_graph_function": "#### all functions enabled ####\n",
+        "set_graph_notrace": "#### no functions disabled ####\n",
+        "set_ftrace_pid": "no pid\n",
+        "set_event": "",
+    }
+    for name, text in {**usual, **files}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_command_line() -> None:
+    new = Tool("/usr/bin/trace-cmd", "3.1.6", ("-C", "--file-version"))
+    argv = tracecmd.command_line(new, "t.dat", ("fuse_*", "request_wait_answer"), "mono", 4 << 20)
+    assert " ".join(argv) == (
+        "/usr/bin/trace-cmd record -p function_graph -C mono -b 4096 -o t.dat "
+        "--file-version 6 -l fuse_* -l request_wait_answer"
+    )
+    old = Tool("/usr/bin/trace-cmd", "2.9.1", ("-C",))
+    assert "--file-version" not in tracecmd.command_line(old, "t.dat", ("f",), "perf", 1 << 20)
+
+
+def test_buffers_of_all_cpus_together_stay_bounded() -> None:
+    assert tracecmd.buffer_size(2) == tracecmd.LARGEST
+    assert tracecmd.buffer_size(128) * 128 <= tracecmd.BUFFERS
+    assert tracecmd.buffer_size(4096) == tracecmd.SMALLEST
+
+
+def test_nobody_uses_it(tmp_path: Path) -> None:
+    tracecmd.check_free(tracefs(tmp_path), ["1 probe of others: x/y"])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("current_tracer", "function\n", "the tracer function is on"),
+        ("set_ftrace_filter", "vfs_read\nvfs_write\n", "vfs_read and 1 more in set_ftrace_filter"),
+        ("set_graph_function", "vfs_read\n", "vfs_read in set_graph_function"),
+        ("set_ftrace_pid", "17\n", "17 in set_ftrace_pid"),
+        ("set_event", "sched:sched_switch\n", "sched:sched_switch in set_event"),
+    ],
+)
+def test_who_uses_it_is_named(tmp_path: Path, file: str, text: str, said: str) -> None:
+    root = tracefs(tmp_path, **{file: text})
+    with pytest.raises(Error, match="ftrace is in use") as caught:
+        tracecmd.check_free(root, [])
+    assert said in caught.value.why
+    assert "--backend kprobe" in caught.value.mend
+    assert (root / file).read_text() == text
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "trace-cmd (pid 12) holds per_cpu/cpu0/trace_pipe_raw of tracefs",
+        "perf (pid 12) holds 8 perf events",
+        "cat (pid 12) holds trace_pipe of tracefs",
+    ],
+)
+def test_processes_that_use_it_are_named(tmp_path: Path, user: str) -> None:
+    with pytest.raises(Error) as caught:
+        tracecmd.check_free(tracefs(tmp_path), [user, "agent (pid 3) holds 2 perf events"])
+    assert caught.value.why == user
+
+
+def test_settings_are_restored_where_they_differ(tmp_path: Path) -> None:
+    root = tracefs(tmp_path)
+    before = tracecmd.settings(root)
+    assert before == {
+        "current_tracer": "nop",
+        "trace_clock": "local",
+        "buffer_size_kb": "1408",
+        "tracing_on": "1",
+    }
+    tracefs(
+        root,
+        current_tracer="function_graph\n",
+        trace_clock="local [mono]\n",
+        buffer_size_kb="16384\n",
+        set_ftrace_filter="fuse_lookup [fuse]\n",
+    )
+    assert tracecmd.restore(root, before) == [
+        "current_tracer",
+        "trace_clock",
+        "buffer_size_kb",
+        "set_ftrace_filter",
+    ]
+    # plain files keep what is behind what was written
+    assert (root / "current_tracer").read_text().startswith("nop\n")
+    assert (root / "trace_clock").read_text().startswith("local\n")
+    assert (root / "set_ftrace_filter").read_text() == ""
+    assert (root / "tracing_on").read_text() == "1\n"
+
+
+def test_lost_events_of_all_cpus(tmp_path: Path) -> None:
+    for cpu, text in enumerate(("overrun: 3\ncommit overrun: 1\n", "dropped events: 5\nread: 9\n")):
+        (tmp_path / f"per_cpu/cpu{cpu}").mkdir(parents=True)
+        (tmp_path / f"per_cpu/cpu{cpu}/stats").write_text("entries: 7\n" + text)
+    assert tracecmd.lost(tmp_path) == 9
+
+
+def reporter(folder: Path, text: str) -> Tool:
+    """A trace-cmd that prints this."""
+    (folder / "report").write_text(text)
+    program = folder / "trace-cmd"
+    program.write_text(f"#!/bin/sh\nexec cat {folder}/report\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return Tool(str(program), "3.1.6")
+
+
+def line(tid: int, time_ns: int, function: str = "request_wait_answer") -> str:
+    seconds, rest = divmod(time_ns, 10**9)
+    return (
+        f"            find-{tid}   [001]  {seconds}.{rest:09}: funcgraph_entry:        "
+        f"func={function} depth=2\n"
+    )
+
+
+def test_one_clock_is_seen_in_the_data(tmp_path: Path) -> None:
+    calls = [(7, 1_000_000_000 + i * 1000, 900) for i in range(50)]
+    good = "".join(line(7, begin + 100) for _, begin, _ in calls)
+    before = line(7, 5) + line(8, 1_000_000_100) + line(7, 1_000_000_950, "fuse_lookup")
+    check = tracecmd.clocks_disagree
+    assert check(reporter(tmp_path, before + good), Path("t"), "request_wait_answer", calls) == ""
+    shifted = "".join(line(7, begin + 950) for _, begin, _ in calls)
+    why = check(reporter(tmp_path, shifted), Path("t"), "request_wait_answer", calls)
+    assert "its clock is not perf's" in why
+    other_clock = "".join(line(7, begin - 10**9 + 100) for _, begin, _ in calls)
+    assert "not perf's" in check(
+        reporter(tmp_path, other_clock), Path("t"), "request_wait_answer", calls
+    )
+    assert check(reporter(tmp_path, ""), Path("t"), "request_wait_answer", []) == ""
