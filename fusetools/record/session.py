@@ -36,7 +36,7 @@ from fusetools.host.mounts import with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
 from fusetools.plan import planner, probeset
-from fusetools.plan.events import Missing, Probe
+from fusetools.plan.events import RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
@@ -196,7 +196,7 @@ def _tracefs(lock: Lock) -> Iterator[None]:
         lock.state.mounted = tracefs.mount()
         yield
     finally:
-        if not lock.state.probes:
+        if not (lock.state.probes or lock.state.ftrace):
             if lock.state.mounted:
                 tracefs.unmount()
             lock.forget()
@@ -301,6 +301,9 @@ class _Recording:
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             _core.calibrate(CALIBRATIONS)
         self.before = self.tracefs.hits()
+        for place in self.tracefs.unplaced(self.plan.probes):
+            why = "the kernel took a probe on it, and has not placed it: it can never fire"
+            self.missing.append(Missing(f"kernel function {place}", why))
 
     def _add(self, probe: Probe) -> None:
         """Makes a probe. A kernel function that cannot be probed is missing, and the rest goes on:
@@ -448,7 +451,7 @@ class _Recording:
         while time.monotonic() < end:
             time.sleep(0.02)
             hits = self._hits()
-            inside = [name for name in hits if hits[name] > hits.get(name + planner.RETURN, 2**63)]
+            inside = [name for name in hits if hits[name] > hits.get(name + RETURN, 2**63)]
             if hits == before and not inside:
                 return
             before = hits
@@ -632,6 +635,7 @@ class _Recording:
         if requests["begun"] and requests["ended"] and not requests["matched"]:
             self.missing += {NO_UNIQUE} - set(self.missing)
         self._silent(catalogue, samples)
+        self._silent_kernel(samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:
                 return int(one["percentiles"]["50"])
@@ -660,6 +664,15 @@ class _Recording:
                         "mount it again",
                     )
                 )
+
+    def _silent_kernel(self, samples: Counter[str]) -> None:
+        """A stage of requests that was never seen though others were."""
+        stages = [p for p in self.plan.probes if p.in_kernel and p.layer == "request"]
+        seen = [p for p in self.plan.probes if p.function != CALIBRATION and samples[p.event]]
+        for probe in stages:
+            if seen and not samples[probe.event]:
+                why = f"the kernel took the probe on {probe.place}, and it never fired"
+                self.missing.append(Missing(f"requests, {probe.role}", why))
 
 
 def _mount(target: Target) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fusetools.plan.events import Probe
 from fusetools.plan.kernel import GROUP
 
 PLACE = "/sys/kernel/tracing"
+PLACED = "/sys/kernel/debug/kprobes/list"
 
 
 class Tracefs:
@@ -70,6 +71,20 @@ class Tracefs:
         fields = [line.rsplit(None, 2) for line in lines]
         names = Counter(field[-2] for field in fields if len(field) > 2)
         return {f[-2]: int(f[-1]) for f in fields if len(f) > 2 and names[f[-2]] == 1}
+
+    def unplaced(self, probes: Iterable[Probe], placed: str = PLACED) -> list[str]:
+        """Kernel functions whose probe is accepted and not in the code (a module's that is not
+        there): by debugfs' list of the probes that are. Empty where that cannot be read."""
+        try:
+            lines = Path(placed).read_text().splitlines()
+        except OSError:
+            return []
+        there = set()
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 2 and not {"[GONE]", "[DISABLED]"} & set(fields):
+                there.add(fields[2].partition("+")[0])
+        return sorted({probe.place for probe in probes if probe.in_kernel} - there)
 
     def kernel_misses(self) -> dict[str, int]:
         """Calls that each kretprobe had no instance left for, by the event's name without its
