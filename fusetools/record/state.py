@@ -179,12 +179,14 @@ def _comm(pid: int) -> str:
 
 def _session_of(pid: int, start: int) -> list[int]:
     """What is left of the session that ``pid`` began: trace-cmd has a process on each CPU."""
+    if started(pid) not in (None, start):
+        return []  # another process by now
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
             ours = int(fields[3]) == pid and int(fields[19]) >= start and fields[0] != "Z"
-            if ours and _comm(int(path.parent.name)) == "trace-cmd":
+            if ours:
                 found.append(int(path.parent.name))
     return found
 

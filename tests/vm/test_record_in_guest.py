@@ -45,10 +45,8 @@ def test_counts_equal_the_samples_own(
         {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
         {LEFT}
         {FUSETOOLS} count --json > count.json
-        {FUSETOOLS} hist --json > hist.json
-        cat {TRACING}/events/fuse/enable > tracepoints || true"""
+        {FUSETOOLS} hist --json > hist.json"""
     )
-    said = (tmp_path / "said").read_text()
     assert json.loads((tmp_path / "workload.json").read_text())["errors"] == {}
     own = own_counts((tmp_path / "counters").read_text())
     counted = (tmp_path / "count.json").read_text()
@@ -59,15 +57,11 @@ def test_counts_equal_the_samples_own(
     assert {one["function"]: (one["count"], one["unmatched"]) for one in daemon} == {
         name: (count, 0) for name, count in own.items()
     }
-    if (tmp_path / "tracepoints").read_text():
-        requests = counts(counted, "request")
-        del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
-        assert requests == Counter(
-            {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
-        )
-    else:
-        assert "missing: requests: the kernel has no fuse tracepoints" in said
-        assert counts(counted, "request") == Counter()
+    requests = counts(counted, "request")
+    del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
+    assert requests == Counter(
+        {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
+    )
 
     # The same file says the same here, and stock perf reads it.
     here = subprocess.run(

@@ -1,0 +1,219 @@
+"""fusetools record where there are function_graph and kprobes: one perf.data with all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+import vm
+from samplefs import SAMPLES, own_counts
+
+FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+TRACING = Path("/sys/kernel/tracing")
+pytestmark = pytest.mark.vm
+
+MOUNT = f"""set -e
+mkdir /run/mount
+{SAMPLES}/make_tree /run/tree
+{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
+ftrace() {{
+  cd {TRACING}
+  for file in current_tracer trace_clock tracing_on set_ftrace_filter set_ftrace_notrace \\
+      set_graph_function set_ftrace_pid set_event dynamic_events uprobe_events kprobe_events; do
+    echo "$file: $(head -3 $file)"
+  done
+  grep -H . /sys/kernel/tracing/events/*/enable | grep -v ':0$' || true
+  find /sys/fs/cgroup -name 'fusetools*'
+  pgrep -fa 'perf record|trace-cmd record' || true
+  cd - > /dev/null
+}}
+ftrace > before
+"""
+# Stages of a request, by the event that each is seen by on some kernel.
+STAGES = {
+    "begin": (
+        "fuse_kernel:queue_request_and_unlock",
+        "fuse_kernel:fuse_dev_queue_req__return",
+        "fuse:fuse_request_send",
+    ),
+    "sent": ("fuse_kernel:fuse_copy_args", "fuse:fuse_request_sent"),
+    "end": ("fuse_kernel:fuse_request_end", "fuse:fuse_request_end"),
+}
+
+
+def counts(text: str, layer: str) -> Counter[str]:
+    rows = json.loads(text)["counts"]
+    return Counter({row["function"]: row["count"] for row in rows if row["layer"] == layer})
+
+
+class Script:
+    """What stock perf prints of a recording."""
+
+    def __init__(self, text: str) -> None:
+        self.events = Counter[str]()
+        self.numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)  # (connection, unique)
+        self.calls: dict[str, int] = Counter()  # by function_graph
+        self.spans: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        self.probes: dict[tuple[str, int], list[int]] = defaultdict(list)
+        open_: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        last = 0
+        self.in_order = True
+        for line in text.splitlines():
+            found = re.match(r" *(\d+) +(\d+)\.(\d{9}): +([\w-]+:\w+): ?(.*)", line)
+            if not found:
+                continue
+            tid, time, event, rest = int(found[1]), int(found[2] + found[3]), found[4], found[5]
+            self.in_order = self.in_order and time >= last
+            last = time
+            self.events[event] += 1
+            if event == "ftrace:funcgraph_entry":
+                function = rest.split("(")[0].removeprefix("-->").strip()
+                self.calls[function] += 1
+                open_[tid].append((function, time))
+            elif event == "ftrace:funcgraph_exit":
+                function = rest.split("(")[0].removeprefix("<--").strip()
+                if open_[tid] and open_[tid][-1][0] == function:
+                    begin = open_[tid].pop()[1]
+                    self.spans[function, tid].append((begin, time))
+            elif event.startswith("fuse_kernel:"):
+                self.probes[event.partition(":")[2], tid].append(time)
+            unique = re.search(r"\b(?:unique=|req )(\d+)", rest)
+            connection = re.search(r"\bconnection[= ](\d+)", rest)
+            if unique:
+                number = (int(connection[1]) if connection else 0, int(unique[1]))
+                self.numbers[event].append(number)
+
+    def stage(self, name: str) -> list[tuple[int, int]]:
+        (event,) = [event for event in STAGES[name] if event in self.numbers]
+        return self.numbers[event]
+
+
+def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {FUSETOOLS} record -- {SAMPLES}/workload mixed --processes 2 /run/mount \\
+          > workload.json 2> said
+        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
+        ftrace > after
+        {FUSETOOLS} count --json > count.json
+        {FUSETOOLS} hist --json > hist.json
+        perf script --ns -F tid,time,event,trace > script 2> script.log
+        perf evlist -v > evlist
+        stat -c %d /run/mount > device"""
+    )
+    said = (tmp_path / "said").read_text()
+    assert "none lost" in said
+    assert "warning" not in said and "missing" not in said
+    assert re.search(r"\d+ kernel functions, requests, 14 callbacks", said)
+    assert list(tmp_path.glob("*.trace.dat")) == []
+
+    # Nothing is left behind, and ftrace is as it was.
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+
+    # Counts are the sample's own, in the daemon and in requests.
+    own = own_counts((tmp_path / "counters").read_text())
+    counted = (tmp_path / "count.json").read_text()
+    assert counts(counted, "daemon") == +own
+    requests = counts(counted, "request")
+    del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
+    named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
+    assert requests == Counter(named)
+
+    # Each request is queued, copied to the daemon and ended, once.
+    total = json.loads((tmp_path / "hist.json").read_text())["requests"]
+    assert total["begun"] == total["ended"] == total["matched"] == sum(own.values()) + 1
+    script = Script((tmp_path / "script").read_text())
+    assert script.in_order
+    begun = script.stage("begin")
+    assert len(begun) == len(set(begun)) == total["begun"]
+    assert Counter(script.stage("sent")) == Counter(script.stage("end")) == Counter(begun)
+    device = int((tmp_path / "device").read_text())
+    assert {connection for connection, _ in begun} == {device}
+
+    # function_graph and kprobes saw the same calls, on one clock: theirs hold the graph's.
+    waits = script.events["fuse_kernel:request_wait_answer"]
+    assert waits == script.events["fuse_kernel:request_wait_answer__return"]
+    assert waits == script.calls["request_wait_answer"]
+    background = ("cvmfs_read", "cvmfs_release", "cvmfs_releasedir")  # nobody waits for those
+    assert waits == total["begun"] - sum(own[name] for name in background)
+    assert script.calls["fuse_request_end"] == total["ended"]
+    assert script.calls["fuse_statfs"] == own["cvmfs_statfs"]
+    assert script.calls["fuse_dir_open"] == own["cvmfs_opendir"]
+    told = 0
+    for (function, tid), times in script.probes.items():
+        if function != "request_wait_answer":
+            continue
+        returns = script.probes["request_wait_answer__return", tid]
+        spans = script.spans["request_wait_answer", tid]
+        assert len(times) == len(returns) == len(spans)
+        for before, (begin, end), after in zip(times, spans, returns):
+            told += 1
+            assert before <= begin <= end <= after
+    assert told == waits
+
+
+def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    """Another user of ftrace is named and left alone; kprobes go on beside it."""
+    workload = f"{SAMPLES}/workload stat 31 /run/mount/dir-00/file-000"
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        echo vfs_statx > {TRACING}/set_ftrace_filter
+        ftrace > theirs
+        ! {FUSETOOLS} record -- {workload} > refused 2>&1
+        ftrace > still
+        echo function > {TRACING}/current_tracer
+        ! {FUSETOOLS} record --backend graph -- {workload} > refused-too 2>&1
+        cat {TRACING}/current_tracer > tracer
+        {FUSETOOLS} record --backend kprobe -- {workload} > workload.json 2> said
+        {FUSETOOLS} count --json > count.json
+        ! {FUSETOOLS} record --backend kprobe --functions 'nothing_*' -- true > /dev/null 2> none
+        echo nop > {TRACING}/current_tracer
+        echo > {TRACING}/set_ftrace_filter
+        ftrace > after"""
+    )
+    assert "ftrace is in use" in (tmp_path / "refused").read_text()
+    assert "vfs_statx in set_ftrace_filter" in (tmp_path / "refused").read_text()
+    assert "--backend kprobe" in (tmp_path / "refused").read_text()
+    assert (tmp_path / "still").read_text() == (tmp_path / "theirs").read_text()
+    assert "the tracer function is on" in (tmp_path / "refused-too").read_text()
+    assert (tmp_path / "tracer").read_text() == "function\n"
+    counted = (tmp_path / "count.json").read_text()
+    assert counts(counted, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
+    functions = counts(counted, "kernel")
+    assert functions["request_wait_answer"] == 3 * 31
+    # the attributes are asked for anew once in each stat
+    assert functions["fuse_getattr"] == 31
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+
+
+def test_a_killed_recording_leaves_function_graph_off(
+    guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {FUSETOOLS} record -- sleep 1000 2> said &
+        until pgrep sleep; do
+          kill -0 $! || {{ cat said >&2; exit 1; }}
+          sleep 0.3
+        done
+        sleep 2
+        ftrace > during
+        kill -9 $!
+        {FUSETOOLS} clean > cleaned 2>&1
+        ftrace > after
+        find . -name '.perf.data*' > files
+        {FUSETOOLS} clean > again"""
+    )
+    during = (tmp_path / "during").read_text()
+    assert "current_tracer: function_graph" in during
+    assert "fuse_kernel/" in during and "trace-cmd record" in during
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+    assert (tmp_path / "files").read_text() == ""
+    assert "nothing was left" in (tmp_path / "again").read_text()
