@@ -15,6 +15,7 @@ packages=(
   zstd                        # the compressed recordings in the tests
   elfutils                    # separate debug files in the tests
   hyperfine                   # the benchmarks
+  mandoc                      # checks the man pages
   qemu-system-x86:qemu-system-x86_64   # other kernels in the tests
 )
 

@@ -17,8 +17,7 @@ from fusetools import cli, man
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem: path for path in sorted(Path(man.__file__).parent.glob("*.1"))}
-
-COMMANDS = [name for name in cli.COMMANDS if f"fusetools-{name}" in PAGES]
+COMMANDS = list(cli.COMMANDS)  # each has a page
 
 
 def options(name: str) -> list[str]:
