@@ -28,7 +28,7 @@ class Filters(TypedDict, total=False):
     daemons: Sequence[tuple[int, int]]
     from_ns: int | None  # start of the call or request, ns after the recording's first event
     to_ns: int | None
-    # What function_graph's addresses are: (address, name, operation that the name tells or "").
+    # For function_graph: (start, name, operation that the name tells or "").
     functions: Sequence[tuple[int, str, str]]
     # Kernel functions apart by operation: that of the requests made inside a call (one with several
     # counts for each), else what the name tells. False: each call once.
@@ -136,6 +136,9 @@ class Graph(TypedDict):
 class Description(TypedDict):
     session: str | None  # JSON
     events: list[str]
+    # Start and name, by start, of the kernel's functions that the recording holds symbols of: those
+    # of its function_graph events.
+    functions: list[tuple[int, str]]
     arch: str | None
     release: str | None
 

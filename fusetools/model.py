@@ -6,6 +6,7 @@ nothing else, so text, JSON and CSV carry the same figures.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ class Histogram:
 
     ``buckets`` are log2, as (low, high, count), both ends inclusive, only from the first
     to the last that is not empty. ``unmatched``: entries without a return and the reverse.
-    ``min``, ``max``, ``mean`` and ``percentiles`` are None or empty where ``count`` is 0.
+    ``min``, ``max``, ``mean`` and ``percentiles`` are None or empty where ``count`` is 0. Of a
+    kernel function: the calls in which requests of that operation were made.
     """
 
     operation: str
@@ -38,6 +40,8 @@ class Histogram:
     percentiles: dict[str, int]
     buckets: tuple[tuple[int, int, int], ...]
     unit: str = "ns"
+    total: int | None = None  # of all matched calls
+    self_time: int | None = None  # of that, not in calls inside them; function_graph alone tells it
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,59 @@ class Differences:
 
 
 @dataclass(frozen=True)
+class GraphNode:
+    """All calls of a kernel function that were made in the same way: by the same functions.
+
+    ``total`` is the ns that they took, ``self_time`` what of it was not spent in the functions that
+    they called (of those recorded). ``children``: most time first.
+    """
+
+    function: str
+    calls: int
+    total: int
+    self_time: int
+    children: tuple[GraphNode, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What the kernel's functions called, added up.
+
+    ``unmatched``: calls whose return was not seen.
+    """
+
+    roots: tuple[GraphNode, ...]
+    unmatched: int
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """One call of a kernel function: ``start`` in ns on the recording's clock.
+
+    ``duration`` is None where its return was not seen; ``children`` are by start.
+    """
+
+    function: str
+    start: int
+    duration: int | None
+    tid: int
+    comm: str
+    cpu: int
+    children: list[GraphCall] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GraphCalls:
+    """Single calls by start, to be taken once; ``first``: the recording's first event, ns."""
+
+    calls: Iterator[GraphCall]
+    first: int
+    unmatched: int
+    facts: Facts
+
+
+@dataclass(frozen=True)
 class Session:
     """The recording's own facts, from its ``fusetools:session`` sample.
 
@@ -205,7 +262,8 @@ class RequestColumns:
     """FUSE requests as columns of equal length, by begin.
 
     Times are ns on the recording's clock, 0 where they were not seen; ``callback_start`` and
-    ``callback_end`` are the daemon's callback; ``pid`` and ``tid`` are the caller's; ``error``: 0
+    ``callback_end`` are the daemon's callback, ``sent`` when the daemon had copied the request,
+    ``woken`` when the caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0
     or -errno.
     """
 
@@ -219,3 +277,5 @@ class RequestColumns:
     tid: NDArray[np.int32]
     callback_start: NDArray[np.uint64]
     callback_end: NDArray[np.uint64]
+    sent: NDArray[np.uint64]
+    woken: NDArray[np.uint64]

@@ -20,7 +20,9 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,6 +35,10 @@ from fusetools.model import (
     Count,
     Counts,
     Facts,
+    Graph,
+    GraphCall,
+    GraphCalls,
+    GraphNode,
     Histogram,
     Histograms,
     Losses,
@@ -78,6 +84,8 @@ class Probe(NamedTuple):
 _ROLES = (
     "entry",
     "return",
+    "graph_entry",
+    "graph_exit",
     "begin",
     "sent",
     "end",
@@ -121,7 +129,19 @@ class Recording:
         self._addresses: dict[str, int] = {}
         self._catalogue = self._read_probes()
         told = {p.event for p in self._catalogue}
-        self._catalogue += by_convention(e for e in described["events"] if e not in told)
+        self._catalogue += by_convention(
+            (e for e in described["events"] if e not in told), {p.role for p in self._catalogue}
+        )
+        # The kernel's functions of function_graph: start and name.
+        self._functions: list[tuple[int, str]] = described.get("functions", [])
+        if any(p.role == "graph_entry" for p in self._catalogue):
+            graphed = {bare(name) for _, name in self._functions}
+            self._catalogue = [
+                p
+                for p in self._catalogue
+                if not (p.role in ("entry", "return") and p.layer == "kernel")
+                or p.function not in graphed
+            ]
         if all(p.layer == "syscall" for p in self._catalogue):
             raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", _MEND)
 
@@ -135,11 +155,22 @@ class Recording:
         catalogue = [
             p for p in self._catalogue if p.role != "entry" or (p.layer, p.function) in paired
         ]
-        found, facts = self._series(catalogue, patterns, layers, filters or Filters())
+        found, facts = self._series(catalogue, patterns, layers, filters or Filters(), True)
+        # Of kernel functions that call one another the one that was called from outside, unless
+        # they are asked for.
+        found = [
+            s
+            for s in found
+            if s["layer"] != "kernel"
+            or s["outermost"]
+            or any(fnmatchcase(s["function"], pattern) for pattern in patterns)
+        ]
         histograms = [_histogram(s) for s in found]
         calls: dict[str, int] = {}
         for h in histograms:
-            calls[h.operation] = max(calls.get(h.operation, 0), h.count)
+            # The kernel often needs no request for what it is called for.
+            known = h.count if h.layer != "kernel" else 0
+            calls[h.operation] = max(calls.get(h.operation, 0), known)
         histograms.sort(
             key=lambda h: (
                 not h.operation,
@@ -147,6 +178,7 @@ class Recording:
                 h.operation,
                 LAYERS.index(h.layer),
                 -h.count,
+                -(h.total or 0),
                 h.function,
             )
         )
@@ -165,13 +197,14 @@ class Recording:
             if not (wanted.search(function) or wanted.search(s["operation"])):
                 continue
             timed = layer in ("request", "syscall") or (layer, function) in paired
+            timed = timed or s["self"] is not None
             counts.append(
                 Count(
                     function,
                     s["operation"],
                     layer,
                     s["entries"],
-                    self._addresses.get(function),
+                    s["address"] or self._addresses.get(function),
                     _histogram(s) if timed else None,
                 )
             )
@@ -211,7 +244,25 @@ class Recording:
             tid=np.frombuffer(raw["tid"], "<i4"),
             callback_start=np.frombuffer(raw["callback_start"], "<u8"),
             callback_end=np.frombuffer(raw["callback_end"], "<u8"),
+            sent=np.frombuffer(raw["sent"], "<u8"),
+            woken=np.frombuffer(raw["woken"], "<u8"),
         )
+
+    def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
+        """What the kernel's functions called, added up over all calls, or over those of a function.
+
+        ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
+        outermost ones. Raises Error where no kernel function has a duration, or none that name.
+        """
+        found, facts = self._graph(filters or Filters(), False)
+        return Graph(tuple(self._tree(found, function)), found["unmatched"], facts)
+
+    def graph_calls(self, function: str = "", filters: Filters | None = None) -> GraphCalls:
+        """The single calls, each with what it called, by start; ``function`` as in graph()."""
+        found, facts = self._graph(filters or Filters(), True)
+        self._tree(found, function)  # is there any?
+        calls = _single_calls(found, function)
+        return GraphCalls(calls, found["first"], found["unmatched"], facts)
 
     # How
 
@@ -221,9 +272,15 @@ class Recording:
         patterns: Sequence[str],
         layers: Sequence[str],
         filters: Filters,
+        by_operation: bool = False,
     ) -> tuple[list[dict[str, Any]], Facts]:
-        needed = prune(catalogue, patterns, layers, filters)
-        answer = _ask("scan", str(self.path), needed, self._core_filters(filters))
+        names = [name for _, name in self._functions]
+        needed = prune(catalogue, patterns, layers, filters, names, by_operation)
+        asked = self._core_filters(filters)
+        if any(p.layer == "kernel" for p in needed):
+            asked["functions"] = [(at, name, operation_of(name)) for at, name in self._functions]
+            asked["by_operation"] = by_operation
+        answer = _ask("scan", str(self.path), needed, asked)
         series = [s for s in answer["series"] if s["function"] != CALIBRATION]
         # A function that was probed and never called is a result too.
         seen = {(s["layer"], s["function"]) for s in series}
@@ -255,11 +312,42 @@ class Recording:
 
     def _columns(self, patterns: Sequence[str], filters: Filters | None) -> dict[str, Any]:
         filters = filters or Filters()
-        needed = prune(self._catalogue, patterns, (), filters)
-        columns: dict[str, Any] = _ask(
-            "columns", str(self.path), needed, self._core_filters(filters)
-        )
+        names = [name for _, name in self._functions]
+        needed = prune(self._catalogue, patterns, (), filters, names)
+        needed += [p for p in self._catalogue if p.role == "sent" and p not in needed]
+        asked = self._core_filters(filters)
+        asked["functions"] = [(at, name, "") for at, name in self._functions]
+        columns: dict[str, Any] = _ask("columns", str(self.path), needed, asked)
         return columns
+
+    def _graph(self, filters: Filters, calls: bool) -> tuple[dict[str, Any], Facts]:
+        roles = ("graph_entry", "graph_exit")
+        if not any(p.role in roles for p in self._catalogue):
+            roles = ("entry", "return")  # of the functions that were probed
+        needed = [p for p in self._catalogue if p.layer == "kernel" and p.role in roles]
+        if not any(p.role == roles[1] for p in needed):
+            raise Error(
+                f"{self.path} holds no calls of kernel functions",
+                "neither function_graph nor return probes were recorded",
+                "fusetools record --backend graph -- WORKLOAD",
+            )
+        asked = self._core_filters(filters)
+        asked["functions"] = [(at, name, "") for at, name in self._functions]
+        found: dict[str, Any] = _ask("graph", str(self.path), needed, asked, calls)
+        answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
+        if found["full"]:
+            answer["warnings"] = [*found["warnings"], "too many ways to call: some are left out"]
+        return found, self._facts(answer, filters)
+
+    def _tree(self, found: dict[str, Any], function: str) -> list[GraphNode]:
+        tree = _tree(found, function)
+        if function and not tree:
+            raise Error(
+                f"no call of a kernel function {function}",
+                f"{self.path} has {', '.join(sorted(set(found['functions']))) or 'none'}",
+                f"fusetools count -i {shlex.quote(str(self.path))} --layer kernel",
+            )
+        return tree
 
     def _core_filters(self, filters: Filters) -> dict[str, Any]:
         asked: dict[str, Any] = {}
@@ -384,41 +472,50 @@ class Recording:
 # The catalogue
 
 
-def by_convention(events: Iterable[str]) -> list[Probe]:
-    """The catalogue of a recording that does not explain itself, from its events' names."""
-    names = set(events)
+# What tells a request's begin, its copy to the daemon and its end: kprobes, then the kernel's own.
+# `unique` is 0 in some kernels' fuse_request_send (fs/fuse/dev.c until 6.14).
+_STAGES = {
+    "begin": ("queue_request", "queue_request_and_unlock", "fuse_dev_queue_req"),
+    "sent": ("fuse_copy_args",),
+    "end": ("fuse_request_end", "request_end"),
+}
+_TRACEPOINTS = {
+    "begin": "fuse:fuse_request_send",
+    "sent": "fuse:fuse_request_sent",
+    "end": "fuse:fuse_request_end",
+}
+_FIXED = {
+    "raw_syscalls:sys_enter": ("syscall", "sys_enter"),
+    "raw_syscalls:sys_exit": ("syscall", "sys_exit"),
+    "ftrace:funcgraph_entry": ("kernel", "graph_entry"),
+    "ftrace:funcgraph_exit": ("kernel", "graph_exit"),
+}
+
+
+def by_convention(events: Iterable[str], roles: Iterable[str] = ()) -> list[Probe]:
+    """The catalogue of a recording that does not explain itself, from its events' names.
+
+    ``roles`` of requests are told already.
+    """
+    names, roles = set(events), set(roles)
     probes = []
-    # The kernel's tracepoints are good where there are three of them; before, `unique` is 0 in the
-    # first (fs/fuse/dev.c until 6.14): there a kprobe where the request is queued is better.
-    queued = next(
-        (
-            name
-            for name in (
-                "fuse_kernel:queue_request",
-                "fuse_kernel:queue_request_and_unlock",
-                "fuse:fuse_request_send",
-            )
-            if name in names
-        ),
-        None,
-    )
-    ended = "fuse:fuse_request_end"
-    if queued is not None and queued != "fuse:fuse_request_send":
-        ended = "fuse_kernel:fuse_request_end"
-    fixed = {
-        queued: ("request", "begin"),
-        ended: ("request", "end"),
-        "fuse:fuse_request_sent": ("request", "sent"),
-        "raw_syscalls:sys_enter": ("syscall", "sys_enter"),
-        "raw_syscalls:sys_exit": ("syscall", "sys_exit"),
+    fixed = dict(_FIXED)
+    by_kprobe = {
+        role: next((f"fuse_kernel:{f}" for f in functions if f"fuse_kernel:{f}" in names), None)
+        for role, functions in _STAGES.items()
     }
+    for role, tracepoint in _TRACEPOINTS.items():
+        # Where the begin is a kprobe, the rest is joined to it by the request's address.
+        kprobe = by_kprobe[role] if by_kprobe["begin"] and "begin" not in roles else None
+        if role not in roles:
+            fixed[kprobe or tracepoint] = ("request", role)
     for event in sorted(names):
         group, _, name = event.partition(":")
         function, returns, _ = name.partition("__return")
         if event in fixed:
             layer, role = fixed[event]
             probes.append(Probe(event, layer, "", "", role))
-        elif group in ("fuse_daemon", "fuse_kernel") and function != CALIBRATION:
+        if group in ("fuse_daemon", "fuse_kernel") and function != CALIBRATION:
             layer = group[len("fuse_") :]
             role = "return" if returns else "entry"
             probes.append(Probe(event, layer, function, operation_of(function), role))
@@ -427,6 +524,7 @@ def by_convention(events: Iterable[str]) -> list[Probe]:
 
 def operation_of(function: str) -> str:
     """The FUSE operation that a callback or a kernel function is named after, or ""."""
+    function = bare(function)
     for prefix in ("", "cvmfs_", "stub_", "fuse_lib_", "fuse_"):
         name = function[len(prefix) :]
         name = _OTHER_NAMES.get(name, name)
@@ -435,10 +533,23 @@ def operation_of(function: str) -> str:
     return ""
 
 
+def bare(function: str) -> str:
+    """A kernel function's name without what the compiler adds (`.isra.0`)."""
+    return function.partition(".")[0]
+
+
 def prune(
-    catalogue: Iterable[Probe], patterns: Sequence[str], layers: Sequence[str], filters: Filters
+    catalogue: Iterable[Probe],
+    patterns: Sequence[str],
+    layers: Sequence[str],
+    filters: Filters,
+    graphed: Sequence[str] = (),
+    by_operation: bool = False,
 ) -> list[Probe]:
-    """The part of the catalogue that a question needs: what is not in it is not even decoded."""
+    """The part of the catalogue that a question needs: what is not in it is not even decoded.
+
+    ``graphed``: the functions of function_graph, which has one event for all.
+    """
     catalogue = list(catalogue)
 
     def wants(layer: str) -> bool:
@@ -455,8 +566,11 @@ def prune(
     replies = any(p.role == "reply" for p in functions)
     # A pattern that names functions only needs no request; one that nothing here explains may be
     # the name of a system call.
+    named = [p.function for p in functions]
+    if wants("kernel"):
+        named += graphed
     only_functions = all(
-        any(fnmatchcase(p.function, pattern) for p in functions)
+        any(fnmatchcase(name, pattern) for name in named)
         and not any(
             fnmatchcase(name, pattern) or fnmatchcase(f"FUSE_{name.upper()}", pattern)
             for name in OPERATIONS
@@ -464,10 +578,34 @@ def prune(
         for pattern in patterns
     )
     about_requests = not patterns or not only_functions
+    if wants("kernel"):
+        # One that is asked for by what is requested in it can have any name.
+        functions += [
+            p
+            for p in catalogue
+            if p.layer == "kernel"
+            and p not in functions
+            and (
+                (about_requests and by_operation and p.role in ("entry", "return"))
+                or (
+                    p.role in ("graph_entry", "graph_exit")
+                    and (
+                        about_requests
+                        or any(_matches(patterns, "", function) for function in graphed)
+                    )
+                )
+            )
+        ]
+    kernel = by_operation and any(p.layer == "kernel" for p in functions)
     syscalls = replies or (wants("syscall") and about_requests)
     callers = bool(filters.pids or filters.comms or filters.mounts)
-    requests = syscalls or callers or (wants("request") and about_requests)
+    requests = syscalls or callers or kernel or (wants("request") and about_requests)
     roles = {"begin", "end"} if requests else set()
+    # Where a kprobe tells the begin, often before the request has a number, and a tracepoint the
+    # end: the copy to the daemon tells both. So it does to a daemon's call, of whose caller.
+    ends = {p.role: p.event.partition(":")[0] for p in catalogue if p.layer == "request"}
+    if requests and ends.get("begin") == "fuse_kernel" and (callers or ends.get("end") == "fuse"):
+        roles.add("sent")
     if syscalls:
         roles |= {"sys_enter", "sys_exit"}
     if replies:
@@ -529,6 +667,82 @@ def check_readable(path: Path) -> None:
         raise Error(what, getattr(error, "strerror", None) or str(error), _MEND) from error
 
 
+def _tree(found: dict[str, Any], function: str) -> list[GraphNode]:
+    """The core's nodes, those of one function put together where they are called the same way."""
+    names: list[str] = found["functions"]
+    wanted = [not function or fnmatchcase(name, function) for name in names]
+    places: dict[tuple[int, str], int] = {}
+    figures: list[list[int]] = []  # calls, total, self
+    below: list[list[int]] = []
+    roots: list[int] = []
+    place_of: list[int] = []  # by node; -1: outside of what is asked for
+    for parent, code, *added in found["nodes"]:
+        around = place_of[parent] if parent >= 0 else -1
+        if around < 0 and not wanted[code]:
+            place_of.append(-1)
+            continue
+        place = places.setdefault((around, names[code]), len(figures))
+        if place == len(figures):
+            figures.append([0, 0, 0])
+            below.append([])
+            (below[around] if around >= 0 else roots).append(place)
+        figures[place] = [a + b for a, b in zip(figures[place], added)]
+        place_of.append(place)
+    functions = [name for _, name in places]
+    done: dict[int, GraphNode] = {}
+
+    def sort(nodes: Iterable[int]) -> tuple[GraphNode, ...]:
+        found = [done[node] for node in nodes]
+        found = [node for node in found if node.calls or node.children]
+        return tuple(sorted(found, key=lambda node: (-node.total, node.function)))
+
+    # From the last one on: a node comes after its parent.
+    for place in reversed(range(len(figures))):
+        calls, total, own = figures[place]
+        done[place] = GraphNode(functions[place], calls, total, own, sort(below[place]))
+    return list(sort(roots))
+
+
+_UNFINISHED = (1 << 64) - 1
+
+
+def _single_calls(found: dict[str, Any], function: str) -> Iterator[GraphCall]:
+    names: list[str] = found["functions"]
+    wanted = [not function or fnmatchcase(name, function) for name in names]
+    raw = found["calls"]
+
+    def column(name: str, kind: str) -> array[int]:
+        values = array(kind)
+        values.frombytes(raw[name])
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values
+
+    columns = (
+        *(column(name, "I") for name in ("function", "level", "cpu", "comm")),
+        column("tid", "i"),
+        *(column(name, "Q") for name in ("start", "duration")),
+    )
+    path: list[GraphCall] = []  # open ones, from the outermost
+    top = 0  # the outermost one's level
+    for code, level, cpu, comm, tid, start, duration in zip(*columns):
+        if path and level <= top:
+            yield path[0]
+            path = []
+        if not path and not wanted[code]:
+            continue
+        if not path:
+            top = level
+        del path[level - top :]
+        took = None if duration == _UNFINISHED else duration
+        call = GraphCall(names[code], start, took, tid, found["comms"][comm], cpu)
+        if path:
+            path[-1].children.append(call)
+        path.append(call)
+    if path:
+        yield path[0]
+
+
 def _histogram(series: dict[str, Any]) -> Histogram:
     count = series["count"]
     return Histogram(
@@ -542,12 +756,16 @@ def _histogram(series: dict[str, Any]) -> Histogram:
         mean=series["sum"] / count if count else None,
         percentiles=dict(series["percentiles"]) if count else {},
         buckets=tuple((low, high, n) for low, high, n in series["buckets"]),
+        total=series["sum"],
+        self_time=series["self"],
     )
 
 
 def _nothing(probe: Probe) -> dict[str, Any]:
-    counters = dict.fromkeys(("entries", "count", "unmatched", "min", "max", "sum"), 0)
+    counters = dict.fromkeys(("entries", "count", "unmatched", "min", "max", "sum", "outermost"), 0)
     return {
+        "self": None,
+        "address": None,
         "layer": probe.layer,
         "function": probe.function,
         "operation": probe.operation,

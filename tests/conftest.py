@@ -31,6 +31,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             def columns(self, path, *question):
                 return by_name[path].columns(path, *question)
 
+            def graph(self, path, *question):
+                return by_name[path].graph(path, *question)
+
         monkeypatch.setattr(recording, "core", Several)
         return cores[0]
 

@@ -19,7 +19,9 @@ COMMANDS = {
     "record": "Record a workload on FUSE mounts into one perf.data.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
+    "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "diff": "Compare two recordings: calls and latency side by side.",
+    "merge": "Put what perf and trace-cmd recorded at once into one perf.data.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
 

@@ -29,47 +29,55 @@ def span(value: str) -> int:
     return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
 
 
+_OPTIONS = {
+    "input": click.option(
+        "-i",
+        "--input",
+        "path",
+        default="perf.data",
+        metavar="FILE",
+        help="The recording.  [default: perf.data]",
+    ),
+    "layer": click.option(
+        "--layer",
+        "layers",
+        multiple=True,
+        type=click.Choice(["syscall", "kernel", "request", "daemon"]),
+        help="Only this layer; may be given again.",
+    ),
+    "pid": click.option(
+        "--pid", "pids", multiple=True, type=int, metavar="PID", help="Only this caller."
+    ),
+    "comm": click.option(
+        "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
+    ),
+    "mount": click.option(
+        "--mount", "mounts", multiple=True, metavar="PATH", help="Only this mount."
+    ),
+    "from": click.option(
+        "--from",
+        "start",
+        type=span,
+        metavar="TIME",
+        help="Leave out what was before, in s (1.5) or as 1500ms, since the start.",
+    ),
+    "to": click.option("--to", "end", type=span, metavar="TIME", help="Leave out what came after."),
+}
+
+
 def recording_options(function: F) -> F:
     """-i/--input and what to leave in."""
-    for option in reversed(
-        (
-            click.option(
-                "-i",
-                "--input",
-                "path",
-                default="perf.data",
-                metavar="FILE",
-                help="The recording.  [default: perf.data]",
-            ),
-            click.option(
-                "--layer",
-                "layers",
-                multiple=True,
-                type=click.Choice(["syscall", "kernel", "request", "daemon"]),
-                help="Only this layer; may be given again.",
-            ),
-            click.option(
-                "--pid", "pids", multiple=True, type=int, metavar="PID", help="Only this caller."
-            ),
-            click.option(
-                "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
-            ),
-            click.option(
-                "--mount", "mounts", multiple=True, metavar="PATH", help="Only this mount."
-            ),
-            click.option(
-                "--from",
-                "start",
-                type=span,
-                metavar="TIME",
-                help="Leave out what was before, in s (1.5) or as 1500ms, since the start.",
-            ),
-            click.option(
-                "--to", "end", type=span, metavar="TIME", help="Leave out what came after."
-            ),
-        )
-    ):
-        function = option(function)
+    return _with(function, *_OPTIONS)
+
+
+def graph_options(function: F) -> F:
+    """The same for the kernel's calls alone, of which not each can be told its mount."""
+    return _with(function, "input", "pid", "comm", "from", "to")
+
+
+def _with(function: F, *names: str) -> F:
+    for name in reversed(names):
+        function = _OPTIONS[name](function)
     return function
 
 
@@ -80,7 +88,7 @@ def filters(options: dict[str, Any]) -> Filters:
     start, end = options["start"], options["end"]
     if start is not None and end is not None and start >= end:
         raise click.UsageError("--from is not before --to")
-    return Filters(options["pids"], options["comms"], options["mounts"], start, end)
+    return Filters(options["pids"], options["comms"], options.get("mounts", ()), start, end)
 
 
 def opened(path: str) -> Recording:

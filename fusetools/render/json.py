@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from fusetools.model import Counts, Difference, Differences, Facts, Histogram, Histograms, Side
+from fusetools.model import (
+    Counts,
+    Difference,
+    Differences,
+    Facts,
+    Graph,
+    GraphCall,
+    GraphCalls,
+    GraphNode,
+    Histogram,
+    Histograms,
+    Side,
+)
 
 
 def histograms(result: Histograms) -> str:
@@ -13,6 +26,8 @@ def histograms(result: Histograms) -> str:
 
 
 def histogram(h: Histogram) -> dict[str, Any]:
+    # Of function_graph's functions alone it is known what they did themselves.
+    own = {} if h.self_time is None else {"total": h.total, "self": h.self_time}
     return {
         "operation": h.operation,
         "layer": h.layer,
@@ -25,6 +40,7 @@ def histogram(h: Histogram) -> dict[str, Any]:
         "mean": h.mean,
         "percentiles": h.percentiles,
         "buckets": [list(bucket) for bucket in h.buckets],
+        **own,
     }
 
 
@@ -51,6 +67,48 @@ def differences(result: Differences) -> str:
             "b": facts(result.b),
         }
     )
+
+
+def graph(result: Graph) -> str:
+    roots = [_node(node) for node in result.roots]
+    return _dump({"graph": roots, "unmatched": result.unmatched, **_without_requests(result.facts)})
+
+
+def _node(node: GraphNode) -> dict[str, Any]:
+    return {
+        "function": node.function,
+        "calls": node.calls,
+        "total": node.total,
+        "self": node.self_time,
+        "children": [_node(child) for child in node.children],
+    }
+
+
+def graph_calls(result: GraphCalls) -> Iterator[str]:
+    """One object, in parts: a line for each outermost call."""
+    yield '{"calls": ['
+    between = "\n "
+    for call in result.calls:
+        yield between + json.dumps(_call(call))
+        between = ",\n "
+    rest = json.dumps({"unmatched": result.unmatched, **_without_requests(result.facts)})
+    yield "\n], " + rest[1:] + "\n"
+
+
+def _without_requests(f: Facts) -> dict[str, Any]:
+    return {key: value for key, value in facts(f).items() if key != "requests"}
+
+
+def _call(call: GraphCall) -> dict[str, Any]:
+    return {
+        "function": call.function,
+        "start": call.start,
+        "duration": call.duration,
+        "tid": call.tid,
+        "comm": call.comm,
+        "cpu": call.cpu,
+        "children": [_call(child) for child in call.children],
+    }
 
 
 def facts(f: Facts) -> dict[str, Any]:

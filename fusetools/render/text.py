@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -15,6 +15,10 @@ from fusetools.model import (
     Difference,
     Differences,
     Facts,
+    Graph,
+    GraphCall,
+    GraphCalls,
+    GraphNode,
     Histogram,
     Histograms,
     Missing,
@@ -203,7 +207,8 @@ def _figures(h: Histogram, unit: str) -> list[str]:
 def distribution(h: Histogram, unit: str = "") -> list[str]:
     """One histogram: its figures, then a line per log2 bucket."""
     said = [f"{h.layer}  {printable(h.function)}"]
-    if h.operation and h.layer == "syscall":
+    named = h.layer not in ("syscall", "kernel") or h.operation in h.function
+    if h.operation and not named:
         said[0] += f", with a {printable(h.operation)} in it"
     figures = (("min", h.min), ("mean", h.mean), ("max", h.max))
     said.append(
@@ -216,6 +221,11 @@ def distribution(h: Histogram, unit: str = "") -> list[str]:
             f"p{p} {duration(h.percentiles[p], unit)}" for p in PERCENTILES if p in h.percentiles
         )
     )
+    if h.self_time is not None and h.total:
+        said.append(
+            f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
+            f"({100 * h.self_time / h.total:.1f} %)"
+        )
     most = max((n for _, _, n in h.buckets), default=0)
     rows = [("from", "to", "count", "")]
     rows += [
@@ -257,6 +267,45 @@ def never_called(functions: Iterable[str]) -> list[str]:
     names = ", ".join(sorted(map(printable, functions)))
     said = f"never called: {names}"
     return ["", *textwrap.wrap(said, 80, subsequent_indent="  ")] if names else []
+
+
+# graph
+
+
+def graph(result: Graph, unit: str = "") -> str:
+    rows: list[Sequence[str]] = [("FUNCTION", "CALLS", "TOTAL", "SELF", "SHARE")]
+    for root in result.roots:
+        # The share is that of the outermost function: what waits for work would hide all else.
+        rows += _nodes(root, 0, root.total, unit)
+    said = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
+    return lines([*said, "", *footer(result.facts, result.unmatched)])
+
+
+def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Sequence[str]]:
+    share = f"{100 * node.total / whole:.1f} %" if whole else ""
+    times = (duration(node.total, unit), duration(node.self_time, unit))
+    yield ("  " * level + node.function, number(node.calls), *times, share)
+    for child in node.children:
+        yield from _nodes(child, level + 1, whole, unit)
+
+
+def graph_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
+    """In parts, a tree each: when a call began, since the outermost one, and how long it took."""
+    any_call = False
+    for root in result.calls:
+        any_call = True
+        rows = list(_call(root, root.start, 0, unit))
+        task = f"{printable(root.comm) or 'task'} {root.tid}"
+        heading = f"{(root.start - result.first) / 1e9:.9f} s  {task}"
+        yield lines([f"{heading}, CPU {root.cpu}", *table(rows, ">><", "  "), ""])
+    yield lines([*([] if any_call else ["no calls", ""]), *footer(result.facts, result.unmatched)])
+
+
+def _call(call: GraphCall, begin: int, level: int, unit: str) -> Iterator[Sequence[str]]:
+    took = "unfinished" if call.duration is None else duration(call.duration, unit)
+    yield (f"+{duration(call.start - begin, unit)}", took, "  " * level + call.function)
+    for child in call.children:
+        yield from _call(child, begin, level + 1, unit)
 
 
 # diff

@@ -43,6 +43,9 @@ class Made:
                 p: d[min(int(float(p) / 100 * len(d)), len(d) - 1)] if d else 0
                 for p in ("50", "90", "95", "99", "99.9")
             },
+            "outermost": len(d) if self.layer == "kernel" else 0,
+            "self": None,
+            "address": None,
             "buckets": [(1 << b if b else 0, (2 << b) - 1, buckets.get(b, 0)) for b in span],
         }
 

@@ -71,7 +71,9 @@ def test_convention() -> None:
             "entry",
         ),
         Probe("fuse_kernel:queue_request", "request", "", "", "begin"),
+        Probe("fuse_kernel:queue_request", "kernel", "queue_request", "", "entry"),
         Probe("fuse_kernel:fuse_request_end", "request", "", "", "end"),
+        Probe("fuse_kernel:fuse_request_end", "kernel", "fuse_request_end", "", "entry"),
         Probe("fuse_kernel:request_wait_answer", "kernel", "request_wait_answer", "", "entry"),
         Probe(
             "fuse_kernel:request_wait_answer__return", "kernel", "request_wait_answer", "", "return"
@@ -218,7 +220,7 @@ def test_columns(fake) -> None:
     of_calls = "layer u1 function <u2 start <u8 duration <u8 pid <i4 tid <i4 unique <u8"
     of_requests = (
         "connection <u8 unique <u8 opcode <u4 begin <u8 end <u8 error <i4 pid <i4 tid <i4 "
-        "callback_start <u8 callback_end <u8"
+        "callback_start <u8 callback_end <u8 sent <u8 woken <u8"
     )
 
     def columns(path, catalogue, filters):

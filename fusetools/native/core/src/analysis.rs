@@ -30,7 +30,7 @@ pub struct Filters {
     /// Calls and requests that start in from..to, ns after the recording's first event.
     pub from: Option<u64>,
     pub to: Option<u64>,
-    /// The kernel's functions by address, for function_graph: name, and operation where the name tells it.
+    /// The kernel's functions for function_graph, by start: name, and operation where the name tells it.
     pub functions: Vec<(u64, String, String)>,
     /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
     /// with requests of several operations counts for each.
@@ -152,11 +152,23 @@ struct Function {
     address: Option<u64>,
     /// Index into `Columns::functions`.
     column: u32,
-    /// By operation, which is UNKNOWN for that of the name.
+    /// By operation; UNKNOWN stands for what the name tells, if anything.
     tallies: Vec<(Operation, Box<Tally>)>,
 }
 
 impl Function {
+    /// Where a call in which these operations were requested counts.
+    fn operations(&self, apart: bool, requested: u64) -> impl Iterator<Item = Operation> {
+        let named = Operation::of_name(&self.operation);
+        let known = if apart { requested } else { 0 };
+        Operation::of_bits(known)
+            .map(move |operation| match operation {
+                operation if operation == named => Operation::UNKNOWN,
+                operation => operation,
+            })
+            .chain((known == 0).then_some(Operation::UNKNOWN))
+    }
+
     fn tally(&mut self, operation: Operation) -> &mut Tally {
         let known = self.tallies.iter().position(|(of, _)| *of == operation);
         let at = known.unwrap_or_else(|| {
@@ -232,6 +244,9 @@ const NO_ROW: u32 = u32::MAX;
 
 /// Functions of function_graph, by address: a recording with more is no recording.
 const MOST_FUNCTIONS: usize = 1 << 16;
+
+/// How far into a function the place is that can be traced.
+const FARTHEST: u64 = 64;
 
 /// Where a caller sleeps for the answer to the request that it made last; in all kernels.
 const WAIT: &str = "request_wait_answer";
@@ -327,6 +342,8 @@ impl Analysis {
             });
         }
         let columns = detail == Detail::Columns;
+        let mut filters = filters;
+        filters.functions.sort();
         let follow_replies = catalogue.iter().any(|row| row.role == Role::Reply);
         let by_caller = !filters.pids.is_empty() || !filters.comms.is_empty();
         let follow_requests = by_caller || !filters.connections.is_empty() || columns;
@@ -379,7 +396,11 @@ impl Analysis {
         };
         let functions = &mut self.functions;
         let columns = &mut self.columns;
-        let named = self.filters.functions.iter().find(|f| f.0 == address);
+        // function_graph tells the first place that can be traced, which is some bytes into the function.
+        let known = &self.filters.functions;
+        let at = known.partition_point(|f| f.0 <= address).checked_sub(1);
+        let named = at.map(|at| &known[at]);
+        let named = named.filter(|f| address != ABSENT && address - f.0 < FARTHEST);
         *self.addresses.entry(address).or_insert_with(|| {
             let (name, operation) = match named {
                 Some((_, name, operation)) => (name.clone(), operation.clone()),
@@ -396,7 +417,10 @@ impl Analysis {
                 name,
                 operation,
                 returns: true,
-                address: Some(address).filter(|a| *a != ABSENT),
+                address: match named {
+                    Some((start, ..)) => Some(*start),
+                    None => Some(address).filter(|a| *a != ABSENT),
+                },
                 column,
                 tallies: Vec::new(),
             });
@@ -684,7 +708,7 @@ impl Analysis {
             return;
         }
         let function = &mut self.functions[call.function as usize];
-        for operation in operations(self.filters.by_operation, call.operations) {
+        for operation in function.operations(self.filters.by_operation, call.operations) {
             let tally = function.tally(operation);
             tally.entries += 1;
             tally.hist.add(duration);
@@ -718,7 +742,7 @@ impl Analysis {
             }
             let mounts = !self.filters.connections.is_empty();
             if call.counted && (!mounts || call.operations != 0) {
-                for operation in operations(self.filters.by_operation, call.operations) {
+                for operation in function.operations(self.filters.by_operation, call.operations) {
                     let tally = function.tally(operation);
                     tally.entries += 1;
                     tally.unmatched += 1;
@@ -1234,11 +1258,4 @@ fn task_of(ev: &Ev) -> i32 {
     } else {
         ev.tid
     }
-}
-
-/// Where a kernel function's call is to be counted.
-fn operations(apart: bool, bits: u64) -> impl Iterator<Item = Operation> {
-    let known = if apart { bits } else { 0 };
-    let none = (known == 0).then_some(Operation::UNKNOWN);
-    Operation::of_bits(known).chain(none)
 }

@@ -3,8 +3,8 @@
 /// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): deeper
 /// entries are some whose return was lost.
 const DEEPEST: usize = 64;
-/// function_graph's return stack is a page at most (SHADOW_STACK_SIZE, kernel/trace/fgraph.c).
-const DEEPEST_GRAPH: usize = 512;
+/// function_graph's return stack is a page (SHADOW_STACK_SIZE, kernel/trace/fgraph.c), before Linux 6.11 it had 50 places.
+const DEEPEST_GRAPH: usize = 200;
 
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

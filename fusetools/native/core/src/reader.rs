@@ -33,6 +33,9 @@ const BATCH: usize = 1 << 16;
 const EXPANSION: usize = 1000;
 const EXPANSION_FREE: usize = 64 << 20;
 
+/// Symbols that are read: a recording that was merged by this holds those of its events only.
+const MOST_SYMBOLS: usize = 1 << 18;
+
 /// An event of the recording.
 #[derive(Clone, Debug)]
 pub struct EventInfo {
@@ -159,6 +162,26 @@ impl Reader {
     /// The kernel's release.
     pub fn os_release(&self) -> Option<String> {
         self.text(feature::OSRELEASE)
+    }
+
+    /// Start and name of the kernel's functions that the recording names, by start: those of its function_graph events.
+    pub fn kernel_functions(&self) -> Vec<(u64, String)> {
+        let Some(tracing) = self.tracing() else {
+            return Vec::new();
+        };
+        // "ADDRESS TYPE NAME", then a tab and "[MODULE]".
+        let symbol = |line: &[u8]| {
+            let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            let text = matches!(words.next()?, "t" | "T" | "w" | "W");
+            let name = words.next().filter(|_| text && address != 0)?;
+            Some((address, name.to_owned()))
+        };
+        let lines = self.bytes[tracing.kallsyms.clone()].split(|byte| *byte == b'\n');
+        let mut found: Vec<_> = lines.filter_map(symbol).take(MOST_SYMBOLS).collect();
+        found.sort();
+        found.dedup_by_key(|(address, _)| *address);
+        found
     }
 
     /// The version of the perf that recorded.

@@ -98,6 +98,7 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
         .map(|event| event.name.as_str())
         .collect();
     dict.set_item("events", names)?;
+    dict.set_item("functions", reader.kernel_functions())?;
     dict.set_item("arch", reader.arch())?;
     dict.set_item("release", reader.os_release())?;
     Ok(dict)

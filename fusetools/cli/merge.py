@@ -1,0 +1,37 @@
+"""fusetools merge."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="PERF.DATA TRACE.DAT...")
+@click.option(
+    "-o",
+    "--output",
+    default="merged.data",
+    metavar="FILE",
+    help="The recording; may be one of the inputs.  [default: merged.data]",
+)
+def command(inputs: tuple[str, ...], output: str) -> None:
+    """Put what perf and trace-cmd recorded at once into one perf.data.
+
+    All must be of one machine and clock: perf record -k CLOCK_MONOTONIC, trace-cmd record -C mono.
+    fusetools record does this itself.
+    """
+    import sys
+
+    from fusetools.record import merging
+    from fusetools.render.text import plural, printable
+
+    def progress(share: float) -> None:
+        click.echo(f"\rmerging: {100 * share:.0f} %", nl=False, err=True)
+
+    shown = sys.stderr.isatty()
+    merged = merging.merge(inputs, output, progress if shown else None)
+    if shown:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    for warning in merged.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    click.echo(f"{printable(output)}: {plural(merged.records, 'record')}")

@@ -1,0 +1,108 @@
+"""Merging by hand: recordings of perf and trace-cmd, made at once, into one perf.data."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.recording import check_readable, core
+
+# trace.dat's magic, and the version after it as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
+_MAGIC = b"\x17\x08\x44tracing"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What was written: records, and what was left out or put right, a line each."""
+
+    records: int
+    warnings: tuple[str, ...]
+
+
+def merge(
+    inputs: Sequence[str], output: str, progress: Callable[[float], None] | None = None
+) -> Merged:
+    """Merge perf.data and trace.dat files into ``output``, which may be one of them.
+
+    ``progress`` is called with the share that is done, twice a second from the first second on.
+    Raises Error; then ``output`` is as it was.
+    """
+    for path in inputs:
+        check_readable(Path(path))
+    native = core()
+    with tempfile.TemporaryDirectory(prefix="fusetools-") as folder:
+        readable = [_of_version_6(path, Path(folder) / f"{i}.dat") for i, path in enumerate(inputs)]
+        try:
+            with _watched(readable, output, progress):
+                info = native.merge(readable, output, "")
+        except native.CoreError as error:
+            what, why = error.args
+            raise Error(what, why) from error
+    return Merged(info["records"], tuple(info["warnings"]))
+
+
+def _of_version_6(path: str, converted: Path) -> str:
+    """The path of the same recording that the core can read: ``path``, or ``converted``."""
+    with Path(path).open("rb") as file:
+        head = file.read(len(_MAGIC) + 8)
+    if not head.startswith(_MAGIC) or head[len(_MAGIC) :].split(b"\0")[0] == b"6":
+        return path
+    tool = shutil.which("trace-cmd")
+    command = ["trace-cmd", "convert", "--file-version", "6", "-i", path, "-o"]
+    what = f"cannot read {path}"
+    if tool is None:
+        raise Error(
+            what,
+            "it is no trace.dat of version 6, and there is no trace-cmd here to convert it",
+            shlex.join([*command, "v6.dat"]) + "      (where trace-cmd is)",
+        )
+    done = subprocess.run(
+        [tool, *command[1:], str(converted)], capture_output=True, text=True, errors="replace"
+    )
+    # trace-cmd exits with 0 on some errors.
+    if done.returncode or not converted.exists():
+        said = (done.stderr or done.stdout).strip().splitlines()
+        why = f"trace-cmd convert: {said[-1].strip() if said else 'it failed'}"
+        raise Error(what, why, shlex.join([*command, "v6.dat"]))
+    return str(converted)
+
+
+@contextmanager
+def _watched(
+    inputs: Sequence[str], output: str, progress: Callable[[float], None] | None
+) -> Iterator[None]:
+    """Tells the progress, by how much of the output there is."""
+    if progress is None:
+        yield
+        return
+    target = Path(output)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")  # where the core writes
+    whole = sum(os.path.getsize(path) for path in inputs) or 1
+    done = threading.Event()
+
+    def watch() -> None:
+        wait = 1.0
+        while not done.wait(wait):
+            wait = 0.5
+            try:
+                size = partial.stat().st_size
+            except OSError:
+                continue
+            progress(min(size / whole, 0.99))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
