@@ -65,7 +65,9 @@ def test_pages_are_well_formed(page: str) -> None:
     assert complaints == []
 
 
-EXAMPLE = re.compile(r"(^\$ (fusetools (?:hist|count|diff) [^|\n]*)\n)((?:.*\n)*?)(?=\.Ed)", re.M)
+EXAMPLE = re.compile(
+    r"(^\$ (fusetools (?:hist|count|diff|graph) [^|\n]*)\n)((?:.*\n)*?)(?=\.Ed)", re.M
+)
 RECORDINGS = {
     "perf.data": "cernvmfs-6.1/perf.data.zst",
     "linux-6.1.data": "kernels/6.1.0-56-amd64/recording/perf.data.zst",
@@ -73,7 +75,7 @@ RECORDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", ["hist", "count", "diff"])
+@pytest.mark.parametrize("name", ["hist", "count", "diff", "graph"])
 def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
     path = PAGES[f"fusetools-{name}"]
     text = path.read_text()
@@ -83,6 +85,9 @@ def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
         if name == "diff" or recording == "perf.data":
             data.unpack(source, tmp_path / recording)
     monkeypatch.chdir(tmp_path)
+    if name == "graph":
+        data.unpack("cernvmfs-6.1/trace.dat.zst", tmp_path / "trace.dat")
+        assert run("merge", "perf.data", "trace.dat", "-o", "perf.data").exit_code == 0
     result = run(*example[2].split()[1:])
     if os.environ.get("BLESS"):
         path.write_text(text[: example.start(3)] + result.stdout + text[example.end(3) :])

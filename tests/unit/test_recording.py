@@ -215,6 +215,13 @@ def test_losses_are_added_up(fake) -> None:
     assert len(losses.warnings) == 3
 
 
+def test_requests_that_cannot_be_matched_are_said(fake) -> None:
+    core = cvmfs_like()
+    core.requests = (5, 0, 0)
+    fake(core)
+    assert "no request could be matched" in fusetools.open().counts().facts.losses.warnings[0]
+
+
 def test_columns(fake) -> None:
     core = cvmfs_like()
     of_calls = "layer u1 function <u2 start <u8 duration <u8 pid <i4 tid <i4 unique <u8"
