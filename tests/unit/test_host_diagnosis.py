@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fusetools.cli import doctor
+from fusetools.cli import doctor, main
 from fusetools.host.diagnosis import Diagnosis, diagnose
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
 
@@ -189,7 +189,7 @@ def test_unique_that_is_not_told_is_said() -> None:
 def run(monkeypatch: pytest.MonkeyPatch, facts: HostFacts, *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr(doctor, "read_host", lambda: facts)
     monkeypatch.setattr(doctor, "self_test_unique", lambda mount, seconds: True)
-    result = CliRunner().invoke(doctor.command, arguments)
+    result = CliRunner().invoke(main, ["doctor", *arguments])
     return result.exit_code, result.output
 
 
