@@ -9,7 +9,7 @@ const CALLER: i32 = 900;
 const MOUNT: u64 = 45;
 
 #[rustfmt::skip]
-const ROWS: [(&str, Layer, &str, &str, Role); 14] = [
+const ROWS: [(&str, Layer, &str, &str, Role); 18] = [
     ("fuse_daemon:cvmfs_lookup", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Entry),
     ("fuse_daemon:cvmfs_lookup__return", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Return),
     ("fuse_daemon:cvmfs_read", Layer::Daemon, "cvmfs_read", "read", Role::Entry),
@@ -24,6 +24,10 @@ const ROWS: [(&str, Layer, &str, &str, Role); 14] = [
     ("raw_syscalls:sys_exit", Layer::Syscall, "", "", Role::SysExit),
     ("fuse_daemon:fuse_reply_err", Layer::Daemon, "fuse_reply_err", "", Role::Reply),
     ("fuse_daemon:fuse_reply_none", Layer::Daemon, "fuse_reply_none", "", Role::Reply),
+    ("ftrace:funcgraph_entry", Layer::Kernel, "", "", Role::GraphEntry),
+    ("ftrace:funcgraph_exit", Layer::Kernel, "", "", Role::GraphExit),
+    ("fuse_kernel:request_wait_answer", Layer::Kernel, "request_wait_answer", "", Role::Entry),
+    ("fuse_kernel:request_wait_answer__return", Layer::Kernel, "request_wait_answer", "", Role::Return),
 ];
 
 const LOOKUP: u32 = 0;
@@ -40,6 +44,10 @@ const ENTER: u32 = 10;
 const EXIT: u32 = 11;
 const REPLY: u32 = 12;
 const REPLY_NONE: u32 = 13;
+const INTO: u32 = 14;
+const OUT: u32 = 15;
+const WAIT: u32 = 16;
+const WAIT_RETURN: u32 = 17;
 
 const SYS_READ: u64 = 0;
 const SYS_STAT: u64 = 4;
@@ -579,6 +587,358 @@ fn found(answer: &Answer) -> Vec<(u32, u64, u64)> {
         .collect();
     calls.sort_unstable();
     calls
+}
+
+// function_graph
+
+const A: u64 = 0xffff_8000_0000_1000;
+const B: u64 = 0xffff_8000_0000_2000;
+const C: u64 = 0xffff_8000_0000_3000;
+
+/// An entry at this depth.
+fn into(time: u64, tid: i32, function: u64, depth: u64) -> Ev {
+    // Some bytes into the function, as where it begins with endbr64.
+    ev(time, tid, INTO, &[function + 4, depth])
+}
+
+/// An exit at this depth, of a call that took `ns` by the tracer's own clock.
+fn out(time: u64, tid: i32, function: u64, depth: u64, ns: u64) -> Ev {
+    ev(time, tid, OUT, &[function + 4, depth, 7_000, 7_000 + ns])
+}
+
+fn graph(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
+    let functions = [(A, "a"), (B, "b"), (C, "fuse_read")];
+    let filters = Filters {
+        functions: functions
+            .iter()
+            .map(|(at, name)| {
+                let operation = name.strip_prefix("fuse_").unwrap_or("");
+                (*at, name.to_string(), operation.to_string())
+            })
+            .collect(),
+        ..filters
+    };
+    let mut analysis = Analysis::new(&catalogue(), filters, Some("x86_64"), 0, Detail::Calls);
+    analysis.push(&Batch {
+        events: events.to_vec(),
+        side: side.to_vec(),
+    });
+    analysis.finish()
+}
+
+/// (path, calls, total, self) of each node that has calls.
+fn tree(answer: &Answer) -> Vec<(String, u64, u64, u64)> {
+    let tree = answer.tree.as_ref().unwrap();
+    let path = |mut at: usize| {
+        let mut path = Vec::new();
+        loop {
+            let node = tree.nodes[at];
+            path.insert(0, tree.functions[node.function as usize].clone());
+            at = match tree.nodes.get(node.parent as usize) {
+                Some(_) => node.parent as usize,
+                None => return path.join("/"),
+            };
+        }
+    };
+    let nodes = tree.nodes.iter().enumerate();
+    nodes
+        .filter(|(_, node)| node.calls > 0)
+        .map(|(at, node)| (path(at), node.calls, node.total, node.own))
+        .collect()
+}
+
+#[test]
+fn graph_calls_nest_by_depth() {
+    let answer = graph(
+        &[
+            into(10, CALLER, A, 0),
+            into(20, CALLER, B, 1),
+            into(25, 501, B, 0), // another task's
+            into(30, CALLER, C, 2),
+            out(40, CALLER, C, 2, 9),
+            out(50, CALLER, B, 1, 29),
+            into(60, CALLER, B, 1),
+            out(70, CALLER, B, 1, 8),
+            out(75, 501, B, 0, 48),
+            out(90, CALLER, A, 0, 78),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(
+        tree(&answer),
+        [
+            ("a".into(), 1, 78, 78 - 29 - 8),
+            ("a/b".into(), 2, 29 + 8, 20 + 8),
+            ("b".into(), 1, 48, 48),
+            ("a/b/fuse_read".into(), 1, 9, 9),
+        ]
+    );
+    assert_eq!(figures(&answer, "b", ""), (3, 3, 0, 29 + 8 + 48));
+    assert_eq!(figures(&answer, "fuse_read", "read"), (1, 1, 0, 9));
+    let b = series(&answer, "b", "").unwrap();
+    assert_eq!((b.outermost, b.own, b.address), (1, Some(76), Some(B)));
+    let tree = answer.tree.unwrap();
+    let starts: Vec<(u64, u32)> = tree.singles.iter().map(|c| (c.start, c.level)).collect();
+    // Tree by tree, though they were entered in turns.
+    assert_eq!(starts, [(10, 0), (20, 1), (30, 2), (60, 1), (25, 0)]);
+    assert_eq!(tree.unmatched, 0);
+}
+
+#[test]
+fn graph_calls_with_missing_ends() {
+    let answer = graph(
+        &[
+            out(5, CALLER, A, 0, 3), // entered before the recording
+            into(10, CALLER, A, 0),  // its exit is missing
+            into(20, CALLER, A, 0),
+            into(21, CALLER, B, 1), // so is this one's, the exit around it comes
+            out(40, CALLER, A, 0, 18),
+            into(50, CALLER, A, 0),
+            into(51, CALLER, C, 2), // the entry between is missing
+            out(52, CALLER, C, 2, 1),
+            out(53, CALLER, B, 1, 2),
+            out(60, CALLER, A, 0, 9),
+            into(70, CALLER, A, 0),
+            out(80, CALLER, B, 0, 5), // another function's exit at this depth: its entry is missing
+            into(90, CALLER, C, 0),   // open at the end
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "a", ""), (4, 2, 3, 18 + 9));
+    assert_eq!(figures(&answer, "b", ""), (1, 0, 3, 0));
+    assert_eq!(figures(&answer, "fuse_read", "read"), (2, 1, 1, 1));
+    let paths: Vec<String> = tree(&answer).into_iter().map(|row| row.0).collect();
+    assert_eq!(paths, ["a", "a/fuse_read"]);
+}
+
+#[test]
+fn the_tracers_times_hold_whatever_was_lost() {
+    let events = [into(10, CALLER, A, 0), out(90, CALLER, A, 0, 33)];
+    let answer = graph(&events, &[Side::Lost { time: 50 }], Filters::default());
+    assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 33));
+    // Without them the events' own times count, and only where it is sure that they belong together.
+    let events = [
+        into(10, CALLER, A, 0),
+        ev(90, CALLER, OUT, &[A + 4, 0]),
+        into(100, CALLER, A, 0),
+        ev(107, CALLER, OUT, &[A + 4, 0]),
+    ];
+    let answer = graph(&events, &[Side::Lost { time: 50 }], Filters::default());
+    assert_eq!(figures(&answer, "a", ""), (2, 1, 1, 7));
+}
+
+#[test]
+fn idle_tasks_of_two_cpus_are_two() {
+    // Both have number 0; `ev` tells the CPU from the time.
+    let answer = graph(
+        &[
+            into(10, 0, A, 0),
+            into(11, 0, B, 0),
+            out(20, 0, A, 0, 9),
+            out(21, 0, B, 0, 8),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 9));
+    assert_eq!(figures(&answer, "b", ""), (1, 1, 0, 8));
+}
+
+#[test]
+fn functions_without_a_name_have_their_address() {
+    let answer = graph(
+        &[
+            into(1, CALLER, 0x500, 0), // no function begins near there
+            out(2, CALLER, 0x500, 0, 1),
+            into(3, CALLER, C + 0x1000, 0),
+            out(4, CALLER, C + 0x1000, 0, 1),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "0x504", ""), (1, 1, 0, 1));
+    assert_eq!(figures(&answer, "0xffff800000004004", ""), (1, 1, 0, 1));
+}
+
+#[test]
+fn a_kernel_functions_operation_is_that_of_the_requests_in_it() {
+    let events = [
+        into(10, CALLER, A, 0),
+        into(20, CALLER, C, 1),
+        ev(30, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+        out(40, CALLER, C, 1, 5),
+        ev(50, CALLER, BEGIN, &[4, MOUNT, OP_GETATTR]),
+        out(60, CALLER, A, 0, 50),
+        into(70, CALLER, C, 0),
+        out(80, CALLER, C, 0, 7),
+    ];
+    let apart = Filters {
+        by_operation: true,
+        ..Filters::default()
+    };
+    let answer = graph(&events, &[], apart.clone());
+    assert_eq!(figures(&answer, "a", "lookup"), (1, 1, 0, 50));
+    assert_eq!(figures(&answer, "a", "getattr"), (1, 1, 0, 50));
+    assert_eq!(figures(&answer, "fuse_read", "lookup"), (1, 1, 0, 5));
+    assert_eq!(figures(&answer, "fuse_read", "read"), (1, 1, 0, 7));
+    // Each call once.
+    let answer = graph(&events, &[], Filters::default());
+    assert_eq!(figures(&answer, "a", ""), (1, 1, 0, 50));
+    assert_eq!(figures(&answer, "fuse_read", "read"), (2, 2, 0, 12));
+    // Of a mount: the calls that made a request of it.
+    let other = Filters {
+        connections: vec![MOUNT + 1],
+        ..apart.clone()
+    };
+    assert_eq!(
+        figures(&graph(&events, &[], other), "a", "lookup"),
+        (0, 0, 0, 0)
+    );
+    let mount = Filters {
+        connections: vec![MOUNT],
+        ..apart
+    };
+    let answer = graph(&events, &[], mount);
+    assert_eq!(figures(&answer, "a", "lookup"), (1, 1, 0, 50));
+    assert_eq!(figures(&answer, "fuse_read", "read"), (0, 0, 0, 0));
+}
+
+#[test]
+fn endless_depth_and_endless_functions_are_bounded() {
+    let mut events: Vec<Ev> = (0..10_000).map(|i| into(i, CALLER, A, i)).collect();
+    let answer = graph(&events, &[], Filters::default());
+    assert_eq!(figures(&answer, "a", ""), (10_000, 0, 10_000, 0));
+    events = (0..100_000).map(|i| into(i, CALLER, 64 * i, 0)).collect();
+    let answer = graph(&events, &[], Filters::default());
+    let entries: u64 = answer.series.iter().map(|s| s.entries).sum();
+    assert_eq!(entries, 100_000);
+    assert!(answer.series.len() <= (1 << 16) + 1);
+    assert!(answer.tree.unwrap().full);
+}
+
+// Requests by the address of the kernel's structure
+
+const REQ: u64 = 0xffff_8880_0000_0040;
+
+#[test]
+fn an_address_is_a_request_from_its_begin_to_its_end() {
+    let answer = run(
+        &[
+            ev(10, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ]),
+            ev(12, 501, SENT, &[2, ABSENT, 1, REQ]),
+            ev(13, 501, LOOKUP, &[2]),
+            ev(14, 501, SENT, &[2, ABSENT, 0, REQ]), // the answer is copied
+            ev(15, 501, END, &[2, ABSENT, 0, REQ]),
+            ev(16, 501, LOOKUP_RETURN, &[]),
+            ev(20, CALLER, BEGIN, &[0, ABSENT, OP_GETATTR, REQ]),
+            ev(21, CALLER, WAIT, &[4, ABSENT, ABSENT, REQ]),
+            ev(40, 501, END, &[4, ABSENT, -2i64 as u64, REQ]),
+            ev(43, CALLER, WAIT_RETURN, &[]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (1, 1, 0, 5));
+    assert_eq!(figures(&answer, "FUSE_GETATTR", "getattr"), (1, 1, 0, 20));
+    let rows = answer.columns.unwrap().requests;
+    let found: Vec<_> = rows
+        .iter()
+        .map(|r| (r.unique, r.sent, r.end, r.woken, r.error, r.callback_start))
+        .collect();
+    assert_eq!(found, [(2, 12, 15, 0, 0, 13), (4, 0, 40, 43, -2, 0)]);
+}
+
+#[test]
+fn an_address_is_used_again_after_an_end_that_was_not_seen() {
+    let answer = run(
+        &[
+            ev(10, CALLER, BEGIN, &[2, ABSENT, OP_LOOKUP, REQ]),
+            ev(20, CALLER, BEGIN, &[4, ABSENT, OP_LOOKUP, REQ]),
+            ev(29, 501, END, &[4, ABSENT, 0, REQ]),
+            ev(30, CALLER, BEGIN, &[6, ABSENT, OP_LOOKUP, REQ]), // neither its end …
+            ev(50, 501, END, &[8, ABSENT, 0, REQ]),              // … nor the begin of this was seen
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (3, 1, 2, 9));
+    assert_eq!(
+        (
+            answer.requests.begun,
+            answer.requests.ended,
+            answer.requests.matched
+        ),
+        (3, 2, 1)
+    );
+}
+
+#[test]
+fn a_kprobes_begin_ends_by_a_tracepoint() {
+    let answer = run(
+        &[
+            ev(10, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ]),
+            ev(11, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ + 64]),
+            ev(12, 501, SENT, &[4, ABSENT, ABSENT, REQ + 64]),
+            ev(13, 502, SENT, &[2, ABSENT, ABSENT, REQ]),
+            ev(20, 502, END, &[2, MOUNT, 0]),
+            ev(31, 501, END, &[4, MOUNT, 0]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (2, 2, 0, 30));
+    let rows = answer.columns.unwrap().requests;
+    assert_eq!(rows[0].connection, MOUNT);
+    // And the reverse.
+    let answer = run(
+        &[
+            ev(10, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+            ev(15, 501, END, &[2, ABSENT, 0, REQ]),
+        ],
+        &[],
+        Filters::default(),
+    );
+    assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (1, 1, 0, 5));
+}
+
+#[test]
+fn of_two_mounts_the_daemon_says_whose_request_it_is() {
+    // The same number on two mounts, at one time, and no event tells a connection.
+    let events = [
+        ev(1, CALLER, ENTER, &[SYS_STAT]),
+        ev(10, CALLER, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ]),
+        ev(11, 901, BEGIN, &[0, ABSENT, OP_LOOKUP, REQ + 64]),
+        ev(12, 501, SENT, &[2, ABSENT, 1, REQ]),
+        ev(13, 601, SENT, &[2, ABSENT, 1, REQ + 64]),
+        ev(14, 501, LOOKUP, &[2]),
+        ev(16, 501, LOOKUP_RETURN, &[]),
+        ev(20, 501, END, &[2, ABSENT, 0, REQ]),
+        ev(30, CALLER, EXIT, &[SYS_STAT, 0]),
+        ev(31, 601, END, &[2, ABSENT, 0, REQ + 64]),
+    ];
+    let of = |connections: Vec<u64>| {
+        let filters = Filters {
+            connections,
+            daemons: vec![(DAEMON, MOUNT), (601, MOUNT + 1)],
+            ..Filters::default()
+        };
+        let answer = run(&events, &[], filters);
+        (
+            figures(&answer, "FUSE_LOOKUP", "lookup"),
+            figures(&answer, "cvmfs_lookup", "lookup"),
+            figures(&answer, "stat", "lookup"),
+        )
+    };
+    let nothing = (0, 0, 0, 0);
+    assert_eq!(
+        of(vec![MOUNT]),
+        ((1, 1, 0, 10), (1, 1, 0, 2), (1, 1, 0, 29))
+    );
+    assert_eq!(of(vec![MOUNT + 1]), ((1, 1, 0, 20), nothing, nothing));
+    assert_eq!(of(vec![99]), (nothing, nothing, nothing));
+    assert_eq!(of(vec![]).0, (2, 2, 0, 30));
 }
 
 proptest! {
