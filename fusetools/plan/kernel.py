@@ -88,7 +88,8 @@ def plan(
 ) -> KernelPlan:
     """What of the kernel's FUSE code to record, out of what there is.
 
-    ``connections``: those of the traced mounts; ``backend``: one of BACKENDS; ``functions``: shell
+    ``connections``: those of the traced mounts; ``backend``: one of BACKENDS, or "count": kprobes
+    where there are any, for they can be counted, never function_graph; ``functions``: shell
     patterns of kernel functions instead of the usual ones. Error: the backend is not to be had.
     """
     if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
@@ -111,7 +112,7 @@ def plan(
         unmatched = [one for one in graph if not names.matching([one])]
         missing += [_no_function(one) for one in unmatched]
         graph = tuple(one for one in graph if one not in unmatched)
-    if not graph and backend in ("auto", "kprobe") and kprobes:
+    if not graph and backend in ("auto", "kprobe", "count") and kprobes:
         pairs, more = _pairs(facts, names, functions, {probe.event for probe in probes})
         probes += pairs
         events += [Event(probe.event) for probe in pairs]
@@ -136,8 +137,8 @@ def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
     """Why not function_graph, and what mends it; empty: it can be used."""
     if backend == "tracepoint":
         return ("only tracepoints were asked for",)
-    if backend == "kprobe":
-        return ("only kprobes were asked for",)
+    if backend in ("kprobe", "count"):
+        return ("this kernel has no kprobes", "a kernel with CONFIG_KPROBE_EVENTS")
     if "function_graph" not in facts.tracers:
         if "kprobe" in facts.dynamic_events:
             return ("the kernel lacks it (CONFIG_FUNCTION_GRAPH_TRACER)",)
@@ -238,9 +239,6 @@ class _Requests:
             return None, self.names.why(name)
         if self.layout is None:
             return None, f"no BTF of fuse, and no known layout has {name}: which request is it?"
-        at_return = way.get("at") == "return"
-        if at_return and "return $arg<N>" not in self.facts.fetch_args:
-            return None, f"this kernel's return probes do not see what {name} was called with"
         arguments = tuple(
             (argument, value)
             for argument in stage["fetch"]
@@ -252,15 +250,14 @@ class _Requests:
         call = stage["role"] == "call"
         event = f"{GROUP}:{name}"
         first = Probe(
-            event=event + (RETURN if at_return else ""),
-            kind="r" if at_return else "p",
+            event=event,
+            kind="p",
             place=place,
             layer="kernel" if call else "request",
             function=name if call else "",
             operation="",
             role="entry" if call else stage["role"],
             arguments=arguments,
-            instances=self._instances() if at_return else 0,
         )
         # A table may be wrong for a kernel with another configuration: nothing is left out by it.
         only = self.only if self.layout.from_btf and "connection" in fetched else ""

@@ -157,6 +157,20 @@ def record(
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
+    with prepared(request, arguments) as (lock, removed, user, facts, plan):
+        recording = Recording(lock, request, arguments, user, facts, plan)
+        with recording:
+            recording.arm()
+            tell(recording.plan, removed)
+            recording.run()
+            return recording.finish()
+
+
+@contextlib.contextmanager
+def prepared(
+    request: Request, arguments: Sequence[str]
+) -> Iterator[tuple[Lock, Removed, User | None, HostFacts, ProbePlan]]:
+    """The lock, what a killed recording had left, whom the workload runs as, and the plan."""
     user = None if request.as_root else caller(os.environ)
     if request.command:
         _check_command(request.command[0])
@@ -170,11 +184,7 @@ def record(
             )
         with _tracefs(lock):
             facts, plan = prepare(request)  # runs commands: signals are not held back yet
-            with _Recording(lock, request, arguments, user, facts, plan) as recording:
-                recording.arm()
-                tell(recording.plan, removed)
-                recording.run()
-                return recording.finish()
+            yield lock, removed, user, facts, plan
 
 
 def _check_command(name: str) -> None:
@@ -214,7 +224,7 @@ def _held_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Recording:
+class Recording:
     """The things of one recording, made and unmade in order."""
 
     def __init__(
@@ -248,7 +258,7 @@ class _Recording:
         self.room = sizes(facts.cpus, 0)
         self._stopped = False
 
-    def __enter__(self) -> _Recording:
+    def __enter__(self) -> Recording:
         self._signals = _held_signals()
         self._signals.__enter__()
         return self
@@ -273,10 +283,7 @@ class _Recording:
 
         self.tracefs = Tracefs(self.facts.tracefs)
         self.state.tracefs = self.facts.tracefs
-        self.state.probes = [probe.event for probe in self.plan.probes]
-        self.lock.write()
-        for probe in self.plan.probes:
-            self._add(probe)
+        self._make_probes()
         if self.plan.graph:
             self._start_graph()
 
@@ -291,7 +298,7 @@ class _Recording:
         argv = command_line(
             self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.room, group
         )
-        pid = self.perf.start(argv, _with_parent)
+        pid = self.perf.start(argv, with_parent)
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         for target in self.plan.targets:
@@ -304,6 +311,12 @@ class _Recording:
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why))
+
+    def _make_probes(self) -> None:
+        self.state.probes = [probe.event for probe in self.plan.probes]
+        self.lock.write()
+        for probe in self.plan.probes:
+            self._add(probe)
 
     def _add(self, probe: Probe) -> None:
         """Makes a probe. A kernel function that cannot be probed is missing, and the rest goes on:
@@ -341,7 +354,7 @@ class _Recording:
             self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
         )
         # if we are killed, it shall still switch the tracer off
-        pid = self.graph.start(argv, partial(_with_parent, signal.SIGINT))
+        pid = self.graph.start(argv, partial(with_parent, signal.SIGINT))
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         self.graph.wait_until_on()
@@ -557,7 +570,8 @@ class _Recording:
         calls = _core.columns(str(self.raw), rows, {})["calls"]
         tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
         spans = zip(tids, starts, array("Q", calls["duration"]))
-        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, list(spans))
+        at = symbols.kernel_address(Files(Path("/")), function)
+        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, list(spans))
 
     def _session(self) -> dict[str, Any]:
         facts, outcome = self.facts, self.outcome
@@ -700,7 +714,7 @@ def encode_session(session: Mapping[str, Any]) -> str:
     return json.dumps(shorter)
 
 
-def _with_parent(number: int = signal.SIGTERM) -> None:
+def with_parent(number: int = signal.SIGTERM) -> None:
     """In perf, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
     ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

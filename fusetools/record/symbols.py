@@ -1,13 +1,15 @@
-"""The functions of a daemon's libraries, with those of a separate debug file."""
+"""The functions of a daemon's libraries, with those of a separate debug file, and the kernel's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools import _core
 from fusetools.errors import Error
 from fusetools.host.facts import Library
+from fusetools.host.files import Files
 
 
 def functions(
@@ -36,6 +38,13 @@ def functions(
             if name.startswith(("_Z", "_R")):
                 plain[name] = _core.demangle(name)
     return found, plain
+
+
+def kernel_address(files: Files, name: str) -> int:
+    """Of a kernel function, by kallsyms; 0 where it does not tell."""
+    text = files.read("/proc/kallsyms", quiet=True) or ""
+    match = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}(?:\t|$)", text, re.MULTILINE)
+    return int(match[1], 16) if match else 0
 
 
 def debug_file(path: str, pid: int | None) -> str | None:

@@ -140,15 +140,23 @@ def line(tid: int, time_ns: int, function: str = "request_wait_answer") -> str:
 
 def test_one_clock_is_seen_in_the_data(tmp_path: Path) -> None:
     calls = [(7, 1_000_000_000 + i * 1000, 900) for i in range(50)]
+
+    def said(text: str) -> str:
+        tool = reporter(tmp_path, text)
+        return tracecmd.clocks_disagree(tool, Path("t"), "request_wait_answer", 0xFF10, calls)
+
     good = "".join(line(7, begin + 100) for _, begin, _ in calls)
     before = line(7, 5) + line(8, 1_000_000_100) + line(7, 1_000_000_950, "fuse_lookup")
-    check = tracecmd.clocks_disagree
-    assert check(reporter(tmp_path, before + good), Path("t"), "request_wait_answer", calls) == ""
+    assert said(before + good) == ""
+    by_address = "".join(line(7, begin + 100, "0xff10") for _, begin, _ in calls)  # trace-cmd 2
+    assert said(by_address) == ""
+    assert said("") == ""
     shifted = "".join(line(7, begin + 950) for _, begin, _ in calls)
-    why = check(reporter(tmp_path, shifted), Path("t"), "request_wait_answer", calls)
-    assert "its clock is not perf's" in why
-    other_clock = "".join(line(7, begin - 10**9 + 100) for _, begin, _ in calls)
-    assert "not perf's" in check(
-        reporter(tmp_path, other_clock), Path("t"), "request_wait_answer", calls
+    assert said(shifted) == (
+        "its clock is not perf's: of 50 calls of request_wait_answer 0 lie inside those that "
+        "kprobes saw"
     )
-    assert check(reporter(tmp_path, ""), Path("t"), "request_wait_answer", []) == ""
+    for away in (10**9, -(10**9)):
+        other = "".join(line(7, begin + away + 100) for _, begin, _ in calls)
+        assert "not perf's" in said(other)
+        assert "not perf's" in said(other.replace("request_wait_answer", "0xff10"))

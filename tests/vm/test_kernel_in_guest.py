@@ -37,7 +37,7 @@ ftrace > before
 STAGES = {
     "begin": (
         "fuse_kernel:queue_request_and_unlock",
-        "fuse_kernel:fuse_dev_queue_req__return",
+        "fuse_kernel:fuse_dev_queue_req",
         "fuse:fuse_request_send",
     ),
     "sent": ("fuse_kernel:fuse_copy_args", "fuse:fuse_request_sent"),
@@ -120,17 +120,22 @@ def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path
     counted = (tmp_path / "count.json").read_text()
     assert counts(counted, "daemon") == +own
     requests = counts(counted, "request")
-    del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
+    # libfuse refuses it, for there is no callback, and the kernel asks no more: each process once
+    flushes = requests.pop("FUSE_FLUSH")
+    assert flushes in (1, 2)
     named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
     assert requests == Counter(named)
 
     # Each request is queued, copied to the daemon and ended, once.
     total = json.loads((tmp_path / "hist.json").read_text())["requests"]
-    assert total["begun"] == total["ended"] == total["matched"] == sum(own.values()) + 1
+    assert total["begun"] == total["ended"] == total["matched"] == sum(own.values()) + flushes
     script = Script((tmp_path / "script").read_text())
     assert script.in_order
     begun = script.stage("begin")
-    assert len(begun) == len(set(begun)) == total["begun"]
+    if {unique for _, unique in begun} == {0}:  # numbered later, 6.12 to 6.14
+        assert kernel.suite == "trixie"
+        begun = script.stage("sent")
+    assert len(begun) == len(set(begun)) == total["begun"] == len(script.stage("begin"))
     assert Counter(script.stage("sent")) == Counter(script.stage("end")) == Counter(begun)
     device = int((tmp_path / "device").read_text())
     assert {connection for connection, _ in begun} == {device}
