@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusetools.cli.options import filters, opened, recording_options, say, write
 
+if TYPE_CHECKING:
+    from fusetools.model import Counts
 
-@click.command()
-@click.argument("regex", default="")
+
+@click.command(options_metavar="[OPTIONS]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[REGEX | -- WORKLOAD]")
 @recording_options
+@click.option(
+    "--live", is_flag=True, help="Count while the workload runs, in the kernel: no recording."
+)
 @click.option(
     "--csv", metavar="FILE", help="Write a CSV file, also for fusetools diff; - prints it."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def command(
-    regex: str,
+    words: tuple[str, ...],
     path: str,
     layers: tuple[str, ...],
+    live: bool,
     csv: str | None,
     as_json: bool,
     **options: Any,
@@ -28,13 +37,23 @@ def command(
     """Print how often each function, request and callback was called.
 
     REGEX leaves in those in whose name or operation it is found: lookup, '^fuse_', 'open|read'.
+
+    With --live, run WORKLOAD (write it after --) and count meanwhile, as root, on the mounts of
+    --mount or on all.
     """
-    try:
-        re.compile(regex)
-    except re.error as error:
-        raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
     chosen = filters(options)
-    result = opened(path).counts(regex, layers=layers, filters=chosen)
+    status = 0
+    if live:
+        result, status = _live(words, layers, options)
+    else:
+        if len(words) > 1:
+            raise click.UsageError("one REGEX at most; to count a workload: --live -- WORKLOAD")
+        regex = words[0] if words else ""
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
+        result = opened(path).counts(regex, layers=layers, filters=chosen)
     if csv:
         from fusetools.render import csv as render
 
@@ -46,4 +65,39 @@ def command(
     elif not csv:
         from fusetools.render import text
 
-        say(text.counts(result))
+        say(text.live(result) if live else text.counts(result))
+    if status:
+        sys.exit(status)
+
+
+def _live(
+    workload: tuple[str, ...], layers: tuple[str, ...], options: dict[str, Any]
+) -> tuple[Counts, int]:
+    """The counts, and the workload's exit status."""
+    from fusetools.model import Count, Counts, Facts, Losses, Missing
+    from fusetools.plan.request import Request
+    from fusetools.record import live
+
+    if not workload:
+        raise click.UsageError("--live needs a workload: fusetools count --live -- WORKLOAD")
+    for name in ("pids", "comms", "start", "end"):
+        if options[name]:
+            raise click.UsageError("--live counts everybody: no --pid, --comm, --from, --to")
+    mounts = tuple(os.path.abspath(path) for path in options["mounts"])
+    request = Request(mounts=mounts, command=workload, backend="count")
+    found = live.count(request, sys.argv[1:])
+    counts = [
+        Count(row.function, row.operation, row.layer, number, row.address)
+        for row, number in found.counts
+        if (not layers or row.layer in layers)
+        and (number or row.layer != "request")  # each kind that there is would be listed
+    ]
+    counts.sort(key=lambda one: (-one.count, one.layer, one.function))
+    facts = Facts(
+        name="",
+        seconds=found.seconds,
+        losses=Losses(warnings=found.warnings),
+        missing=tuple(Missing(m.what, m.why, m.mend, layer=m.what) for m in found.missing),
+        probe_cost=found.cost,
+    )
+    return Counts(tuple(counts), facts), found.exit_status

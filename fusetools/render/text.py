@@ -239,6 +239,30 @@ def distribution(h: Histogram, unit: str = "") -> list[str]:
 
 
 def counts(result: Counts) -> str:
+    said = _calls(result)
+    said += ["", *footer(result.facts, unmatched(result)), *missing(result.facts.missing)]
+    return lines(said)
+
+
+def live(result: Counts) -> str:
+    """Counts that no recording was made for, and what counting cost."""
+    said = [*_calls(result), "", f"{result.facts.seconds:,.1f} s, counted in the kernel"]
+    cost, calls = (
+        result.facts.probe_cost,
+        sum(c.count for c in result.counts if c.layer == "daemon"),
+    )
+    if cost is not None and result.facts.seconds:
+        whole = cost * calls
+        share = whole / result.facts.seconds / 1e7
+        said.append(
+            f"overhead: {duration(cost)} in each daemon call, {duration(whole)} in all "
+            f"({share:.2g} % of one CPU's time); in a request less"
+        )
+    said += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
+    return lines(said + missing(result.facts.missing))
+
+
+def _calls(result: Counts) -> list[str]:
     called = [c for c in result.counts if c.count]
     rows: list[Sequence[str]] = [("ADDR", "FUNC", "LAYER", "COUNT")]
     for c in called:
@@ -252,9 +276,7 @@ def counts(result: Counts) -> str:
         said = table(rows, "><<>")
     if not called:
         said = ["no calls"]
-    said += never_called(c.function for c in result.counts if not c.count)
-    said += ["", *footer(result.facts, unmatched(result)), *missing(result.facts.missing)]
-    return lines(said)
+    return said + never_called(c.function for c in result.counts if not c.count)
 
 
 def unmatched(result: Counts | Histograms) -> int:

@@ -1,0 +1,59 @@
+"""What to count in the kernel, without recording: each event that stands for a call, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusetools.plan.events import Event, Probe
+from fusetools.plan.planner import ProbePlan
+
+# enum fuse_opcode (include/uapi/linux/fuse.h) of what a workload may ask for; others are counted
+# together.
+# fmt: off
+OPCODES = {
+    1: "lookup", 3: "getattr", 4: "setattr", 5: "readlink", 6: "symlink", 8: "mknod", 9: "mkdir",
+    10: "unlink", 11: "rmdir", 12: "rename", 13: "link", 14: "open", 15: "read", 16: "write",
+    17: "statfs", 18: "release", 20: "fsync", 21: "setxattr", 22: "getxattr", 23: "listxattr",
+    24: "removexattr", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir", 34: "access",
+    35: "create", 44: "readdirplus", 45: "rename2", 46: "lseek",
+}
+# fmt: on
+ANY = "FUSE requests of other kinds"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An event that perf stat counts, and what its count is of."""
+
+    event: str
+    filter: str
+    function: str
+    operation: str
+    layer: str
+    address: int | None = None
+
+
+def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
+    """(the plan with only the probes that are needed, what is counted). Requests are counted by
+    kind, and all of them (as ANY)."""
+    probes = tuple(p for p in plan.probes if p.role in ("entry", "reply", "begin"))
+    scopes = {event.name: event for event in plan.events}
+    rows = [
+        Counted(p.event, _scope(scopes, p), p.function, p.operation, p.layer, p.address or None)
+        for p in probes
+        if p.role != "begin"
+    ]
+    begins = [p.event for p in probes if p.role == "begin"]
+    begins += [name for name in ("fuse:fuse_request_send",) if name in scopes and not begins]
+    for name in begins:
+        only = scopes[name].filter if name in scopes else ""
+        for number, operation in OPCODES.items():
+            both = f"opcode=={number} && ({only})" if only else f"opcode=={number}"
+            rows.append(Counted(name, both, f"FUSE_{operation.upper()}", operation, "request"))
+        rows.append(Counted(name, only, ANY, "", "request"))
+    kept = replace(plan, probes=probes, events=(), graph=(), functions=(), switch_records=False)
+    return kept, tuple(rows)
+
+
+def _scope(scopes: dict[str, Event], probe: Probe) -> str:
+    return scopes[probe.event].filter if probe.event in scopes else ""

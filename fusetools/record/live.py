@@ -1,0 +1,135 @@
+"""Counts without a recording: perf stat on the probes, read when the workload has ended."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusetools import _core
+from fusetools.errors import Error
+from fusetools.host.facts import Tool
+from fusetools.plan.counting import ANY, Counted, counting
+from fusetools.plan.events import Missing
+from fusetools.plan.planner import CALIBRATION
+from fusetools.plan.request import Request
+from fusetools.record.perf import Perf
+from fusetools.record.session import CALIBRATIONS, Recording, prepared, with_parent
+from fusetools.record.state import started
+from fusetools.record.tracefs import Tracefs
+from fusetools.record.workload import Workload
+
+# What is missing matters where it would have been counted.
+COUNTED = ("daemon", "requests", "kernel function")
+
+
+@dataclass(frozen=True)
+class Live:
+    """``counts``: (what, calls), requests of other kinds only where there were any. ``cost``: ns
+    that a probe adds to each of the daemons' calls, as it was measured; None: there is none."""
+
+    counts: tuple[tuple[Counted, int], ...]
+    seconds: float
+    cost: int | None
+    missing: tuple[Missing, ...]
+    warnings: tuple[str, ...]
+    exit_status: int
+
+
+def command_line(
+    rows: Sequence[Counted], perf: Tool, output: str, control: tuple[str, str]
+) -> list[str]:
+    """`perf stat` of everybody, until SIGINT; a line of CSV for each row, in that order."""
+    argv = [perf.path, "stat", "-a", "-x", ",", "-o", output, "-D", "-1"]
+    argv += ["--control", f"fifo:{control[0]},{control[1]}"]
+    for row in rows:
+        argv += ["-e", row.event]
+        if row.filter:
+            argv += ["--filter", row.filter]
+    return argv
+
+
+def read_counts(text: str, rows: Sequence[Counted]) -> tuple[tuple[Counted, int], ...]:
+    """The counts of a `perf stat -x ,` file. Error: it is not of these rows."""
+    lines = [line.split(",") for line in text.splitlines() if line and not line.startswith("#")]
+    counts = [int(line[0]) for line in lines if line[0].isdecimal()]
+    if len(lines) != len(rows) or len(counts) != len(rows):
+        raise Error("perf did not count all events", f"{len(counts)} of {len(rows)}")
+    named = sum(count for row, count in zip(rows, counts) if _is_request(row) and row.operation)
+    found = []
+    for row, count in zip(rows, counts):
+        if row.function == ANY:
+            count -= named
+            if not count:
+                continue
+        found.append((row, count))
+    return tuple(found)
+
+
+def _is_request(row: Counted) -> bool:
+    return row.layer == "request"
+
+
+def count(request: Request, arguments: Sequence[str]) -> Live:
+    """Counts while the workload runs. Error: nothing could be counted."""
+    with prepared(request, arguments) as (lock, _, user, facts, plan):
+        plan, rows = counting(plan)
+        if not rows:
+            raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
+        recording = _Counting(lock, request, arguments, user, facts, plan)
+        recording.rows = rows
+        with recording:
+            recording.arm()
+            recording.run()
+            return recording.counts()
+
+
+class _Counting(Recording):
+    """As a recording, with perf stat in perf record's place."""
+
+    rows: tuple[Counted, ...] = ()
+    cost: int | None = None
+
+    def arm(self) -> None:
+        assert self.facts.perf is not None and self.facts.tracefs is not None
+        directory = self._directory(self.lock.directory, "perf.")
+        self.raw = directory / "counts"
+        self.tracefs = Tracefs(self.facts.tracefs)
+        self.state.tracefs = self.facts.tracefs
+        self._make_probes()
+        gone = {probe.event for probe in self.refused}
+        self.rows = tuple(row for row in self.rows if row.event not in gone)
+        if self.request.command:
+            self.workload = Workload(self.request.command, self.user, os.environ)
+        self.perf = Perf(directory)
+        argv = command_line(self.rows, self.facts.perf, str(self.raw), self.perf.fifos)
+        pid = self.perf.start(argv, with_parent)
+        self.state.processes.append((pid, started(pid) or 0))
+        self.lock.write()
+        before = _call_ns()
+        self.perf.enable()
+        if any(row.function == CALIBRATION for row in self.rows):
+            self.cost = max(round(_call_ns() - before), 0)
+        self.before = self.tracefs.hits()
+
+    def _full(self) -> bool:
+        return False
+
+    def counts(self) -> Live:
+        if not self.raw.exists():
+            raise Error("nothing was counted", "; ".join(self.outcome.warnings))
+        counted = read_counts(self.raw.read_text(), self.rows)
+        return Live(
+            counts=tuple(pair for pair in counted if pair[0].function != CALIBRATION),
+            seconds=self.outcome.seconds,
+            cost=self.cost,
+            missing=tuple(m for m in self.missing if m.what.startswith(COUNTED)),
+            warnings=tuple(self.outcome.warnings),
+            exit_status=self.outcome.exit_status,
+        )
+
+
+def _call_ns() -> float:
+    """What a call of the function that is probed takes, the median of several tries."""
+    return statistics.median(_core.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

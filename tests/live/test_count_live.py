@@ -1,0 +1,76 @@
+"""`fusetools count --live` on this host: its counts are the file system's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import BUILD, Mounter
+
+pytestmark = pytest.mark.live
+
+TRACEFS = Path("/sys/kernel/tracing")
+
+
+def run(*arguments: object, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Tried again while a recording of somebody else runs."""
+    command = [sys.executable, "-m", "fusetools", "count", "--live", *map(str, arguments)]
+    for _ in range(60):
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+        if "another recording is running" not in done.stderr:
+            break
+        time.sleep(1)
+    return done
+
+
+def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> None:
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+    mount = sample_mount()
+    workload = f"{BUILD / 'workload'} mixed --processes 8 {mount.path} > workload.json; exit 7"
+    done = run("--mount", mount.path, "--json", "--", "sh", "-c", workload, directory=tmp_path)
+    assert done.returncode == 7, done.stderr
+    result = json.loads(done.stdout)
+    counted: dict[str, Counter[str]] = {"daemon": Counter(), "request": Counter()}
+    for row in result["counts"]:
+        counted.setdefault(row["layer"], Counter())[row["function"]] = row["count"]
+    own = Counter({name: value.total for name, value in mount.affairs().items()})
+    assert counted["daemon"] == own
+    flushes = counted["request"].pop("FUSE_FLUSH", 0)  # refused, for there is no callback
+    assert flushes <= 8
+    named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in own.items() if n}
+    for forget in ("FUSE_FORGET", "FUSE_FORGET_MULTI"):  # no requests with an answer
+        named.pop(forget, None)
+    assert counted["request"] == Counter(named)
+    assert 0 < result["probe_cost_ns"] < 100_000
+    assert [path.name for path in tmp_path.iterdir()] == ["workload.json"]
+    assert str(mount.path) not in (TRACEFS / "uprobe_events").read_text()
+
+
+def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    done = run("--mount", mount.path, "--", "stat", "-f", mount.path, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "counted in the kernel" in done.stdout
+    assert "overhead: " in done.stdout and " in each daemon call" in done.stdout
+    assert "FUSE_STATFS" in done.stdout and "cvmfs_statfs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--live needs a workload"),
+        (("--pid", "3", "--", "true"), "--live counts everybody"),
+        (("--", "no-such-command"), "there is no command no-such-command"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = run(*arguments, directory=tmp_path)
+    assert done.returncode != 0
+    assert said in done.stderr
