@@ -82,7 +82,8 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     except Error as error:
         advice = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
         return Described(mount.path, kind, who, "its callbacks have no names", advice)
-    calls = {probe.function for probe in plan.probes if probe.role == "entry"}
+    probes = [probe for probe in plan.probes if probe.layer == "daemon"]
+    calls = {probe.function for probe in probes if probe.role == "entry"}
     what = f"{len(calls)} callbacks" if calls else "replies (no names of callbacks)"
     names = ", ".join(Path(library.path).name for library in libraries)
     return Described(mount.path, kind, who, f"{what} in {names}")

@@ -28,7 +28,9 @@ print(json.dumps({**json.loads(facts.to_json()), "fuse_send_unique": unique}))
 """
 
 
-def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest: vm.Guest) -> None:
+def test_facts_of_a_running_kernel_are_the_stored_ones(
+    kernel: vm.Kernel, guest: vm.Guest, tmp_path: Path
+) -> None:
     version = ".".join(kernel.release.split(".")[:2])
     stored = REPOSITORY / "tests" / "host_facts" / version / "facts.json"
     if not stored.exists():
@@ -38,7 +40,8 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest:
         f"""set -e
         mkdir /run/tree /run/mount
         {SAMPLES}/with-symbols/samplefs --socket /run/talk /run/tree /run/mount
-        cd {REPOSITORY}; {PYTHON} -c '{READ}'"""
+        cd {REPOSITORY}; {PYTHON} -c '{READ}'
+        {PYTHON} -m fusetools doctor > {tmp_path}/doctor.txt"""
     )
     facts = json.loads(result.stdout)
     assert {name: facts[name] for name in FIELDS.split()} == {
@@ -51,3 +54,5 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(kernel: vm.Kernel, guest:
     assert (mount["path"], mount["comm"], mount["why"]) == ("/run/mount", "samplefs", "")
     paths = [library["host_path"] for library in mount["libraries"]]
     assert str(LIBRARY) in paths
+    # All of them, and no probe of another layer.
+    assert f"14 callbacks in {LIBRARY.name}" in (tmp_path / "doctor.txt").read_text()
