@@ -16,6 +16,7 @@ packages=(
   elfutils                    # separate debug files in the tests
   hyperfine                   # the benchmarks
   mandoc                      # checks the man pages
+  procps                      # the tests look for processes
   qemu-system-x86:qemu-system-x86_64   # other kernels in the tests
 )
 
