@@ -146,6 +146,7 @@ struct Function {
     layer: Layer,
     name: String,
     operation: String,
+    named: Operation,
     /// An entry is only open where the recording can show its return.
     returns: bool,
     /// Told by function_graph.
@@ -159,14 +160,18 @@ struct Function {
 impl Function {
     /// Where a call in which these operations were requested counts.
     fn operations(&self, apart: bool, requested: u64) -> impl Iterator<Item = Operation> {
-        let named = Operation::of_name(&self.operation);
+        let named = self.named;
         let known = if apart { requested } else { 0 };
+        let none = (known == 0).then_some(Operation::UNKNOWN);
         Operation::of_bits(known)
-            .map(move |operation| match operation {
-                operation if operation == named => Operation::UNKNOWN,
-                operation => operation,
+            .map(move |operation| {
+                if operation == named {
+                    Operation::UNKNOWN
+                } else {
+                    operation
+                }
             })
-            .chain((known == 0).then_some(Operation::UNKNOWN))
+            .chain(none)
     }
 
     fn tally(&mut self, operation: Operation) -> &mut Tally {
@@ -323,6 +328,7 @@ impl Analysis {
                             layer: row.layer,
                             name: row.function.clone(),
                             operation: row.operation.clone(),
+                            named: Operation::of_name(&row.operation),
                             returns: false,
                             address: None,
                             column: function,
@@ -415,6 +421,7 @@ impl Analysis {
             functions.push(Function {
                 layer: Layer::Kernel,
                 name,
+                named: Operation::of_name(&operation),
                 operation,
                 returns: true,
                 address: match named {
@@ -479,7 +486,7 @@ impl Analysis {
         for stack in &mut task.stacks {
             stack.abandon(|call| lost.push(call));
         }
-        self.unreturned(lost);
+        self.lose(lost);
         self.syscall_unreturned(task.syscall);
     }
 
@@ -529,7 +536,7 @@ impl Analysis {
         let mut lost = Vec::new();
         let task = self.tasks.entry(ev.tid).or_default();
         task.stacks[DAEMON].enter(call, |call| lost.push(call));
-        self.unreturned(lost);
+        self.lose(lost);
     }
 
     fn ret(&mut self, ev: &Ev, kind: Kind) {
@@ -537,7 +544,7 @@ impl Analysis {
         let call = self.tasks.get_mut(&ev.tid).and_then(|task| {
             task.stacks[stack_of(kind.layer)].leave(kind.function, |call| lost.push(call))
         });
-        self.unreturned(lost);
+        self.lose(lost);
         let Some(call) = call else {
             // Whose caller it was cannot be known: a daemon's return without its entry has no request.
             let wanted = self.in_window(ev.time)
@@ -629,7 +636,7 @@ impl Analysis {
         let call = self.tasks.get_mut(&task_of(ev)).and_then(|task| {
             task.stacks[GRAPH].leave_depth(function, depth, |call| lost.push(call))
         });
-        self.unreturned(lost);
+        self.lose(lost);
         let Some(call) = call else {
             let wanted = self.in_window(ev.time) && self.wants_kernel(ev, 0);
             self.functions[function as usize]
@@ -682,7 +689,7 @@ impl Analysis {
         } else {
             stack.enter(call, |call| lost.push(call));
         }
-        self.unreturned(lost);
+        self.lose(lost);
     }
 
     /// A call of the kernel layer has returned. Without a duration: it is not sure that this is its return.
@@ -726,6 +733,13 @@ impl Analysis {
                 tid: ev.tid,
                 unique: or_zero(call.unique),
             });
+        }
+    }
+
+    #[inline]
+    fn lose(&mut self, calls: Vec<Open>) {
+        if !calls.is_empty() {
+            self.unreturned(calls);
         }
     }
 
@@ -944,8 +958,9 @@ impl Analysis {
         let [unique, connection, error, req] = ev.v;
         let told = told(unique, connection, req);
         let mut found = None;
-        if connection != ABSENT || self.filters.connections.is_empty() {
-            found = self.requests.end((connection, unique));
+        // Most often there is nothing to learn that the answer needs.
+        if self.columns.is_none() && self.filters.connections.is_empty() {
+            found = self.requests.end(told.key());
         }
         if found.is_none() {
             let key = self.learn(ev, told);

@@ -96,9 +96,12 @@ impl Operation {
     }
 
     pub fn of_bits(bits: u64) -> impl Iterator<Item = Operation> {
-        (0..64)
-            .filter(move |bit| bits >> bit & 1 == 1)
-            .map(Operation)
+        let mut rest = bits;
+        std::iter::from_fn(move || {
+            let bit = rest.trailing_zeros();
+            rest &= rest.wrapping_sub(1);
+            (bit < 64).then_some(Operation(bit as u8))
+        })
     }
 
     pub fn name(self) -> &'static str {

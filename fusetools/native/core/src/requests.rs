@@ -44,6 +44,16 @@ pub struct Told {
     pub req: u64,
 }
 
+impl Told {
+    /// That of a request which began with an event that told as much.
+    pub fn key(&self) -> Key {
+        match self.req {
+            ABSENT => (self.connection, self.unique),
+            req => (BY_ADDRESS, req),
+        }
+    }
+}
+
 /// Requests that have begun and not ended.
 #[derive(Default, Debug)]
 pub struct Requests {
@@ -67,20 +77,19 @@ impl Requests {
         if !self.connections.contains(&told.connection) && self.connections.len() < 1024 {
             self.connections.push(told.connection);
         }
-        if told.req == ABSENT {
-            if !Requests::is_numbered(told.unique) {
-                return Some(request);
-            }
-            return self.open.insert((told.connection, told.unique), request);
+        let numbered = Requests::is_numbered(told.unique);
+        if told.req == ABSENT && !numbered {
+            return Some(request);
         }
-        let key = (BY_ADDRESS, told.req);
-        let earlier = self.end(key);
-        self.open.insert(key, request);
-        if Requests::is_numbered(told.unique) {
+        let key = told.key();
+        let earlier = self.open.insert(key, request);
+        if let Some(earlier) = &earlier {
+            self.unindex(key, earlier);
+        }
+        if told.req != ABSENT && numbered {
             self.numbers.insert((told.connection, told.unique), key);
-        } else {
-            self.unnumbered += 1;
         }
+        self.unnumbered += usize::from(!numbered);
         earlier
     }
 
@@ -141,14 +150,19 @@ impl Requests {
 
     pub fn end(&mut self, key: Key) -> Option<Request> {
         let request = self.open.remove(&key)?;
+        self.unindex(key, &request);
+        Some(request)
+    }
+
+    fn unindex(&mut self, key: Key, request: &Request) {
         if key.0 == BY_ADDRESS {
             let number = (request.connection, request.unique);
-            self.unnumbered -= usize::from(!Requests::is_numbered(number.1));
-            if self.numbers.get(&number) == Some(&key) {
+            if !Requests::is_numbered(number.1) {
+                self.unnumbered -= 1;
+            } else if self.numbers.get(&number) == Some(&key) {
                 self.numbers.remove(&number);
             }
         }
-        Some(request)
     }
 
     pub fn any_unnumbered(&self) -> bool {
