@@ -714,6 +714,43 @@ fn graph_calls_with_missing_ends() {
 }
 
 #[test]
+fn trees_are_whole_in_a_span_and_of_a_caller() {
+    let events = [
+        into(10, CALLER, A, 0),
+        into(20, CALLER, B, 1),
+        out(30, CALLER, B, 1, 9),
+        out(40, CALLER, A, 0, 29),
+        into(50, CALLER, A, 0),
+        into(60, CALLER, B, 1),
+        out(70, CALLER, B, 1, 8),
+        out(80, CALLER, A, 0, 28),
+        into(90, 901, A, 0),
+        out(95, 901, A, 0, 4),
+    ];
+    let span = |from, to| Filters {
+        from: Some(from),
+        to: Some(to),
+        ..Filters::default()
+    };
+    let first = ("a".to_string(), 1, 29, 20);
+    let inner = ("a/b".to_string(), 1, 9, 9);
+    assert_eq!(tree(&graph(&events, &[], span(0, 15))), [first, inner]);
+    // The first tree began before, though not all of its calls: those count as calls alone.
+    let answer = graph(&events, &[], span(15, 85));
+    assert_eq!(
+        tree(&answer),
+        [("a".into(), 1, 28, 20), ("a/b".into(), 1, 8, 8)]
+    );
+    assert_eq!(figures(&answer, "b", ""), (2, 2, 0, 9 + 8));
+    assert_eq!(answer.tree.unwrap().singles.len(), 2);
+    let caller = Filters {
+        pids: vec![901],
+        ..Filters::default()
+    };
+    assert_eq!(tree(&graph(&events, &[], caller)), [("a".into(), 1, 4, 4)]);
+}
+
+#[test]
 fn the_tracers_times_hold_whatever_was_lost() {
     let events = [into(10, CALLER, A, 0), out(90, CALLER, A, 0, 33)];
     let answer = graph(&events, &[Side::Lost { time: 50 }], Filters::default());
