@@ -400,6 +400,20 @@ class Recording:
         size = self.raw.stat().st_size if self.raw.exists() else 0
         return size >= self.room.limit or self._free() == 0
 
+    def _graph_fills_disk(self) -> bool:
+        """Whether what trace-cmd has written could soon not be kept: it puts its parts together,
+        and then they are merged. (perf has its own limit.)"""
+        if self.graph is None or self._stopped:
+            return False
+        parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
+        raw = self.raw.stat().st_size if self.raw.exists() else 0
+        if self._free() > 2 * parts + raw + tracecmd.KEPT:
+            return False
+        why = f"No space left on device for more of it ({self.scratch.parent})"
+        self.outcome.warnings.append(f"the recording ended early: {why}")
+        self.outcome.failed = True
+        return True
+
     def _cgroup(self, pid: int) -> str | None:
         """The workload's own; None where none can be made: everybody's events are recorded."""
         hierarchy = perf_hierarchy(Files(Path("/")))
@@ -445,7 +459,7 @@ class Recording:
             if self.workload is None and self.perf and self.perf.ended:
                 return
             left = 1.0 if limit is None else min(1.0, limit - time.monotonic())
-            if left <= 0:
+            if left <= 0 or self._graph_fills_disk():
                 return
             came = signal.sigtimedwait(SIGNALS, left)
             if came is None or came.si_signo == signal.SIGCHLD:

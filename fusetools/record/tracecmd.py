@@ -22,6 +22,7 @@ from fusetools.host.facts import Tool
 TRACER = "function_graph"
 LARGEST, SMALLEST = 16 << 20, 1 << 20  # bytes of ring buffer on each CPU
 BUFFERS = 256 << 20  # on all of them
+KEPT = 48 << 20  # bytes of disk that are left free: trace-cmd writes kallsyms and formats last
 
 # What function_graph is steered by; trace-cmd empties them.
 FILTERS = (

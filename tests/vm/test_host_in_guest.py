@@ -50,6 +50,11 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(
     if facts["kernel"] == expected["kernel"]:
         for name in ("kallsyms_fuse", "filter_functions_fuse"):
             assert set(facts[name]) == set(expected[name])
+        # what pahole said of the same BTF
+        assert facts["fuse_members"] == expected["fuse_members"]
+        told = dict(facts["fuse_functions"])
+        for name, takes in expected["fuse_functions"]:
+            assert told.get(name) == takes, name
     (mount,) = facts["mounts"]
     assert (mount["path"], mount["comm"], mount["why"]) == ("/run/mount", "samplefs", "")
     paths = [library["host_path"] for library in mount["libraries"]]

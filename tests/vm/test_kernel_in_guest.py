@@ -222,3 +222,22 @@ def test_a_killed_recording_leaves_function_graph_off(
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
     assert (tmp_path / "files").read_text() == ""
     assert "nothing was left" in (tmp_path / "again").read_text()
+
+
+def test_a_disk_that_fills_ends_the_recording(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        mkdir /run/small
+        mount -t tmpfs -o size=96M small /run/small
+        ! {FUSETOOLS} record -o /run/small/perf.data -- {SAMPLES}/workload mixed --processes 8 \
+          /run/mount > workload.json 2> said
+        ftrace > after
+        {FUSETOOLS} count --json -i /run/small/perf.data > count.json
+        ls -A /run/small > files"""
+    )
+    assert "the recording ended early: No space left" in (tmp_path / "said").read_text()
+    assert json.loads((tmp_path / "workload.json").read_text())["errors"] == {}
+    assert counts((tmp_path / "count.json").read_text(), "request")["FUSE_LOOKUP"] > 0
+    assert (tmp_path / "files").read_text() == "perf.data\n"
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
