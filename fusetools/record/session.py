@@ -696,9 +696,10 @@ class Recording:
     def _silent_kernel(self, samples: Counter[str]) -> None:
         """A stage of requests that was never seen though others were."""
         stages = [p for p in self.plan.probes if p.in_kernel and p.layer == "request"]
-        seen = [p for p in self.plan.probes if p.function != CALIBRATION and samples[p.event]]
+        if not any(samples[probe.event] for probe in stages):
+            return
         for probe in stages:
-            if seen and not samples[probe.event]:
+            if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
                 self.missing.append(Missing(f"requests, {probe.role}", why))
 
