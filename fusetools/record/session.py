@@ -402,12 +402,12 @@ class Recording:
 
     def _graph_fills_disk(self) -> bool:
         """Whether what trace-cmd has written could soon not be kept: it puts its parts together,
-        and then they are merged. (perf has its own limit.)"""
+        and merged they take four times that. (perf has its own limit.)"""
         if self.graph is None or self._stopped:
             return False
         parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
         raw = self.raw.stat().st_size if self.raw.exists() else 0
-        if self._free() > 2 * parts + raw + tracecmd.KEPT:
+        if self._free() > 5 * parts + raw + tracecmd.KEPT:
             return False
         why = f"No space left on device for more of it ({self.scratch.parent})"
         self.outcome.warnings.append(f"the recording ended early: {why}")

@@ -21,3 +21,12 @@ def own_counts(text: str) -> Counter[str]:
             name = {"multi-forget": "forget_multi"}.get(heading, heading)
             counts[f"cvmfs_{name}"] = int(total[1])
     return counts
+
+
+# Shell: command lines of the perf and trace-cmd that record. A small Debian has no pgrep.
+RUNNING = r"""running() {
+  for process in /proc/[0-9]*; do
+    tr '\0' ' ' < $process/cmdline | grep -E '(perf|trace-cmd) record' || true
+  done 2> /dev/null
+}
+"""

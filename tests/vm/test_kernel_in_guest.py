@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import SAMPLES, own_counts
+from samplefs import RUNNING, SAMPLES, own_counts
 
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
@@ -20,6 +20,7 @@ MOUNT = f"""set -e
 mkdir /run/mount
 {SAMPLES}/make_tree /run/tree
 {SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
+{RUNNING}
 ftrace() {{
   cd {TRACING}
   for file in current_tracer trace_clock tracing_on set_ftrace_filter set_ftrace_notrace \\
@@ -28,7 +29,7 @@ ftrace() {{
   done
   grep -H . /sys/kernel/tracing/events/*/enable | grep -v ':0$' || true
   find /sys/fs/cgroup -name 'fusetools*'
-  pgrep -fa 'perf record|trace-cmd record' || true
+  running
   cd - > /dev/null
 }}
 ftrace > before
@@ -204,7 +205,7 @@ def test_a_killed_recording_leaves_function_graph_off(
         f"""{MOUNT}
         export PATH={tools}:$PATH
         {FUSETOOLS} record -- sleep 1000 2> said &
-        until pgrep sleep; do
+        until grep -q tracing said; do
           kill -0 $! || {{ cat said >&2; exit 1; }}
           sleep 0.3
         done

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import SAMPLES, own_counts
+from samplefs import RUNNING, SAMPLES, own_counts
 
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
@@ -24,8 +24,9 @@ def mount(build: str = "with-symbols") -> str:
         {SAMPLES}/{build}/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount"""
 
 
-LEFT = f"""{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
-find /sys/fs/cgroup -name 'fusetools*'; pgrep -l perf; }} > left || true
+LEFT = f"""{RUNNING}
+{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
+find /sys/fs/cgroup -name 'fusetools*'; running; }} > left || true
 """
 
 
@@ -91,7 +92,7 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
         export PATH={tools}:$PATH
         echo 'p:somebody/elses fuse_lookup' > {TRACING}/dynamic_events
         {FUSETOOLS} record -- sleep 1000 2> said &
-        until grep -q cvmfs_lookup {TRACING}/dynamic_events && pgrep sleep; do
+        until grep -q tracing said; do
           kill -0 $! || {{ cat said >&2; exit 1; }}
           sleep 0.3
         done
