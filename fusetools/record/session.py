@@ -349,7 +349,8 @@ class Recording:
         self.state.ftrace = tracecmd.settings(root)
         self.lock.write()
         self.graph = TraceCmd(root, self.scratch)
-        size = tracecmd.buffer_size(self.facts.cpus)
+        size = tracecmd.buffer_size(self.facts.cpus, self._free())
+        self.graph.buffers = size * self.facts.cpus
         argv = tracecmd.command_line(
             self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
         )
@@ -401,13 +402,12 @@ class Recording:
         return size >= self.room.limit or self._free() == 0
 
     def _graph_fills_disk(self) -> bool:
-        """Whether what trace-cmd has written could soon not be kept: it puts its parts together,
-        and merged they take four times that. (perf has its own limit.)"""
+        """Whether what trace-cmd has written could soon not be kept. (perf has its own limit.)"""
         if self.graph is None or self._stopped:
             return False
         parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
         raw = self.raw.stat().st_size if self.raw.exists() else 0
-        if self._free() > 5 * parts + raw + tracecmd.KEPT:
+        if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
             return False
         why = f"No space left on device for more of it ({self.scratch.parent})"
         self.outcome.warnings.append(f"the recording ended early: {why}")

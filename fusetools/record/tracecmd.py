@@ -20,7 +20,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 
 TRACER = "function_graph"
-LARGEST, SMALLEST = 16 << 20, 1 << 20  # bytes of ring buffer on each CPU
+LARGEST, SMALLEST = 16 << 20, 256 << 10  # bytes of ring buffer on each CPU
 BUFFERS = 256 << 20  # on all of them
 KEPT = 48 << 20  # bytes of disk that are left free: trace-cmd writes kallsyms and formats last
 
@@ -49,12 +49,19 @@ def command_line(
     return argv
 
 
-def buffer_size(cpus: int) -> int:
-    """Bytes of ring buffer for each CPU."""
+def buffer_size(cpus: int, free: int) -> int:
+    """Bytes of ring buffer for each CPU, with so many free on the disk: what is in the buffers at
+    the end is still written there."""
     size = LARGEST
-    while size > SMALLEST and size * cpus > BUFFERS:
+    while size > SMALLEST and size * cpus > min(BUFFERS, free // 16):
         size //= 2
     return size
+
+
+def room(parts: int, buffers: int) -> int:
+    """Bytes of disk that are needed to keep what trace-cmd has written and has in its buffers: it
+    puts its parts together, and merged they take up to seven times that."""
+    return 8 * (parts + buffers) + KEPT
 
 
 def settings(root: Path) -> dict[str, str]:
@@ -122,6 +129,7 @@ class TraceCmd:
         self.output = directory / "trace.dat"
         self._log = directory / "trace-cmd.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.buffers = 0  # bytes, of all CPUs
         self.lost = 0
 
     def start(self, argv: Sequence[str], prepare: Callable[[], None]) -> int:

@@ -43,9 +43,11 @@ def test_command_line() -> None:
 
 
 def test_buffers_of_all_cpus_together_stay_bounded() -> None:
-    assert tracecmd.buffer_size(2) == tracecmd.LARGEST
-    assert tracecmd.buffer_size(128) * 128 <= tracecmd.BUFFERS
-    assert tracecmd.buffer_size(4096) == tracecmd.SMALLEST
+    much = 1 << 40
+    assert tracecmd.buffer_size(2, much) == tracecmd.LARGEST
+    assert tracecmd.buffer_size(128, much) * 128 <= tracecmd.BUFFERS
+    assert tracecmd.buffer_size(4096, much) == tracecmd.SMALLEST
+    assert tracecmd.buffer_size(2, 96 << 20) * 2 <= 6 << 20  # a small disk
 
 
 def test_nobody_uses_it(tmp_path: Path) -> None:

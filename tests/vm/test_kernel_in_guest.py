@@ -230,12 +230,12 @@ def test_a_disk_that_fills_ends_the_recording(guest: vm.Guest, tools: Path, tmp_
         f"""{MOUNT}
         export PATH={tools}:$PATH
         mkdir /run/small
-        mount -t tmpfs -o size=96M small /run/small
+        mount -t tmpfs -o size=160M small /run/small
         ! {FUSETOOLS} record -o /run/small/perf.data -- {SAMPLES}/workload mixed --processes 8 \
           /run/mount > workload.json 2> said
         ftrace > after
         {FUSETOOLS} count --json -i /run/small/perf.data > count.json
-        ls -A /run/small > files"""
+        ls -A /run/small > files; ls -la /run/small > sizes"""
     )
     assert "the recording ended early: No space left" in (tmp_path / "said").read_text()
     assert json.loads((tmp_path / "workload.json").read_text())["errors"] == {}
