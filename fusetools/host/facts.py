@@ -85,7 +85,8 @@ class HostFacts:
     "kprobe", "uprobe", "fprobe", "eprobe", "tprobe", "synthetic", ``fetch_args``: what an event's
     arguments may hold, as the kernel's README writes it ("$arg<N>", "$comm", "string", "ustring",
     "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
-    ``maxactive``: a return probe may say how many instances it needs; ``clocks`` of ftrace,
+    ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
+    kernel stack goes on below a function with a return probe; ``clocks`` of ftrace,
     ``graph_options`` (funcgraph-args …), ``tracepoints`` ("system:name") of those that matter.
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
@@ -119,6 +120,7 @@ class HostFacts:
     dynamic_events: tuple[str, ...] = ()
     fetch_args: tuple[str, ...] = ()
     maxactive: bool = False
+    unwinds_kretprobes: bool = False
     clocks: tuple[str, ...] = ()
     graph_options: tuple[str, ...] = ()
     tracepoints: tuple[str, ...] = ()

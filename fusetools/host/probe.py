@@ -48,6 +48,10 @@ NAMED = {
     "wait_on_page_bit_common",
 }
 
+# With one of these the unwinder finds the return address that a return probe has replaced; without
+# them (before Linux 5.16) every kernel stack ends there.
+RECOVER = ("kretprobe_find_ret_addr", "rethook_find_ret_addr")
+
 # What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
 # tracefs write it.
 FETCH_ARGS = ("$arg<N>", "$comm", "$retval", "<argname>", "string", "ustring", "symstr", "%pd/%pD")
@@ -70,7 +74,8 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     users, own = _ftrace_users(files, tracefs)
     # Only now: a perf that opens tracepoints makes readers of tracefs wait.
     tools = Tools(files, trial=tracefs is not None)
-    symbols, addresses, module = parse_kallsyms(files.read("/proc/kallsyms") or "")
+    kallsyms = files.read("/proc/kallsyms") or ""
+    symbols, addresses, module = parse_kallsyms(kallsyms)
     descriptors = open_files(files)
     mounts = read_mounts(files, descriptors)
     perf, can_record, perf_why = tools.perf()
@@ -91,6 +96,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         dynamic_events=kinds,
         fetch_args=fetch_args,
         maxactive=maxactive,
+        unwinds_kretprobes=any(f" {name}\n" in kallsyms for name in RECOVER),
         clocks=tuple(re.sub(r"[][]", "", _line(files, f"{at}/trace_clock") or "").split()),
         graph_options=tuple(
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")

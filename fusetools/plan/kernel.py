@@ -112,6 +112,11 @@ def plan(
         unmatched = [one for one in graph if not names.matching([one])]
         missing += [_no_function(one) for one in unmatched]
         graph = tuple(one for one in graph if one not in unmatched)
+    if not facts.unwinds_kretprobes:
+        # function_graph tells these returns as well, and the unwinder knows its trampoline.
+        gone = {p.event for p in probes if p.role == "return" and p.place in dict(shown)}
+        probes = [probe for probe in probes if probe.event not in gone]
+        events = [event for event in events if event.name not in gone]
     if not graph and backend in ("auto", "kprobe", "count") and kprobes:
         pairs, more = _pairs(facts, names, functions, {probe.event for probe in probes})
         probes += pairs
@@ -121,7 +126,22 @@ def plan(
             missing.append(Missing("function_graph", *why))
     elif not graph:
         missing.append(Missing("kernel functions", *(why or ("no function matches",))))
+    if backend != "count" and not facts.unwinds_kretprobes:
+        mend = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
+        if backend == "kprobe" and not _no_graph(facts, "graph", names):
+            mend = "fusetools record --backend graph -- …"
+        missing += _cut_stacks(probes, mend)
     return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
+
+
+def _cut_stacks(probes: Sequence[Probe], mend: str) -> list[Missing]:
+    """Both are not to be had: a duration that was asked for comes before the stacks' rest."""
+    returns = [probe.function for probe in probes if probe.role == "return"]
+    if not returns:
+        return []
+    which = returns[0] if len(returns) == 1 else f"{len(returns)} kernel functions"
+    why = f"on this kernel they end at a function with a return probe: {which}"
+    return [Missing("the callers in kernel stacks", why, mend)]
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:

@@ -576,14 +576,24 @@ class Recording:
     def _clocks_disagree(self, graph: Path) -> str:
         """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
         assert self.facts.trace_cmd is not None
-        pairs = [p for p in self.plan.probes if p.in_kernel and p.role in ("entry", "return")]
+        ours = [p for p in self.plan.probes if p.in_kernel]
+        pairs = [p for p in ours if p.role in ("entry", "return")]
         if not pairs:
             return ""
         function = pairs[0].function
-        rows = [(p.event, p.layer, p.function, "", p.role) for p in pairs if p.function == function]
-        calls = _core.columns(str(self.raw), rows, {})["calls"]
-        tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
-        spans = zip(tids, starts, array("Q", calls["duration"]))
+        if any(p.role == "return" for p in pairs):
+            ours = [p for p in pairs if p.function == function]
+        rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
+        seen = _core.columns(str(self.raw), rows, {})
+        if any(p.role == "return" for p in ours):
+            calls = seen["calls"]
+            tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
+            spans = zip(tids, starts, array("Q", calls["duration"]))
+        else:  # who waits does so while the request is under way
+            requests = seen["requests"]
+            tids, starts = array("i", requests["tid"]), array("Q", requests["begin"])
+            ends = array("Q", requests["end"])
+            spans = zip(tids, starts, (max(e - b, 0) for b, e in zip(starts, ends)))
         at = symbols.kernel_address(Files(Path("/")), function)
         return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, list(spans))
 

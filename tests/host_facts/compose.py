@@ -55,7 +55,15 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "5.10",
         {"distribution": ("rhel", "fedora"), "dynamic_events": ("kprobe", "uprobe")},
     ),
-    "5.15": ("5.15.100", "6.1", {"distribution": ("ubuntu", "debian"), "fuse_module": False}),
+    "5.15": (
+        "5.15.100",
+        "6.1",
+        {
+            "distribution": ("ubuntu", "debian"),
+            "fuse_module": False,
+            "unwinds_kretprobes": False,
+        },
+    ),
     "6.8": ("6.8.1", "6.1", {"distribution": ("ubuntu", "debian"), "fuse_module": False}),
     "6.14": (
         "6.14.0",

@@ -105,15 +105,15 @@ def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
     for name, offset in (("3.10", 156), ("4.18", 100)):
         facts = host(name)
         assert "$arg<N>" not in facts.fetch_args
-        probes = {probe.role: probe for probe in kernel.plan(facts, [45]).probes}
+        probes = {probe.role: probe for probe in kernel.plan(facts, [45], "kprobe").probes}
         assert dict(probes["end"].arguments) == {
             "unique": "+64(%si):u64",
             "error": f"+{offset}(%si):s32",
             "req": "%si:u64",
         }
     assert probes["return"].definition().startswith("r1024:")
-    old = kernel.plan(host("3.10"), [45]).probes
-    assert [p.definition()[:2] for p in old if p.kind == "r"] == ["r:"]  # knows no maxactive
+    old = kernel.plan(host("3.10"), [45], "kprobe").probes
+    assert {p.definition()[:2] for p in old if p.kind == "r"} == {"r:"}  # knows no maxactive
 
 
 @pytest.mark.parametrize("suffix", [".isra.0", ".constprop.0", ".part.0.isra.3"])
@@ -184,6 +184,27 @@ def test_a_table_s_offsets_leave_nothing_out() -> None:
     }
     table = kernel.plan(host("5.10"), [45])
     assert {event.filter for event in table.events} == {"", "write==1"}
+
+
+def test_no_return_probe_cuts_stacks_where_function_graph_tells_the_return() -> None:
+    for name in ("3.10", "4.18", "5.10", "5.15"):
+        facts = host(name)
+        assert not facts.unwinds_kretprobes
+        plan = kernel.plan(facts, [45])
+        assert [p.role for p in plan.probes if p.place == "request_wait_answer"] == ["entry"]
+        assert {event.name for event in plan.events} >= {probe.event for probe in plan.probes}
+        assert not [event for event in plan.events if event.name.endswith("__return")]
+        # Durations that nothing else tells are kept, and the price is said.
+        for kept in (
+            kernel.plan(facts, [45], "kprobe"),
+            kernel.plan(facts, [45], functions=("fuse_lookup",)),
+        ):
+            assert "request_wait_answer" in {p.place for p in kept.probes if p.role == "return"}
+            assert kept.missing[-1].what == "the callers in kernel stacks"
+        assert kernel.plan(facts, [45], "count").missing == ()  # records no stacks
+    for name in ("6.1", "6.12", "7.2"):
+        plan = kernel.plan(host(name), [45])
+        assert [p.place for p in plan.probes if p.role == "return"] == ["request_wait_answer"]
 
 
 def test_backends() -> None:

@@ -15,7 +15,7 @@ PYTHON = Path(sys.prefix) / "bin" / "python"
 # What follows from the kernel's version and configuration alone, not from its build.
 FIELDS = (
     "tracers dynamic_events fetch_args maxactive clocks graph_options tracepoints fuse fuse_module"
-    " fuse_send_unique btf btf_modules perf_can_record ftrace_users own_events"
+    " fuse_send_unique unwinds_kretprobes btf btf_modules perf_can_record ftrace_users own_events"
 )
 pytestmark = pytest.mark.vm
 
