@@ -12,6 +12,8 @@ import pytest
 import vm
 from samplefs import RUNNING, SAMPLES, own_counts
 
+import fusetools
+
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
 pytestmark = pytest.mark.vm
@@ -177,6 +179,23 @@ def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path
         assert stack[-1].startswith("entry_SYSCALL_64"), stack
 
 
+# Kernel functions each of whose calls is one request, where nothing is cached.
+REQUEST_EACH = {
+    "fuse_dir_open": "opendir",
+    "fuse_dir_release": "releasedir",
+    "fuse_file_read_iter": "read",
+    "fuse_get_link": "readlink",
+    "fuse_getattr": "getattr",
+    "fuse_getxattr": "getxattr",
+    "fuse_listxattr": "listxattr",
+    "fuse_open": "open",
+    "fuse_readdir": "readdir",
+    "fuse_release": "release",
+    "fuse_statfs": "statfs",
+}
+OPCODES = {15: "read", 18: "release", 29: "releasedir"}  # enum fuse_opcode of <linux/fuse.h>
+
+
 def waiting_stacks(script: str) -> list[list[str]]:
     """Kernel stacks of the workload where it sleeps until a request is answered."""
     stacks = []
@@ -186,6 +205,71 @@ def waiting_stacks(script: str) -> list[list[str]]:
         if re.match(r"workload .*sched:sched_switch", first) and "request_wait_answer" in stack:
             stacks.append(stack)
     return stacks
+
+
+def test_answers_of_function_graph_kprobes_and_the_sample_agree(
+    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        own() {{ {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > $1; }}
+        for backend in graph kprobe; do
+          own $backend.before
+          {FUSETOOLS} record --backend $backend -o $backend.data -- \
+            {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json 2> $backend.said
+          own $backend.after
+          {FUSETOOLS} count --json -i $backend.data > $backend.json
+        done
+        perf script -i kprobe.data -F comm,event,ip,sym > stacks 2> stacks.log"""
+    )
+    for backend in ("graph", "kprobe"):
+        before, after = (
+            own_counts((tmp_path / f"{backend}.{when}").read_text()) for when in ("before", "after")
+        )
+        own = {name[len("cvmfs_") :]: n - before[name] for name, n in after.items()}
+        assert all(own[operation] > 0 for operation in REQUEST_EACH.values())
+
+        called = counts((tmp_path / f"{backend}.json").read_text(), "kernel")
+        assert {name: called[name] for name in REQUEST_EACH} == {
+            name: own[operation] for name, operation in REQUEST_EACH.items()
+        }
+
+        # A lookup in each layer, and which of the kernel's functions it was depends on what was
+        # looked up before.
+        recording = fusetools.open(tmp_path / f"{backend}.data")
+        lookups = Counter[str]()
+        for one in recording.hist("lookup").histograms:
+            if one.function != "fuse_atomic_open":  # makes one by fuse_lookup
+                lookups[one.layer] += one.count
+                assert one.unmatched == 0
+        assert lookups["kernel"] == lookups["request"] == lookups["daemon"] == own["lookup"]
+
+        # Every request is seen queued, copied to the daemon, ended, and its caller running on;
+        # for those in the background nobody waits.
+        requests = recording.requests()
+        assert len(requests.begin) >= sum(own.values())
+        assert (requests.begin > 0).all()
+        assert (requests.begin <= requests.sent).all() and (requests.sent <= requests.end).all()
+        woken = requests.woken > 0
+        assert (requests.end <= requests.woken)[woken].all()
+        alone = Counter(OPCODES[int(opcode)] for opcode in requests.opcode[~woken])
+        assert alone == Counter({name: own[name] for name in OPCODES.values()})
+
+        # The tree and the histogram of a function are of the same calls.
+        for function in (*REQUEST_EACH, "request_wait_answer"):
+            (of,) = recording.hist(function, layers=["kernel"]).histograms
+            tree = recording.graph(function).roots
+            assert (sum(n.calls for n in tree), sum(n.total for n in tree)) == (of.count, of.total)
+            assert of.count == called[function]
+
+    # Return probes cut the stacks of those who wait on some kernels: that is said, and only there.
+    waiting = waiting_stacks((tmp_path / "stacks").read_text())
+    assert waiting
+    cut = {not stack[-1].startswith("entry_SYSCALL_64") for stack in waiting}
+    assert cut == {kernel.suite == "bullseye"}
+    said = "missing: the callers in kernel stacks" in (tmp_path / "kprobe.said").read_text()
+    assert cut == {said}
 
 
 def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
