@@ -183,7 +183,7 @@ def test_a_library_on_a_mount_that_hangs(sample_mount: Any, tmp_path: Path) -> N
 
 
 def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) -> None:
-    """What one statfs told holds for other requests: every send has the number of its end."""
+    """What one statfs told holds for other requests: every end has the number of its send."""
     facts = read_host()
     if "fuse:fuse_request_send" not in facts.tracepoints:
         pytest.skip("this kernel has no fuse:* tracepoints")
@@ -197,8 +197,9 @@ def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) ->
     text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     sent = re.findall(r"request_send:.* req (\d+) ", text)
     ended = set(re.findall(r"request_end:.* req (\d+) ", text))
-    assert len(sent) > 20
-    good = set(sent) <= ended and "0" not in sent
+    # The last RELEASEDIR, which nobody waits for, may end after the recording.
+    assert len(sent) > 20 and len(ended) >= len(sent) - 1
+    good = ended <= set(sent) and "0" not in sent
     assert self_test_unique(mount_at(read_host(), sample.path)) is good
 
 
