@@ -64,3 +64,9 @@ else
   as_root apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
 fi
 recent_rust || { say "no Rust 1.85 or newer: https://rustup.rs" >&2; exit 1; }
+
+# systemd mounts tracefs at boot; where there is none it is left to us.
+if [ -d /sys/kernel/tracing ] && ! as_root test -e /sys/kernel/tracing/events 2>/dev/null &&
+  as_root mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null; then
+  say "mounted tracefs on /sys/kernel/tracing"
+fi
