@@ -14,7 +14,8 @@ import click
     metavar="FILE",
     help="The recording; may be one of the inputs.  [default: merged.data]",
 )
-def command(inputs: tuple[str, ...], output: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     """Put what perf and trace-cmd recorded at once into one perf.data.
 
     All must be of one machine and clock: perf record -k CLOCK_MONOTONIC, trace-cmd record -C mono.
@@ -32,6 +33,11 @@ def command(inputs: tuple[str, ...], output: str) -> None:
     merged = merging.merge(inputs, output, progress if shown else None)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
+    if as_json:
+        from fusetools.render import json
+
+        click.echo(json.merged(merged), nl=False)
+        return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     click.echo(f"{printable(output)}: {plural(merged.records, 'record')}")

@@ -66,7 +66,15 @@ NEXT = ("fusetools hist", "fusetools count")
     type=click.Path(dir_okay=False),
     help="The recording; an existing one becomes FILE.old.",
 )
-def command(workload: tuple[str, ...], mounts: tuple[str, ...], **options: Any) -> None:
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="What was recorded as JSON, on the standard output, after the workload's own.",
+)
+def command(
+    workload: tuple[str, ...], mounts: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Record a workload on FUSE mounts into one perf.data.
 
     The workload (write it after --) runs as the user who called sudo; its exit status is
@@ -79,7 +87,12 @@ def command(workload: tuple[str, ...], mounts: tuple[str, ...], **options: Any) 
         mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
     )
     outcome = session.record(request, sys.argv[1:], _began)
-    _ended(request, outcome)
+    if as_json:
+        from fusetools.render import json
+
+        click.echo(json.recorded(outcome), nl=False)
+    else:
+        _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else 0))
 
 

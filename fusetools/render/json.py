@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusetools.model import (
     Counts,
@@ -19,6 +19,30 @@ from fusetools.model import (
     Histograms,
     Side,
 )
+
+if TYPE_CHECKING:
+    from fusetools.record.merging import Merged
+    from fusetools.record.session import Outcome
+
+
+def recorded(outcome: Outcome) -> str:
+    return _dump(
+        {
+            "recording": None if outcome.output is None else str(outcome.output),
+            "bytes": outcome.size,
+            "seconds": outcome.seconds,
+            "requests": outcome.requests,
+            "events": outcome.events,
+            "lost": outcome.lost,
+            "exit_status": outcome.exit_status,
+            "warnings": list(outcome.warnings),
+            "unavailable": [vars(m) for m in outcome.unavailable],
+        }
+    )
+
+
+def merged(result: Merged) -> str:
+    return _dump({"records": result.records, "warnings": list(result.warnings)})
 
 
 def histograms(result: Histograms) -> str:

@@ -239,6 +239,25 @@ def test_exit_status_and_output_are_the_workloads(sample_mount: Mounter, tmp_pat
     assert (tmp_path / "perf.data.old").exists()
 
 
+def test_json_tells_what_was_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
+    """After the workload's own output; the figures are those that stock perf counts."""
+    mount = sample_mount()
+    script = f"echo out; ls -R {mount.path} >/dev/null; exit 7"
+    done = record(tmp_path, "--json", "--mount", mount.path, "--", "sh", "-c", script)
+    assert done.status == 7
+    assert "fusetools: tracing" in done.stderr and "requests, " not in done.stderr.split("\n", 1)[1]
+    first, _, rest = done.stdout.partition("\n")
+    assert first == "out"
+    told = json.loads(rest)
+    data = tmp_path / "perf.data"
+    seen = counts(data)
+    probes = sum(n for event, n in seen.items() if "fusetools_calibrate" in event)
+    assert told["events"] == sum(seen.values()) - probes - seen["fusetools:session"]
+    assert told["requests"] == seen["fuse:fuse_request_send"] > 0
+    assert (told["exit_status"], told["lost"], told["bytes"]) == (7, 0, data.stat().st_size)
+    assert told["recording"] == str(data)
+
+
 def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("-o", "allow_other")
     nobody = pwd.getpwnam("nobody")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fusetools.cli import main
 from fusetools.errors import Error
 from fusetools.record import merging
 
@@ -34,6 +37,17 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert merged == merging.Merged(3, ("one thing",))
     # From the first second on, twice a second.
     assert told == [0.5, 0.5]
+
+
+def test_the_command_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "core", SlowCore)
+    (tmp_path / "in.data").write_bytes(bytes(1000))
+    command = ["merge", str(tmp_path / "in.data"), "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0
+    assert done.output == f"warning: one thing\n{tmp_path / 'out'}: 3 records\n"
+    done = CliRunner().invoke(main, [*command, "--json"])
+    assert json.loads(done.output) == {"records": 3, "warnings": ["one thing"]}
 
 
 def test_an_input_that_is_not_there(tmp_path: Path) -> None:
