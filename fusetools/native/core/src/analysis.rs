@@ -470,7 +470,7 @@ impl Analysis {
             }
             Side::Exit { tid, .. } => self.forget_task(*tid),
             Side::Lost { .. } => self.losses += 1,
-            Side::Switch { .. } => {}
+            Side::Switch { .. } | Side::Map(_) => {}
         }
     }
 
@@ -506,7 +506,7 @@ impl Analysis {
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking => {}
+            Role::Switch | Role::Waking | Role::Stack => {}
         }
     }
 
@@ -1244,6 +1244,7 @@ impl Columns {
 fn comes_before(record: &Side, event: u64) -> bool {
     match record {
         Side::Comm { time, .. } | Side::Fork { time, .. } => *time <= event,
+        Side::Map(map) => map.time <= event,
         Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
             *time < event
         }

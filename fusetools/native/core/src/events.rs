@@ -1,5 +1,7 @@
 //! What the reader hands to the analysis: small plain events in time order.
 
+use std::sync::Arc;
+
 /// What an event means. Chosen by the caller, from the recording's session or from probe sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -22,6 +24,8 @@ pub enum Role {
     SysExit,
     Switch,
     Waking,
+    /// A sample's call chain, beside what else is taken of it: comes after that.
+    Stack,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,6 +67,9 @@ pub const ABSENT: u64 = u64::MAX;
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
 /// | Waking | pid | | | |
+/// | Stack | address (of the sample) | period | place of the record in the file | stack |
+///
+/// `stack` counts the stacks of all batches so far; ABSENT: the sample has none.
 ///
 /// `req` is the address of the kernel's struct fuse_req: a request's from its begin to its end, then another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +91,11 @@ pub enum Side {
         pid: i32,
         tid: i32,
         comm: String,
+        /// The process runs another program from now on.
+        exec: bool,
     },
+    /// Code in an address space, only where stacks are asked for.
+    Map(Box<Map>),
     Fork {
         time: u64,
         pid: i32,
@@ -111,9 +122,29 @@ pub enum Side {
     },
 }
 
+/// PERF_RECORD_MMAP and MMAP2: a part of a file in an address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    pub time: u64,
+    /// -1: the kernel's own.
+    pub pid: i32,
+    pub start: u64,
+    pub len: u64,
+    /// In the file.
+    pub offset: u64,
+    pub path: String,
+    /// Empty where the record does not tell.
+    pub build_id: Vec<u8>,
+}
+
+/// A call chain as perf records it, innermost first: addresses, and marks of whose they are (PERF_CONTEXT_*).
+pub type Chain = Arc<[u64]>;
+
 /// Everything up to some time, sorted by time; later batches hold only later events.
 #[derive(Default, Debug)]
 pub struct Batch {
     pub events: Vec<Ev>,
     pub side: Vec<Side>,
+    /// Stacks not met before, numbered on from those of the batches before.
+    pub stacks: Vec<Chain>,
 }

@@ -13,10 +13,11 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::error::Error;
-use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
@@ -32,6 +33,9 @@ const BATCH: usize = 1 << 16;
 /// perf's own shrink 5 to 30 times.
 const EXPANSION: usize = 1000;
 const EXPANSION_FREE: usize = 64 << 20;
+
+/// Words of all different stacks: what a recording of hours has is far below. 256 MB.
+const MOST_STACK_WORDS: usize = 1 << 25;
 
 /// Symbols that are read: a recording that was merged by this holds those of its events only.
 const MOST_SYMBOLS: usize = 1 << 18;
@@ -251,6 +255,7 @@ impl Reader {
     ) -> Result<ScanInfo, Error> {
         let plan = ScanPlan::new(self, catalogue);
         let mut order = Order::new(self.events.len(), sink);
+        order.stacked.clone_from(&plan.stacked);
         order.warnings.extend(self.parts.warnings.iter().cloned());
         let compressed = self.scan_mapped(&plan, &mut order);
         if let Some(at) = compressed {
@@ -341,7 +346,9 @@ impl Reader {
                     let (send, index) = (send.clone(), spawned);
                     spawned += 1;
                     scope.spawn(move |_| {
-                        let _ = send.send((index, plan.read(&block, 0, block.len())));
+                        let mut part = plan.read(&block, 0, block.len());
+                        plan.unplace(&mut part);
+                        let _ = send.send((index, part));
                     });
                 }
                 if done == spawned {
@@ -581,6 +588,7 @@ impl Number {
 struct Take {
     kind: u32,
     v: [Number; 4],
+    stack: bool,
 }
 
 impl Take {
@@ -600,6 +608,7 @@ impl Take {
             Role::SysExit => [&["id"], &["ret"], &[], &[]],
             Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
             Role::Waking => [&["pid"], &[], &[], &[]],
+            Role::Stack => [&[], &[], &[], &[]],
         };
         let find = |names: &[&str]| {
             let field = names.iter().find_map(|name| format?.field(name));
@@ -608,6 +617,7 @@ impl Take {
         Take {
             kind,
             v: names.map(find),
+            stack: meaning.role == Role::Stack,
         }
     }
 }
@@ -617,6 +627,56 @@ struct ScanPlan<'a> {
     ids: &'a Ids,
     events: Vec<(Layout, Vec<Take>)>,
     switches: bool,
+    /// By row of the catalogue: its events have a stack; is there any?
+    stacked: Vec<bool>,
+    stacks: bool,
+}
+
+/// Different call chains, numbered as they come.
+#[derive(Default)]
+struct Stacks {
+    known: FxHashMap<Chain, u32>,
+    /// Those not yet handed on.
+    new: Vec<Chain>,
+    words: usize,
+    /// Chains left out because there were too many.
+    left_out: u64,
+    scratch: Vec<u64>,
+}
+
+impl Stacks {
+    /// The number of a chain (`bytes`: its words, little-endian).
+    fn number(&mut self, bytes: &[u8]) -> u64 {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend(
+            bytes
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())),
+        );
+        let number = match self.known.get(&scratch[..]) {
+            _ if scratch.is_empty() => ABSENT,
+            Some(number) => u64::from(*number),
+            None => self.add(Chain::from(&scratch[..])),
+        };
+        self.scratch = scratch;
+        number
+    }
+
+    fn add(&mut self, chain: Chain) -> u64 {
+        if let Some(number) = self.known.get(&chain) {
+            return u64::from(*number);
+        }
+        if self.words + chain.len() > MOST_STACK_WORDS {
+            self.left_out += 1;
+            return ABSENT;
+        }
+        self.words += chain.len();
+        let number = self.known.len() as u32;
+        self.known.insert(chain.clone(), number);
+        self.new.push(chain);
+        u64::from(number)
+    }
 }
 
 /// What one worker found in one chunk.
@@ -627,6 +687,8 @@ struct Part {
     end: End,
     events: Vec<Ev>,
     side: Vec<Side>,
+    /// Numbered within this chunk.
+    stacks: Stacks,
     /// For each FINISHED_ROUND the latest time before it.
     rounds: Vec<u64>,
     max: u64,
@@ -696,12 +758,18 @@ impl<'a> ScanPlan<'a> {
             .iter()
             .zip(&reader.parts.attrs)
             .map(|(event, attr)| (attr.layout, takes(event)));
+        let stacked: Vec<bool> = catalogue
+            .iter()
+            .map(|meaning| meaning.role == Role::Stack)
+            .collect();
         ScanPlan {
             ids: &reader.ids,
             events: events.collect(),
             switches: catalogue
                 .iter()
                 .any(|meaning| matches!(meaning.role, Role::Switch | Role::Waking)),
+            stacks: stacked.contains(&true),
+            stacked,
         }
     }
 
@@ -737,6 +805,7 @@ impl<'a> ScanPlan<'a> {
             end: End::More,
             events: Vec::new(),
             side: Vec::new(),
+            stacks: Stacks::default(),
             rounds: Vec::new(),
             max: 0,
             tally: Tally {
@@ -762,7 +831,7 @@ impl<'a> ScanPlan<'a> {
             };
             let record = &bytes[at..at + header.size];
             match header.kind {
-                record::SAMPLE => self.sample(record, &mut part),
+                record::SAMPLE => self.sample(record, at, &mut part),
                 record::FINISHED_ROUND => part.rounds.push(part.max),
                 record::COMPRESSED | record::COMPRESSED2 => {
                     part.end = End::Compressed;
@@ -787,8 +856,17 @@ impl<'a> ScanPlan<'a> {
         part
     }
 
+    /// What was unpacked has no place in the file.
+    fn unplace(&self, part: &mut Part) {
+        for event in part.events.iter_mut().filter(|_| self.stacks) {
+            if self.stacked[event.kind as usize] {
+                event.v[2] = ABSENT;
+            }
+        }
+    }
+
     #[inline(always)]
-    fn sample(&self, record: &[u8], part: &mut Part) {
+    fn sample(&self, record: &[u8], at: usize, part: &mut Part) {
         let Some((index, (layout, takes))) = self
             .ids
             .of_sample(record)
@@ -821,7 +899,7 @@ impl<'a> ScanPlan<'a> {
             part.tally.untimed += 1;
             return;
         }
-        if self.take(record, layout, takes, time, part).is_none() {
+        if self.take(record, at, layout, takes, time, part).is_none() {
             part.tally.counts[index] -= 1;
             part.tally.broken += 1;
         }
@@ -831,6 +909,7 @@ impl<'a> ScanPlan<'a> {
     fn take(
         &self,
         record: &[u8],
+        at: usize,
         layout: &Layout,
         takes: &[Take],
         time: u64,
@@ -852,12 +931,25 @@ impl<'a> ScanPlan<'a> {
             u32_at(record, layout.cpu)?
         };
         for take in takes {
-            let v = [
-                take.v[0].read(raw)?,
-                take.v[1].read(raw)?,
-                take.v[2].read(raw)?,
-                take.v[3].read(raw)?,
-            ];
+            let v = if take.stack {
+                let word = |place| match place {
+                    0 => Some(ABSENT),
+                    place => u64_at(record, place),
+                };
+                [
+                    word(layout.ip)?,
+                    word(layout.period)?,
+                    at as u64,
+                    part.stacks.number(layout.chain(record)?),
+                ]
+            } else {
+                [
+                    take.v[0].read(raw)?,
+                    take.v[1].read(raw)?,
+                    take.v[2].read(raw)?,
+                    take.v[3].read(raw)?,
+                ]
+            };
             part.events.push(Ev {
                 time,
                 pid,
@@ -906,7 +998,30 @@ impl<'a> ScanPlan<'a> {
                     pid: id(8)?,
                     tid: id(12)?,
                     comm,
+                    exec: header.misc & record::MISC_COMM_EXEC != 0,
                 }
+            }
+            record::MMAP | record::MMAP2 if self.stacks => {
+                let name_at = if header.kind == record::MMAP { 40 } else { 72 };
+                let tail = layout.map_or(0, |layout| layout.tail);
+                let name = record.get(name_at..record.len().checked_sub(tail)?)?;
+                let mut build_id = &[][..];
+                if header.kind == record::MMAP2 && header.misc & record::MISC_MMAP_BUILD_ID != 0 {
+                    let size = usize::from(*record.get(40)?).min(20);
+                    build_id = record.get(44..44 + size)?;
+                }
+                Side::Map(Box::new(Map {
+                    time: time.unwrap_or(0),
+                    pid: match header.misc & 7 {
+                        record::MISC_KERNEL => -1,
+                        _ => id(8)?,
+                    },
+                    start: u64_at(record, 16)?,
+                    len: u64_at(record, 24)?,
+                    offset: u64_at(record, 32)?,
+                    path: until_nul(name),
+                    build_id: build_id.to_owned(),
+                }))
             }
             record::FORK | record::EXIT => {
                 let time = time.or(u64_at(record, 24)).unwrap_or(0);
@@ -976,6 +1091,7 @@ fn side_time(side: &Side) -> u64 {
         | Side::Exit { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => *time,
+        Side::Map(map) => map.time,
     }
 }
 
@@ -986,6 +1102,7 @@ fn side_time_mut(side: &mut Side) -> &mut u64 {
         | Side::Exit { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => time,
+        Side::Map(map) => &mut map.time,
     }
 }
 
@@ -994,6 +1111,9 @@ struct Order<'a> {
     sink: &'a mut dyn FnMut(Batch),
     events: Vec<Ev>,
     side: Vec<Side>,
+    stacks: Stacks,
+    /// By row of the catalogue: its events have a stack.
+    stacked: Vec<bool>,
     /// The latest time seen, and up to which time nothing can be missing.
     max: u64,
     flush: u64,
@@ -1011,6 +1131,8 @@ impl<'a> Order<'a> {
             sink,
             events: Vec::new(),
             side: Vec::new(),
+            stacks: Stacks::default(),
+            stacked: Vec::new(),
             max: 0,
             flush: 0,
             handed: 0,
@@ -1028,8 +1150,9 @@ impl<'a> Order<'a> {
     }
 
     /// Takes the next part. Some(place) when it stopped at a compressed record.
-    fn add(&mut self, part: Part) -> Option<usize> {
+    fn add(&mut self, mut part: Part) -> Option<usize> {
         self.tally.add(&part.tally);
+        self.number_stacks(&mut part);
         // At a round everything up to the end of the round before it is complete. Waiting longer than
         // that is always right, so a part's rounds are taken together.
         let mut flush = self.flush;
@@ -1068,6 +1191,25 @@ impl<'a> Order<'a> {
         }
     }
 
+    /// From a chunk's own numbers to those of all.
+    fn number_stacks(&mut self, part: &mut Part) {
+        self.stacks.left_out += part.stacks.left_out;
+        let new = std::mem::take(&mut part.stacks.new);
+        if new.is_empty() {
+            return;
+        }
+        let numbers: Vec<u64> = new
+            .into_iter()
+            .map(|chain| self.stacks.add(chain))
+            .collect();
+        for event in &mut part.events {
+            if self.stacked[event.kind as usize] {
+                let number = numbers.get(event.v[3] as usize);
+                event.v[3] = number.copied().unwrap_or(ABSENT);
+            }
+        }
+    }
+
     /// Hands on all up to a time, sorted; the order of the file where times are equal.
     fn hand(&mut self, upto: u64) {
         self.events.sort_by_key(|event| event.time);
@@ -1081,6 +1223,7 @@ impl<'a> Order<'a> {
         let batch = Batch {
             events: std::mem::replace(&mut self.events, later),
             side: std::mem::replace(&mut self.side, later_side),
+            stacks: std::mem::take(&mut self.stacks.new),
         };
         self.late += batch
             .events
@@ -1117,6 +1260,10 @@ impl<'a> Order<'a> {
             "records contradict their own layout: left out",
         );
         warn(tally.untimed, "samples have no time: left out");
+        warn(
+            self.stacks.left_out,
+            "times a stack was left out: there are too many different ones",
+        );
         warn(
             self.late,
             "events came out of time order: they are in the file later than perf's rounds allow",

@@ -10,6 +10,7 @@ pub const EXIT: u32 = 4;
 pub const THROTTLE: u32 = 5;
 pub const FORK: u32 = 7;
 pub const SAMPLE: u32 = 9;
+pub const MMAP2: u32 = 10;
 pub const LOST_SAMPLES: u32 = 13;
 pub const SWITCH: u32 = 14;
 pub const SWITCH_CPU_WIDE: u32 = 15;
@@ -33,6 +34,10 @@ pub const COMPRESSED2: u32 = 83;
 /// What the processor was in.
 pub const MISC_KERNEL: u16 = 1;
 pub const MISC_USER: u16 = 2;
+/// A COMM that exec made.
+pub const MISC_COMM_EXEC: u16 = 1 << 13;
+/// An MMAP2 with a build id where others have a device and an inode.
+pub const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 pub const MISC_SWITCH_OUT: u16 = 1 << 13;
 pub const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 /// LOST_SAMPLES that a BPF filter dropped on purpose.
@@ -196,29 +201,52 @@ impl Layout {
         self.sample_type & bit::RAW != 0
     }
 
-    /// The tracepoint's own data in a sample; None when it has none or contradicts itself.
-    #[inline]
-    pub fn raw<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
-        if !self.has_raw() {
-            return None;
-        }
+    /// Where a sample's call chain, or what follows it, begins.
+    fn chain_at(&self, record: &[u8]) -> Option<usize> {
         let mut at = self.body;
-        let left = |at: usize| (record.len().saturating_sub(at) / 8) as u64;
         if self.sample_type & bit::READ != 0 {
             let times = u64::from((self.read_format & bit::READ_TIMES).count_ones());
             let each = 1
                 + u64::from(self.read_format & bit::READ_ID != 0)
                 + u64::from(self.read_format & bit::READ_LOST != 0);
             let words = if self.read_format & bit::READ_GROUP != 0 {
-                let members = u64_at(record, at).filter(|&n| n <= left(at))?;
+                let left = (record.len().saturating_sub(at) / 8) as u64;
+                let members = u64_at(record, at).filter(|&n| n <= left)?;
                 1 + times + members * each
             } else {
                 times + each
             };
             at += 8 * words as usize;
         }
-        if self.sample_type & bit::CALLCHAIN != 0 {
-            let depth = u64_at(record, at).filter(|&n| n <= left(at))?;
+        Some(at)
+    }
+
+    pub fn has_chain(&self) -> bool {
+        self.sample_type & bit::CALLCHAIN != 0
+    }
+
+    /// The call chain's words, little-endian; empty where there is none. None when the sample contradicts itself.
+    #[inline]
+    pub fn chain<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+        if !self.has_chain() {
+            return Some(&[]);
+        }
+        let at = self.chain_at(record)?;
+        let left = (record.len().saturating_sub(at) / 8) as u64;
+        let depth = u64_at(record, at).filter(|&n| n <= left)? as usize;
+        record.get(at + 8..at + 8 + 8 * depth)
+    }
+
+    /// The tracepoint's own data in a sample; None when it has none or contradicts itself.
+    #[inline]
+    pub fn raw<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+        if !self.has_raw() {
+            return None;
+        }
+        let mut at = self.chain_at(record)?;
+        if self.has_chain() {
+            let left = (record.len().saturating_sub(at) / 8) as u64;
+            let depth = u64_at(record, at).filter(|&n| n <= left)?;
             at += 8 + 8 * depth as usize;
         }
         let size = u32_at(record, at)? as usize;

@@ -91,6 +91,7 @@ fn run(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
     analysis.push(&Batch {
         events: events.to_vec(),
         side: side.to_vec(),
+        ..Batch::default()
     });
     analysis.finish()
 }
@@ -385,6 +386,7 @@ fn two_mounts() -> (Vec<Ev>, Vec<Side>) {
         pid: tid,
         tid,
         comm: comm.into(),
+        exec: false,
     };
     let events = vec![
         ev(100, 901, ENTER, &[SYS_STAT]),
@@ -502,6 +504,7 @@ fn names_follow_fork_and_exec() {
         pid: tid,
         tid,
         comm: comm.into(),
+        exec: false,
     };
     let side = [
         comm(0, 901, "make"),
@@ -622,6 +625,7 @@ fn graph(events: &[Ev], side: &[Side], filters: Filters) -> Answer {
     analysis.push(&Batch {
         events: events.to_vec(),
         side: side.to_vec(),
+        ..Batch::default()
     });
     analysis.finish()
 }
@@ -986,7 +990,7 @@ proptest! {
         let (events, calls) = play(&steps);
         let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, 0, Detail::Columns);
         for part in events.chunks(batch) {
-            analysis.push(&Batch { events: part.to_vec(), side: vec![] });
+            analysis.push(&Batch { events: part.to_vec(), side: vec![], stacks: vec![] });
         }
         let answer = analysis.finish();
         prop_assert_eq!(found(&answer), calls);
@@ -1051,7 +1055,7 @@ proptest! {
             ..Filters::default()
         };
         let mut analysis = Analysis::new(&catalogue(), filters, Some("aarch64"), 5, detail);
-        analysis.push(&Batch { events, side });
+        analysis.push(&Batch { events, side, stacks: vec![] });
         let answer = analysis.finish();
         for s in &answer.series {
             prop_assert!(s.hist.count() <= s.entries);
@@ -1115,6 +1119,7 @@ fn any_side() -> impl Strategy<Value = Side> {
             pid: tid,
             tid,
             comm: "find".into(),
+            exec: false,
         },
         _ => Side::Lost { time },
     })

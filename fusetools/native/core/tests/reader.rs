@@ -5,7 +5,7 @@ mod perf_data;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fusetools_core::events::{Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::events::{Chain, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::{Error, Reader, ScanInfo};
 use perf_data::{
     compress, end, record, round, send, session, words, Event, PerfData, Random, Sample,
@@ -188,7 +188,8 @@ fn every_layout_of_a_sample() {
                     time: 99,
                     pid: 5,
                     tid: 6,
-                    comm: "cvmfs2".into()
+                    comm: "cvmfs2".into(),
+                    exec: false,
                 }]
             );
             assert_eq!(found.info.counts, [0, 3, 0]);
@@ -242,6 +243,7 @@ fn records_that_are_no_samples() {
                 pid: 30,
                 tid: 31,
                 comm: "find".into(),
+                exec: false,
             },
             Side::Fork {
                 time: 20,
@@ -622,6 +624,7 @@ fn survive(bytes: Vec<u8>) -> Option<Found> {
             reader.arch();
             let mut records = reader.records();
             records.by_ref().for_each(drop);
+            stacks(&reader);
             Some(scan(&reader))
         }
         Err(error) => {
@@ -1016,6 +1019,60 @@ fn scan_all(reader: &Reader) -> (Vec<Ev>, ScanInfo) {
     (events, info)
 }
 
+/// The stack of each sample that has one, and the mappings.
+fn stacks(reader: &Reader) -> (Vec<(u64, Chain)>, Vec<Side>) {
+    let rows: Vec<Meaning> = everything(reader)
+        .into_iter()
+        .map(|row| meaning(&row.event, Role::Stack))
+        .collect();
+    let (mut known, mut found, mut maps) = (Vec::<Chain>::new(), Vec::new(), Vec::new());
+    reader
+        .scan(&rows, &mut |batch| {
+            known.extend(batch.stacks);
+            let stacked = batch.events.iter().filter(|event| event.v[3] != ABSENT);
+            found.extend(stacked.map(|event| (event.time, known[event.v[3] as usize].clone())));
+            maps.extend(batch.side.into_iter().filter(|s| matches!(s, Side::Map(_))));
+        })
+        .unwrap();
+    (found, maps)
+}
+
+#[test]
+fn stacks_are_told_once() {
+    let mut file = PerfData::fuse();
+    file.events[0].sample_type |= perf_data::CALLCHAIN;
+    let kernel = u64::MAX - 127; // PERF_CONTEXT_KERNEL
+    let chains = [
+        vec![kernel, 1, 2],
+        vec![],
+        vec![kernel, 1, 3],
+        vec![kernel, 1, 2],
+    ];
+    for (chain, time) in chains.iter().zip(1000..) {
+        let sample = Sample {
+            id: 11,
+            time,
+            chain: chain.clone(),
+            ..Sample::default()
+        };
+        file.records.push(file.events[0].sample(&sample));
+    }
+    let reader = Reader::from_bytes(file.bytes()).unwrap();
+    let row = [meaning(&reader.events()[0].name, Role::Stack)];
+    let (mut numbers, mut told) = (Vec::new(), Vec::new());
+    reader
+        .scan(&row, &mut |batch| {
+            numbers.extend(batch.events.iter().map(|event| event.v[3]));
+            told.extend(batch.stacks);
+        })
+        .unwrap();
+    assert_eq!(numbers, [0, ABSENT, 1, 0]);
+    assert_eq!(
+        told.iter().map(|chain| chain.to_vec()).collect::<Vec<_>>(),
+        [&chains[0][..], &chains[2]]
+    );
+}
+
 #[test]
 fn shared_recordings_in_chunks_and_packed() {
     for (name, bytes) in shared() {
@@ -1023,8 +1080,14 @@ fn shared_recordings_in_chunks_and_packed() {
         let (events, info) = scan_all(&reader);
         assert_eq!(info.warnings, [""; 0], "{name}");
         assert_eq!(info.counts.iter().sum::<u64>(), events.len() as u64);
+        let stacked = stacks(&reader);
+        assert!(!stacked.0.is_empty() && !stacked.1.is_empty(), "{name}");
         for chunk in [4096, 65_000, 1 << 20] {
             reader.set_chunk(chunk);
+            assert!(
+                stacks(&reader) == stacked,
+                "{name}: stacks in chunks of {chunk}"
+            );
             let (again, same) = scan_all(&reader);
             assert!(
                 again == events && same == info,
@@ -1054,7 +1117,9 @@ fn shared_recordings_in_chunks_and_packed() {
             let offset = u64_at(&packed, at) - moved;
             packed[at..at + 8].copy_from_slice(&offset.to_le_bytes());
         }
-        let (again, same) = scan_all(&Reader::from_bytes(packed).unwrap());
+        let packed = Reader::from_bytes(packed).unwrap();
+        assert!(stacks(&packed) == stacked, "{name}: stacks, packed");
+        let (again, same) = scan_all(&packed);
         assert!(again == events && same == info, "{name} packed");
     }
 }

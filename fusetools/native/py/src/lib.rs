@@ -127,6 +127,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "sys_exit" => Role::SysExit,
         "switch" => Role::Switch,
         "waking" => Role::Waking,
+        "stack" => Role::Stack,
         _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
     };
     Ok(Meaning {
