@@ -17,6 +17,8 @@ packages=(
   hyperfine                   # the benchmarks
   mandoc                      # checks the man pages
   procps                      # the tests look for processes
+  chromium chromium-driver    # the tests look at pages
+  poppler-utils               # … and at these pages printed
   qemu-system-x86:qemu-system-x86_64   # other kernels in the tests
 )
 

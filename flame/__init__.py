@@ -1,0 +1,36 @@
+"""Flame graphs: folded stacks in; SVG, HTML, Speedscope, Firefox Profiler and folded text out.
+
+    graph = flame.Folded({"main;read": 3, "main;write": 5}, unit="us")
+    Path("out.svg").write_text(flame.svg(graph, title="…"))
+    Path("diff.html").write_text(flame.html(flame.diff(before, after)))
+
+On the command line: `python -m flame in.folded -o out.html`.
+"""
+
+from __future__ import annotations
+
+from flame.folded import Diff, Error, Folded, Graph, diff, folded, parse, read, reverse, stack
+from flame.html import html
+from flame.kinds import ANNOTATIONS, Kinds
+from flame.profiles import firefox, speedscope
+from flame.svg import palettes, svg
+
+__all__ = [
+    "ANNOTATIONS",
+    "Diff",
+    "Error",
+    "Folded",
+    "Graph",
+    "Kinds",
+    "diff",
+    "firefox",
+    "folded",
+    "html",
+    "palettes",
+    "parse",
+    "read",
+    "reverse",
+    "speedscope",
+    "stack",
+    "svg",
+]

@@ -1,0 +1,141 @@
+"""`python -m flame`: a picture of a file of folded stacks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import flame
+from flame.folded import check_not_empty
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draws; 0 when it could, 1 after a line on stderr when it could not."""
+    args = _parser().parse_args(argv)
+    try:
+        _run(args)
+    except flame.Error as error:
+        print(f"flame: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has what it wanted; Python would complain once more at exit.
+        sys.stderr.close()
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flame",
+        description="Draws folded stacks (root;...;leaf weight) as a flame graph.",
+    )
+    parser.add_argument(
+        "input", type=Path, help="folded stacks, or a difference of two; - for stdin"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help=".svg, .html, .speedscope.json, .firefox.json, .folded (default: that, on stdout)",
+    )
+    parser.add_argument("--diff", type=Path, metavar="BEFORE", help="compare with these stacks")
+    parser.add_argument(
+        "--normalise",
+        action="store_true",
+        help="compare shares: scale what was before to the same total",
+    )
+    parser.add_argument("--title", default="Flame Graph")
+    parser.add_argument("--subtitle", default="")
+    parser.add_argument(
+        "--unit", default="samples", help="of the weights: ns, us, ms, s, or what is counted"
+    )
+    parser.add_argument(
+        "--inverted", action="store_true", help="the root at the top: an icicle graph"
+    )
+    parser.add_argument("--reverse", action="store_true", help="merge stacks from their leaves")
+    parser.add_argument(
+        "--palette", default="hot", help=f"of the SVG: {', '.join(flame.palettes())}"
+    )
+    parser.add_argument(
+        "--kinds",
+        action="store_true",
+        help="colour by the names' suffixes: _[k] kernel, _[i] inlined, _[j] JIT",
+    )
+    parser.add_argument(
+        "--min-width",
+        type=float,
+        default=0.01,
+        metavar="PERCENT",
+        help="leave narrower frames out of the SVG",
+    )
+    parser.add_argument(
+        "--width", type=int, default=0, help="of the SVG, in pixels (default: the window's)"
+    )
+    return parser
+
+
+def _run(args: argparse.Namespace) -> None:
+    graph = _read(args.input, args.unit)
+    if args.diff:
+        before = _read(args.diff, args.unit)
+        if isinstance(graph, flame.Diff) or isinstance(before, flame.Diff):
+            raise flame.Error("one of these is a difference already")
+        graph = flame.diff(before, graph)
+    if isinstance(graph, flame.Diff):
+        graph = flame.Diff(graph.stacks, graph.unit, args.normalise)
+    text = _draw(graph, args)
+    if args.output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        args.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise flame.Error(f"{args.output}: {error.strerror or error}") from None
+
+
+def _read(path: Path, unit: str) -> flame.Graph:
+    if str(path) != "-":
+        return flame.read(path, unit=unit)
+    return flame.parse(sys.stdin, unit=unit, name="stdin")
+
+
+def _draw(graph: flame.Graph, args: argparse.Namespace) -> str:
+    name = args.output.name if args.output else ".folded"
+    kinds = flame.ANNOTATIONS if args.kinds else None
+    if name.endswith(".svg"):
+        return flame.svg(
+            graph,
+            title=args.title,
+            subtitle=args.subtitle,
+            inverted=args.inverted,
+            reversed=args.reverse,
+            palette=args.palette,
+            kinds=kinds,
+            min_width=args.min_width,
+            width=args.width,
+        )
+    if name.endswith(".html"):
+        return flame.html(
+            graph,
+            title=args.title,
+            subtitle=args.subtitle,
+            inverted=args.inverted,
+            reversed=args.reverse,
+            kinds=kinds,
+        )
+    if name.endswith(".firefox.json"):
+        return flame.firefox(graph, title=args.title, kinds=kinds)
+    if name.endswith(".json"):
+        return flame.speedscope(graph, title=args.title)
+    if name.endswith((".folded", ".txt", ".collapsed")):
+        check_not_empty(graph)
+        return flame.folded(flame.reverse(graph) if args.reverse else graph)
+    raise flame.Error(
+        f"{args.output}: no such format; .svg, .html, .speedscope.json, .firefox.json or .folded"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+def svg(
+    text: str,
+    *,
+    title: str,
+    subtitle: str | None,
+    count_name: str,
+    palette: str,
+    inverted: bool,
+    min_width: float,
+    width: int,
+    factor: float,
+    colours: list[tuple[str, tuple[int, int, int]]],
+) -> str: ...
+def palettes() -> list[str]: ...

@@ -1,0 +1,247 @@
+"""Folded stacks: `root;…;leaf weight`, a line each, as of the FlameGraph scripts.
+
+A second number makes a line one of a comparison: `root;…;leaf before after`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Union
+
+MAX_DEPTH = 4096
+MAX_LINE = 1 << 20
+
+# A weight as text is at most a 64 bit number: the pictures add up in these.
+MAX_TOTAL = float(1 << 62)
+
+# What neither a line of text nor XML can hold.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+_NUMBER_LAST = re.compile(r" (?=[0-9]+(?:\.[0-9]*)?$)")
+
+
+class Error(Exception):
+    """What cannot be drawn and why, in one line."""
+
+
+def stack(frames: Iterable[str]) -> str:
+    """A stack of frames, outermost first; the `;` of a name becomes `:`."""
+    return ";".join(frame.replace(";", ":") for frame in frames)
+
+
+def _clean(stacks: Mapping[str, object]) -> bool:
+    """Whether all stacks can be written as they are."""
+    return not _UNPRINTABLE.search("".join(stacks))
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Stacks and what each weighs itself.
+
+    stacks: `root;…;leaf` (see `stack`) to its weight, finite and not negative. What cannot be
+    printed in a name is replaced by `?`.
+    unit: of the weights: `ns`, `us`, `ms`, `s` are shown as times, any other name as a count of
+    these.
+    Raises Error for weights that are negative or not finite, and for stacks deeper than MAX_DEPTH.
+    """
+
+    stacks: Mapping[str, float]
+    unit: str = "samples"
+
+    def __post_init__(self) -> None:
+        if not _clean(self.stacks):
+            stacks: dict[str, float] = {}
+            for name, weight in self.stacks.items():
+                name = _UNPRINTABLE.sub("?", name)
+                stacks[name] = stacks.get(name, 0) + weight
+            object.__setattr__(self, "stacks", stacks)
+        _check(self.stacks, self.stacks.values())
+
+    @property
+    def total(self) -> float:
+        """The sum of all weights."""
+        return sum(self.stacks.values())
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Two sets of stacks: what each stack weighed before and after.
+
+    normalise: pictures scale what was before to the total of what is after.
+    """
+
+    stacks: Mapping[str, tuple[float, float]]
+    unit: str = "samples"
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        if not _clean(self.stacks):
+            stacks: dict[str, tuple[float, float]] = {}
+            for name, (before, after) in self.stacks.items():
+                name = _UNPRINTABLE.sub("?", name)
+                b, a = stacks.get(name, (0, 0))
+                stacks[name] = b + before, a + after
+            object.__setattr__(self, "stacks", stacks)
+        _check(self.stacks, (b for b, _ in self.stacks.values()))
+        _check(self.stacks, (a for _, a in self.stacks.values()))
+
+    @property
+    def before(self) -> Folded:
+        """What was before, as it was."""
+        return Folded({name: b for name, (b, _) in self.stacks.items() if b}, self.unit)
+
+    @property
+    def after(self) -> Folded:
+        """What is after."""
+        return Folded({name: a for name, (_, a) in self.stacks.items() if a}, self.unit)
+
+    @property
+    def scale(self) -> float:
+        """What the weights before are multiplied by in a picture: 1 unless normalised."""
+        if not self.normalise:
+            return 1.0
+        before = self.before.total
+        return self.after.total / before if before else 1.0
+
+
+Graph = Union[Folded, Diff]
+
+
+def diff(before: Folded, after: Folded, *, normalise: bool = False) -> Diff:
+    """The difference of two; Error where their units differ."""
+    if before.unit != after.unit:
+        raise Error(f"cannot compare {before.unit} with {after.unit}")
+    names = dict.fromkeys([*before.stacks, *after.stacks])
+    return Diff(
+        {name: (before.stacks.get(name, 0), after.stacks.get(name, 0)) for name in names},
+        after.unit,
+        normalise,
+    )
+
+
+def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -> Graph:
+    """Reads folded text; a Diff where its lines have two numbers.
+
+    Raises Error, naming `name` and the line: for a line without a number, a number that is
+    negative or not finite, a stack deeper than MAX_DEPTH, a line longer than MAX_LINE characters;
+    and for text without any stack.
+    """
+    single: dict[str, float] = {}
+    double: dict[str, tuple[float, float]] = {}
+    for number, line in enumerate(lines, 1):
+        where = f"{name}, line {number}"
+        if len(line) > MAX_LINE:
+            raise Error(f"{where}: longer than {MAX_LINE:,} characters")
+        line = line.strip()
+        if not line or line.startswith("# "):
+            continue
+        frames, _, last = line.rpartition(" ")
+        after = _weight(last, where)
+        frames = frames.rstrip()
+        if not frames:
+            raise Error(f"{where}: no stack before the count")
+        if frames.count(";") >= MAX_DEPTH:
+            raise Error(f"{where}: deeper than {MAX_DEPTH:,} frames")
+        rest, _, last = frames.rpartition(" ")
+        rest = rest.rstrip()
+        if rest and last.replace(".", "", 1).isdecimal() and last.isascii():
+            if single:
+                raise Error(f"{where}: two counts, where the lines before have one")
+            b, a = double.get(rest, (0, 0))
+            double[rest] = b + _weight(last, where), a + after
+        else:
+            if double:
+                raise Error(f"{where}: one count, where the lines before have two")
+            single[frames] = single.get(frames, 0) + after
+    if not single and not double:
+        raise Error(f"{name}: no stacks in it")
+    graph = Diff(double, unit) if double else Folded(single, unit)
+    check_not_empty(graph, name)
+    return graph
+
+
+def read(path: Path, *, unit: str = "samples") -> Graph:
+    """Reads a file of folded text, as `parse`; Error as well where it cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            # A line that never ends is not read to its end.
+            return parse(iter(lambda: file.readline(MAX_LINE + 2), ""), unit=unit, name=str(path))
+    except OSError as error:
+        raise Error(f"{path}: {error.strerror or error}") from None
+
+
+def folded(graph: Graph) -> str:
+    """Folded text, sorted, for flamegraph.pl; a Diff with both numbers, as of difffolded.pl."""
+    lines = []
+    for name in in_order(graph.stacks):
+        weight = graph.stacks[name]
+        numbers = weight if isinstance(weight, tuple) else (weight,)
+        lines.append(f"{unambiguous(name)} {' '.join(map(_text, numbers))}\n")
+    return "".join(lines)
+
+
+def _turn(name: str) -> str:
+    return ";".join(name.split(";")[::-1])
+
+
+def check_not_empty(graph: Graph, name: str = "input") -> None:
+    """Raises Error for a graph without any weight: there is nothing to draw."""
+    weights = graph.stacks.values()
+    if not any(any(w) if isinstance(w, tuple) else w for w in weights):
+        raise Error(f"{name}: " + ("all counts are 0" if graph.stacks else "no stacks in it"))
+
+
+def in_order(stacks: Iterable[str]) -> list[str]:
+    """Sorted by frames, so that callees are side by side (`;` itself sorts after `!` and `(`)."""
+    return sorted(stacks, key=lambda name: name.replace(";", "\0"))
+
+
+def reverse(graph: Graph) -> Graph:
+    """The same with the leaf of each stack first, merged from there."""
+    if isinstance(graph, Diff):
+        return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
+    return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
+
+
+def unambiguous(name: str) -> str:
+    """A stack with `_` for a blank by which readers would see a comment or a second count."""
+    if name.startswith("# "):
+        name = "#_" + name[2:]
+    return _NUMBER_LAST.sub("_", name)
+
+
+def _weight(text: str, where: str) -> float:
+    """A weight from text: an int where it is one."""
+    if text.isascii() and text.isdecimal() and len(text) < 20:
+        return int(text)
+    try:
+        weight = float(text) if "_" not in text else math.nan
+    except ValueError:
+        raise Error(f"{where}: no count at its end") from None
+    if not math.isfinite(weight):
+        raise Error(f"{where}: the count is not a number")
+    if weight < 0:
+        raise Error(f"{where}: the count is negative")
+    return int(weight) if weight.is_integer() and weight < 1 << 53 else weight
+
+
+def _check(stacks: Iterable[str], weights: Iterable[float]) -> None:
+    total = 0.0
+    for name, weight in zip(stacks, weights):
+        if not math.isfinite(weight) or weight < 0:
+            raise Error(f"weights must be finite and not negative, not {weight}: {name[:60]}")
+        if name.count(";") >= MAX_DEPTH:
+            raise Error(f"deeper than {MAX_DEPTH:,} frames: {name[:60]}")
+        total += weight
+    if total > MAX_TOTAL:
+        raise Error(f"the weights add up to {total:g}, too much for a picture")
+
+
+def _text(weight: float) -> str:
+    """A weight as text, never with an exponent."""
+    if weight == int(weight):
+        return str(int(weight))
+    return f"{weight:.6f}".rstrip("0").rstrip(".")

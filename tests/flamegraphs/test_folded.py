@@ -1,0 +1,189 @@
+"""Folded stacks: read, written, compared; what is wrong with them is said in a line."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flame
+
+# What flamegraph.pl takes as a line, after its own pattern: a stack, blank, a number.
+LINE = re.compile(r"^(?P<stack>\S.*?) (?P<weight>[0-9]+(?:\.[0-9]*)?)$")
+
+
+def test_parse_adds_up_equal_stacks():
+    graph = flame.parse(["a;b 5", "", "# comment", "a;c;d 7", "a;b 3 ", "with space;b 1.5"])
+    assert graph == flame.Folded({"a;b": 8, "a;c;d": 7, "with space;b": 1.5})
+    assert graph.total == 16.5
+
+
+def test_parse_two_counts_is_a_difference():
+    graph = flame.parse(["a;b 5 7", "a;c 0 2", "a;b 1 0"])
+    assert graph == flame.Diff({"a;b": (6, 7), "a;c": (0, 2)})
+    assert graph.before == flame.Folded({"a;b": 6})
+    assert graph.after == flame.Folded({"a;b": 7, "a;c": 2})
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ([], "in: no stacks in it"),
+        (["# only this", "  "], "in: no stacks in it"),
+        (["a;b 0"], "in: all counts are 0"),
+        (["a 0 0"], "in: all counts are 0"),
+        (["a 1", "a;b"], "in, line 2: no count at its end"),
+        (["a b"], "in, line 1: no count at its end"),
+        (["12"], "in, line 1: no stack before the count"),
+        (["a 1", "", "a nan"], "in, line 3: the count is not a number"),
+        (["a inf"], "in, line 1: the count is not a number"),
+        (["a 1e999"], "in, line 1: the count is not a number"),
+        (["a -3"], "in, line 1: the count is negative"),
+        (["a 1_0"], "in, line 1: the count is not a number"),
+        (["a 1", "a 1 2"], "in, line 2: two counts, where the lines before have one"),
+        (["a 1 2", "a 1"], "in, line 2: one count, where the lines before have two"),
+        (["a;" * 4096 + "b 1"], "in, line 1: deeper than 4,096 frames"),
+        (["a" * (1 << 20) + " 1"], "in, line 1: longer than 1,048,576 characters"),
+    ],
+)
+def test_parse_says_what_is_wrong(lines, message):
+    with pytest.raises(flame.Error) as error:
+        flame.parse(lines, name="in")
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("weight", [-1, math.nan, math.inf])
+def test_weights_are_checked(weight):
+    with pytest.raises(flame.Error, match="weights must be finite and not negative"):
+        flame.Folded({"a": weight})
+    with pytest.raises(flame.Error, match="weights must be finite and not negative"):
+        flame.Diff({"a": (1, weight)})
+
+
+def test_weights_that_overflow():
+    with pytest.raises(flame.Error, match="too much for a picture"):
+        flame.Folded({"a": 1 << 62, "b": 1 << 62})
+
+
+def test_names_are_cleaned():
+    assert flame.stack(["a;b", "c"]) == "a:b;c"
+    graph = flame.Folded({"a\nb\0": 1, "a?b?": 2, "\ud800": 3})
+    assert graph.stacks == {"a?b?": 3, "?": 3}
+    assert flame.Diff({"a\n": (1, 2), "a?": (3, 4)}).stacks == {"a?": (4, 6)}
+
+
+def test_folded_is_sorted_by_frames():
+    graph = flame.Folded({"a;b;c": 1, "a;b!": 2, "a;b": 3})
+    assert flame.folded(graph) == "a;b 3\na;b;c 1\na;b! 2\n"
+
+
+def test_folded_of_a_difference():
+    graph = flame.diff(flame.Folded({"a;b": 1}), flame.Folded({"a;c": 2.5}))
+    assert flame.folded(graph) == "a;b 1 0\na;c 0 2.5\n"
+
+
+def test_diff_wants_one_unit():
+    with pytest.raises(flame.Error, match="cannot compare us with samples"):
+        flame.diff(flame.Folded({"a": 1}, "us"), flame.Folded({"a": 1}))
+
+
+def test_scale_of_a_difference():
+    before, after = flame.Folded({"a": 10}), flame.Folded({"a": 15, "b": 5})
+    assert flame.diff(before, after).scale == 1
+    assert flame.diff(before, after, normalise=True).scale == 2
+
+
+@given(
+    st.dictionaries(
+        st.lists(st.text(min_size=1), min_size=1, max_size=5).map(flame.stack),
+        st.integers(0, 1 << 40) | st.floats(0, 1e6),
+        min_size=1,
+    )
+)
+def test_folded_text_is_as_the_scripts_want_it(stacks):
+    graph = flame.Folded(stacks)
+    lines = flame.folded(graph).splitlines()
+    assert len(lines) == len(graph.stacks)
+    for line in lines:
+        # One number at the end, none before it, no comment.
+        parts = line.rsplit(" ", 2)
+        assert re.fullmatch(r"[0-9]+(\.[0-9]+)?", parts[-1])
+        assert len(parts) < 3 or not re.fullmatch(r"[0-9]+(\.[0-9]*)?", parts[1])
+        assert not line.startswith("# ")
+
+
+def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flame", *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=Path(flame.__file__).parents[1],
+    )
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html", "speedscope.json", "firefox.json", "folded"])
+def test_command_line(tmp_path, suffix):
+    (tmp_path / "in.folded").write_text("a;b_[k] 5\na;c 7\n")
+    out = tmp_path / f"out.{suffix}"
+    done = run(str(tmp_path / "in.folded"), "-o", str(out), "--title", "Of <these>", "--kinds")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "b" in out.read_text()
+
+
+def test_command_line_stdin_to_stdout():
+    assert run("-", stdin="b 2\na 1\na 1\n").stdout == "a 2\nb 2\n"
+
+
+@pytest.mark.parametrize(
+    "args, stdin, message",
+    [
+        (["-"], "", "stdin: no stacks in it"),
+        (["-"], "a;b 1\nc\n", "stdin, line 2: no count at its end"),
+        (["/nonexistent/in"], "", "/nonexistent/in: No such file or directory"),
+        (["-", "-o", "x.png"], "a 1", "x.png: no such format; .svg, .html, .speedscope.json, "),
+        (["-", "-o", "/nonexistent/x.svg"], "a 1", "/nonexistent/x.svg: No such file or dir"),
+        (["-", "-o", "x.svg", "--palette", "pink"], "a 1", "no palette pink: aqua, blue"),
+        (["-", "-o", "x.svg", "--min-width", "nan"], "a 1", "the least width is in per cent"),
+        (["-", "--diff", "-"], "a 1 2", "one of these is a difference already"),
+    ],
+)
+def test_command_line_errors_are_a_line(args, stdin, message, tmp_path):
+    if "--diff" in args:
+        args[-1] = str(tmp_path / "before")
+        (tmp_path / "before").write_text("a 1\n")
+    done = run(*args, stdin=stdin)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"flame: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_flamegraph_pl_takes_our_text(tmp_path):
+    script = shutil.which("flamegraph.pl")
+    if script is None:
+        pytest.skip("no flamegraph.pl here")
+    graph = flame.Folded({"a;b": 500, "a;b 12": 70, "# x;y": 30, "ü;z": 1.5, "a;b;c d": 22})
+    done = subprocess.run(
+        [script], input=flame.folded(graph), capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    titles = re.findall(r"<title>(\S.*?) \(([0-9,]+) samples", done.stdout)
+    assert dict(titles) == {
+        "all": "624",
+        "a": "592",
+        "b": "522",
+        "c d": "22",
+        "b_12": "70",
+        "#_x": "30",
+        "y": "30",
+        "ü": "2",
+        "z": "2",
+    }
