@@ -90,6 +90,7 @@ _ROLES = (
     "sent",
     "end",
     "reply",
+    "inode",
     "sys_enter",
     "sys_exit",
     "switch",

@@ -76,7 +76,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
         if not targets[0].groups:
             advice = Advice(f"{mount.path}: {targets[0].why}", "fusetools record --fs FILE", False)
             return Described(mount.path, kind, who, "no probe set fits", advice)
-        libraries = [library for _, library in targets[0].groups]
+        libraries = [library for group, library in targets[0].groups if group.role != "inode"]
         functions, plain = symbols.functions([(file, mount.daemon_pid) for file in libraries])
         plan = planner.plan(one, request, targets, functions, plain)
     except Error as error:

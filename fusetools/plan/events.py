@@ -21,7 +21,8 @@ class Probe:
     """An event that has to be made: a uprobe, or a kprobe.
 
     ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12", or a
-    kernel function); ``role`` as in the recording: entry, return, begin, sent, end or reply;
+    kernel function); ``role`` as in the recording: entry, return, begin, sent, end, reply or
+    inode;
     ``instances``: how many calls may be under way at once (kretprobes), 0: the kernel's default.
     """
 

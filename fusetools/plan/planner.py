@@ -177,10 +177,11 @@ def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> 
             for library in mount.libraries
             if group.library.fullmatch(os.path.basename(library.path))
         )
-        if groups:
+        # What tells inodes is in a library that others use, too.
+        if any(group.role != "inode" for group, _ in groups):
             return Target(mount, probe_set, groups)
     if chosen:
-        wanted = " or ".join(group.library.pattern for group in chosen.groups)
+        wanted = " or ".join(g.library.pattern for g in chosen.groups if g.role != "inode")
         return Target(mount, why=f"{mount.comm} (pid {mount.daemon_pid}) has no library {wanted}")
     return Target(
         mount,
@@ -320,7 +321,7 @@ def _probes(
                 layer="daemon",
                 function=function,
                 operation=group.operations.get(key, ""),
-                role="reply" if group.role == "reply" else "entry",
+                role="entry" if group.role == "call" else group.role,
                 address=address,
                 arguments=_arguments(group, key, facts),
             )
@@ -331,8 +332,13 @@ def _probes(
                         probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
                     )
                 )
-        if len(probes) == before:
+        if len(probes) == before and group.role == "inode":
+            why = f"{os.path.basename(library.path)} does not show the function that tells them"
+            missing.append(Missing(f"inodes of {target.mount.path}", why))
+        elif len(probes) == before:
             missing.append(_stripped(target, group, library))
+    if all(probe.role == "inode" for probe in probes):
+        probes = []  # of no use without the callbacks, which tell the names
     return probes, missing
 
 
@@ -366,7 +372,8 @@ def _named_apart(probes: Sequence[Probe]) -> list[Probe]:
     kept: list[Probe] = []
     seen: set[tuple[str, str]] = set()
     used: Counter[str] = Counter()
-    for probe in probes:
+    # What only tells inodes comes last: another daemon's reply at that place tells them, too.
+    for probe in sorted(probes, key=lambda probe: probe.role == "inode"):
         if (probe.kind, probe.place) in seen:
             continue
         seen.add((probe.kind, probe.place))

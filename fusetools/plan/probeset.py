@@ -8,7 +8,8 @@ A set holds groups, each of functions in one library:
     optional = false                       # true: only on demand, --fs SET+GROUP
     library = 'libcvmfs_fuse3\\.so[.\\d]*'   # regular expression, the file's whole name
     function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
-    role = "call"                          # or "reply": the function answers a request
+    role = "call"                          # or "reply": the function answers a request; "inode":
+                                           # it answers with an inode
     [group.operations]                     # what the function's group matched -> FUSE operation
     forget_multi = "batch_forget"
     [group.arguments]                      # fetch arguments by that name; "all": of every function
@@ -162,8 +163,8 @@ def _group(reader: _Reader, at: str, value: Any) -> Group:
     if not isinstance(optional, bool):
         raise reader.mistake(f"{at}, optional", "must be true or false")
     role = reader.text(f"{at}, role", data.get("role", "call"))
-    if role not in ("call", "reply"):
-        raise reader.mistake(f"{at}, role", f"{role!r} is neither 'call' nor 'reply'")
+    if role not in ("call", "reply", "inode"):
+        raise reader.mistake(f"{at}, role", f"{role!r} is none of 'call', 'reply', 'inode'")
     function = reader.pattern(f"{at}, function", data.get("function"))
     operations = reader.table(f"{at}, operations", data.get("operations", {}))
     for key, operation in operations.items():
@@ -179,7 +180,8 @@ def _group(reader: _Reader, at: str, value: Any) -> Group:
     arguments = reader.table(f"{at}, arguments", data.get("arguments", {}))
     for key, wanted in arguments.items():
         where = f"{at}, arguments, {key}"
-        if key != "all" and key not in operations:
+        known = key in operations if role == "call" else function.groups == 1
+        if key != "all" and not known:
             raise reader.mistake(where, "is not in operations")
         for argument, fetch in reader.table(where, wanted).items():
             _check_argument(reader, f"{where}, {argument}", argument, fetch)

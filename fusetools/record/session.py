@@ -685,7 +685,11 @@ class Recording:
         """A daemon that had requests and none of whose probes fired runs another file."""
         for target in self.plan.targets:
             places = {library.host_path for _, library in target.groups}
-            ours = [p for p in self.plan.probes if p.place.rpartition(":")[0] in places]
+            ours = [
+                p
+                for p in self.plan.probes
+                if p.place.rpartition(":")[0] in places and p.role != "inode"
+            ]
             if not ours or any(samples[probe.event] for probe in ours):
                 continue
             seen = _core.scan(str(self.raw), catalogue, {"connections": [target.mount.connection]})

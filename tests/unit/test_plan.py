@@ -140,7 +140,7 @@ def test_every_callback_has_entry_and_return() -> None:
     assert len(entries) == len(NAMES)
     assert {p.event for p in probes if p.role == "return"} >= {e + "__return" for e in entries}
     for probe in probes:
-        assert (probe.kind, probe.role) in (("p", "entry"), ("r", "return"))
+        assert (probe.kind, probe.role) in (("p", "entry"), ("r", "return"), ("p", "inode"))
     batch = next(probe for probe in probes if probe.function == "cvmfs_forget_multi")
     assert batch.operation == "batch_forget"
     lookup = next(probe for probe in probes if probe.event == "fuse_daemon:cvmfs_lookup")
@@ -227,6 +227,8 @@ def test_which_probe_set() -> None:
     plan = make(host("6.18", sshfs))
     assert [p.role for p in plan.probes if p.function.startswith("fuse_reply")] == ["reply"] * 2
     assert "the daemon's replies" in plan.layers
+    told = {p.function: dict(p.arguments).get("ino") for p in plan.probes}
+    assert told["fuse_reply_entry"] == "+0(%si):u64" and told["fuse_reply_err"] is None
     (target,) = targets(host(), Request(), fs="libfuse")
     assert [library.path for _, library in target.groups] == [FUSE.path]
     with pytest.raises(Error) as caught:
@@ -235,7 +237,7 @@ def test_which_probe_set() -> None:
     assert "--fs libfuse" in caught.value.mend
     with pytest.raises(Error) as caught:
         targets(host(), Request(), fs="cvmfs+stubb")
-    assert caught.value.why == "its groups: callbacks, stub"
+    assert caught.value.why == "its groups: callbacks, inodes, stub"
 
 
 def test_a_stripped_library() -> None:

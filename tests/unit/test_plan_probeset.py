@@ -26,7 +26,7 @@ def test_builtin() -> None:
     sets = {one.name: one for one in builtin()}
     assert list(sets)[-1] == "libfuse"  # the generic one comes last
     cvmfs, libfuse = sets["cvmfs"], sets["libfuse"]
-    callbacks, stub = cvmfs.groups
+    callbacks, inodes, stub = cvmfs.groups
     for name in ("libcvmfs_fuse3.so.2.12.0", "libcvmfs_fuse.so", "libcvmfs_fuse3_debug.so.2.12.0"):
         assert callbacks.library.fullmatch(name)
         assert not stub.library.fullmatch(name)
@@ -36,7 +36,8 @@ def test_builtin() -> None:
     assert callbacks.operations == stub.operations
     for name in ("libfuse3.so.3.14.0", "libfuse3.so.4", "libfuse.so.2.9.9"):
         assert libfuse.groups[0].library.fullmatch(name)
-    assert libfuse.groups[0].role == "reply"
+        assert inodes.library.fullmatch(name)
+    assert libfuse.groups[0].role == "reply" and inodes.role == "inode"
     assert not libfuse.groups[0].library.fullmatch("libcvmfs_fuse3.so.2.12.0")
 
 
@@ -69,7 +70,7 @@ def test_a_good_one() -> None:
         ('"lookup"', "[1]", "group 1, operations, look", "[1] is no FUSE operation"),
         ('look = "lookup"', "", "group 1, operations", "is missing"),
         ("[group.arguments]", "role = 'x'\n[group.arguments]", "", "operations, role"),
-        ("library", "role = 'x'\nlibrary", "group 1, role", "neither 'call' nor 'reply'"),
+        ("library", "role = 'x'\nlibrary", "group 1, role", "none of 'call', 'reply', 'inode'"),
         ("library", "optional = 1\nlibrary", "group 1, optional", "must be true or false"),
         ("library", "optional = true\nlibrary", "group", "nothing would be probed"),
         ("library", "name = 'a b'\nlibrary", "group 1, name", "no plain word"),

@@ -470,7 +470,7 @@ impl Analysis {
             }
             Side::Exit { tid, .. } => self.forget_task(*tid),
             Side::Lost { .. } => self.losses += 1,
-            Side::Switch { .. } | Side::Map(_) => {}
+            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } => {}
         }
     }
 
@@ -506,7 +506,7 @@ impl Analysis {
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking | Role::Stack => {}
+            Role::Switch | Role::Waking | Role::Stack | Role::Inode | Role::Name => {}
         }
     }
 
@@ -1241,9 +1241,11 @@ impl Columns {
 }
 
 /// At the same time a thread's name and birth come before its events, its end and losses after.
-fn comes_before(record: &Side, event: u64) -> bool {
+pub(crate) fn comes_before(record: &Side, event: u64) -> bool {
     match record {
-        Side::Comm { time, .. } | Side::Fork { time, .. } => *time <= event,
+        Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
+            *time <= event
+        }
         Side::Map(map) => map.time <= event,
         Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
             *time < event

@@ -20,6 +20,10 @@ pub enum Role {
     End,
     /// The daemon answers (an exported fuse_reply_* function).
     Reply,
+    /// The daemon answers with an inode (fuse_reply_entry).
+    Inode,
+    /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
+    Name,
     SysEnter,
     SysExit,
     Switch,
@@ -57,7 +61,9 @@ pub const ABSENT: u64 = u64::MAX;
 /// | role | v\[0\] | v\[1\] | v\[2\] | v\[3\] |
 /// | --- | --- | --- | --- | --- |
 /// | Entry, Return of the kernel | unique | | | req |
-/// | Entry, Return of the daemon, Reply | unique | | | |
+/// | Entry of the daemon | unique | ino | size | off |
+/// | Return of the daemon | unique | | | |
+/// | Reply, Inode | unique | ino (0: there is no such file) | | |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
@@ -107,6 +113,16 @@ pub enum Side {
         time: u64,
         pid: i32,
         tid: i32,
+    },
+    /// A callback is given a name: of a file in the directory `ino`, or of an attribute of `ino`. Only where the
+    /// catalogue asks for it (Role::Name).
+    Name {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        unique: u64,
+        ino: u64,
+        name: String,
     },
     /// PERF_RECORD_SWITCH: `out` false = the task runs again.
     Switch {

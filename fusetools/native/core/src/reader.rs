@@ -589,6 +589,8 @@ struct Take {
     kind: u32,
     v: [Number; 4],
     stack: bool,
+    /// Of a callback's name (Role::Name).
+    name: Option<Field>,
 }
 
 impl Take {
@@ -598,7 +600,9 @@ impl Take {
             Role::Entry | Role::Return if meaning.layer == Layer::Kernel => {
                 [&["unique"], &[], &[], &["req"]]
             }
-            Role::Entry | Role::Return | Role::Reply => [&["unique"], &[], &[], &[]],
+            Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
+            Role::Return => [&["unique"], &[], &[], &[]],
+            Role::Reply | Role::Inode | Role::Name => [&["unique"], &["ino"], &[], &[]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
             Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
             Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],
@@ -614,10 +618,16 @@ impl Take {
             let field = names.iter().find_map(|name| format?.field(name));
             field.and_then(Number::new).unwrap_or_default()
         };
+        let name = if meaning.role == Role::Name {
+            format.and_then(|format| format.field("name")).cloned()
+        } else {
+            None
+        };
         Take {
             kind,
             v: names.map(find),
             stack: meaning.role == Role::Stack,
+            name,
         }
     }
 }
@@ -750,7 +760,9 @@ impl<'a> ScanPlan<'a> {
                 .zip(0u32..)
                 .filter(|(meaning, _)| meaning.event == event.name);
             named
-                .map(|(meaning, kind)| Take::new(kind, meaning, event.format.as_deref()))
+                .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
+                .filter(|(meaning, take)| meaning.role != Role::Name || take.name.is_some())
+                .map(|(_, take)| take)
                 .collect()
         };
         let events = reader
@@ -950,6 +962,19 @@ impl<'a> ScanPlan<'a> {
                     take.v[3].read(raw)?,
                 ]
             };
+            if let Some(name) = &take.name {
+                if let Some(Value::Text(text)) = name.value(raw) {
+                    part.side.push(Side::Name {
+                        time,
+                        pid,
+                        tid,
+                        unique: v[0],
+                        ino: v[1],
+                        name: until_nul(text),
+                    });
+                }
+                continue;
+            }
             part.events.push(Ev {
                 time,
                 pid,
@@ -1089,6 +1114,7 @@ fn side_time(side: &Side) -> u64 {
         Side::Comm { time, .. }
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
+        | Side::Name { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => *time,
         Side::Map(map) => map.time,
@@ -1100,6 +1126,7 @@ fn side_time_mut(side: &mut Side) -> &mut u64 {
         Side::Comm { time, .. }
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
+        | Side::Name { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => time,
         Side::Map(map) => &mut map.time,

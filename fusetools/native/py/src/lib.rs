@@ -123,6 +123,8 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "sent" => Role::Sent,
         "end" => Role::End,
         "reply" => Role::Reply,
+        "inode" => Role::Inode,
+        "name" => Role::Name,
         "sys_enter" => Role::SysEnter,
         "sys_exit" => Role::SysExit,
         "switch" => Role::Switch,
