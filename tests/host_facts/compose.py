@@ -3,9 +3,10 @@
     python tests/host_facts/compose.py 3.10=TREE 4.18=TREE 5.15=TREE 6.8=TREE 6.14=TREE
 
 TREE is a kernel's source tree. Read from it: the functions of fs/fuse (those that compilers inline
-in every kernel that was really read are left out) and what its ftrace accepts (the README in
-kernel/trace/trace.c). The rest is what KERNELS says, and a host of tests/host_facts that was really
-read and has that generation of FUSE.
+in every kernel that was really read are left out), what its ftrace accepts (the README in
+kernel/trace/trace.c), and whether x86's unwinder asks for what a return probe replaced. The rest is
+what KERNELS says, and a host of tests/host_facts that was really read and has that generation of
+FUSE.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from make import stored, write
 
 from fusetools.host.facts import HostFacts, Tool
-from fusetools.host.probe import NAMED, parse_readme
+from fusetools.host.probe import NAMED, RECOVER, parse_readme
 
 CLOCKS = ("local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "x86-tsc")
 # Members of a request where BTF tells them: offsetof() in structures of that source, compiled for
@@ -58,11 +59,7 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "5.15": (
         "5.15.100",
         "6.1",
-        {
-            "distribution": ("ubuntu", "debian"),
-            "fuse_module": False,
-            "unwinds_kretprobes": False,
-        },
+        {"distribution": ("ubuntu", "debian"), "fuse_module": False},
     ),
     "6.8": ("6.8.1", "6.1", {"distribution": ("ubuntu", "debian"), "fuse_module": False}),
     "6.14": (
@@ -118,6 +115,8 @@ def compose(version: str, tree: Path) -> HostFacts:
     for name in ("send", "sent", "end"):
         if headers.exists() and f"fuse_request_{name}" in headers.read_text():
             tracepoints.append(f"fuse:fuse_request_{name}")
+    unwinder = tree / "arch/x86/include/asm/unwind.h"  # there from 4.9 on
+    unwinding = unwinder.read_text() if unwinder.exists() else ""
     members = changes.pop("members", MEMBERS)
     has_btf = version not in ("3.10", "4.18")
     carriers = {name: taken for name, taken in source.items() if any(taken)}
@@ -125,6 +124,7 @@ def compose(version: str, tree: Path) -> HostFacts:
         "kernel": kernel,
         "fetch_args": fetch_args,
         "maxactive": maxactive,
+        "unwinds_kretprobes": any(name in unwinding for name in RECOVER),
         "dynamic_events": ("kprobe", "uprobe", *kinds),
         "clocks": CLOCKS,
         "tracepoints": tuple(sorted(tracepoints)),
