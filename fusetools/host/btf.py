@@ -28,6 +28,7 @@ _EXTRA = {
     DECL_TAG: (4, 0),
     ENUM64: (3, 3),
 }
+KEPT = (PTR, STRUCT, CONST, FUNC, FUNC_PROTO)  # kinds whose types are looked through
 _NAMELESS = (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG)  # other names for the type they name
 
 
@@ -66,7 +67,7 @@ class Btf:
         self._strings = data[strings : strings + strings_size]
         self._words = memoryview(data[types : types + types_size]).cast("I")
         self._string_end: int = self._string_base + strings_size
-        self._of: dict[int, list[int]] = {kind: [] for kind in (PTR, STRUCT, FUNC, FUNC_PROTO)}
+        self._of: dict[int, list[int]] = {kind: [] for kind in KEPT}
         self._at = self._walk()  # where each type begins, in words
         self._end: int = self._first + len(self._at)
 
@@ -170,6 +171,10 @@ class Btf:
         points to: the structure's name, "" for anything else. A module's BTF knows its own."""
         numbers = {number: name for name, number in self.structures(*structures).items()}
         words = self._words
+        for index in self._of[CONST]:
+            name = numbers.get(words[self._at[index] + 2])
+            if name:
+                numbers[self._first + index] = name
         pointers: dict[int, str] = {}
         for index in self._of[PTR]:
             target = words[self._at[index] + 2]

@@ -58,6 +58,7 @@ def kernel(maker: Maker, u64: int) -> None:
     )
     maker.function("fuse_request_end", pointer)
     maker.function("fuse_copy_args", maker.add(2, "", state), u64)
+    maker.function("fuse_trace", u64, maker.add(2, "", maker.add(10, "", request)))  # const
     maker.function("other", u64)
 
 
@@ -75,6 +76,7 @@ def test_members_and_functions() -> None:
     assert btf.functions("fuse_req", "fuse_copy_state") == {
         "fuse_request_end": ("fuse_req",),
         "fuse_copy_args": ("fuse_copy_state", ""),
+        "fuse_trace": ("", "fuse_req"),
     }
 
 
@@ -89,6 +91,7 @@ def test_a_module_s_types_go_on_where_the_kernel_s_end() -> None:
     assert functions == (
         ("fuse_copy_args", ("fuse_copy_state", "")),
         ("fuse_request_end", ("fuse_req",)),
+        ("fuse_trace", ("", "fuse_req")),
     )
     assert read_fuse(base.bytes(), None) == ((), ())
     assert read_fuse(None, None) == ((), ())
