@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -325,9 +323,11 @@ def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
             only = f"connection=={mount.connection}"
             record += ["-e", f"fuse:fuse_request_{name}", "--filter", only]
         script = ["perf", "script", "-i", data, "-F", "event,trace"]
-        if _run([*record, "--", *_as_user(mount), "stat", "-f", path], seconds) is None:
+        files = Files(Path("/"))
+        record += ["--", *_as_user(mount), "stat", "-f", path]
+        if files.start(*record).get(seconds)[0]:
             return None
-        return judge_unique(_run(script, seconds) or "")
+        return judge_unique(files.start(*script).get(seconds)[1])
 
 
 def judge_unique(text: str) -> bool | None:
@@ -344,24 +344,3 @@ def _as_user(mount: Mount) -> list[str]:
         return []
     group = mount.group or 0
     return ["setpriv", f"--reuid={mount.user}", f"--regid={group}", "--clear-groups"]
-
-
-def _run(argv: list[str], seconds: float) -> str | None:
-    """Output of a command, None when it failed or hangs; a hung one is killed, not waited for."""
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-        )
-    except OSError:
-        return None
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return None
-    return output.decode("utf-8", "replace") if process.returncode == 0 else None

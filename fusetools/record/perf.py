@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
+from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
 # second on each CPU; perf reads in time while it gets one.
@@ -102,32 +100,19 @@ def _event(event: Event, call_graph: str | None) -> list[str]:
     return [*argv, "--exclude-perf"]
 
 
-class Perf:
-    """A `perf record` that has opened its events and waits."""
+class Perf(Recorder):
+    """A `perf record` (or `perf stat`) that has opened its events and waits."""
+
+    noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
 
     def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "perf.log")
         self.fifos = (str(directory / "control"), str(directory / "answer"))
         for name in self.fifos:
             os.mkfifo(name, 0o600)
         # both ends, so that neither side waits for the other to open
         self._control = os.open(self.fifos[0], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._answer = os.open(self.fifos[1], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._log = directory / "perf.log"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, argv: list[str], prepare: Callable[[], None]) -> int:
-        """Starts perf; ``prepare`` runs in the child. Returns its pid."""
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "LC_ALL": "C", "PERF_CONFIG": "/dev/null"},
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
-        return self.process.pid
 
     def tell(self, word: str, seconds: float = 60.0) -> bool:
         """Sends a command and waits for its answer; False when perf ended or did not answer."""
@@ -145,39 +130,15 @@ class Perf:
         if not self.tell("enable"):
             raise Error("perf cannot record", self.complaint() or "it does not answer")
 
-    @property
-    def ended(self) -> bool:
-        return self.process is None or self.process.poll() is not None
-
     def stop(self) -> bool:
         """Stops the events, lets perf write what it has; whether it ended well."""
         if self.process is None:
             return True
-        good = not self.ended
-        if good:
+        if not self.ended:
             self.tell("disable")
-            # perf before 5.12 knows no "stop"
-            self.process.send_signal(signal.SIGINT)
-        for sign, patience in ((None, 120.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
-            if sign is not None and not self.ended:
-                good = False
-                self.process.send_signal(sign)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
-                break
-        return good and self.process.returncode in (0, -signal.SIGINT)
+        # perf before 5.12 knows no "stop"
+        return self.end(120.0) and self.process.returncode in (0, -signal.SIGINT)
 
     def close(self) -> None:
         os.close(self._control)
         os.close(self._answer)
-
-    def complaint(self) -> str:
-        """What perf said when it failed, in one line."""
-        try:
-            lines = self._log.read_text(errors="replace").splitlines()
-        except OSError:
-            return ""
-        noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
-        told = (line.strip() for line in lines)
-        told = (line[6:].strip() if line.startswith("Error:") else line for line in told)
-        return next((line for line in told if line and not line.startswith(noise)), "")

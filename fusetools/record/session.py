@@ -369,7 +369,7 @@ class Recording:
         """trace-cmd, and ftrace as it was before."""
         if self.graph and self.graph.process is not None:
             if not self.graph.stop():
-                why = self.graph.complaint()
+                why = self.graph.complaint() or "trace-cmd was killed"
                 self.outcome.warnings.append(f"function_graph was not recorded whole: {why}")
                 self.outcome.failed = True
             if self.graph.lost:

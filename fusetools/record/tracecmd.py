@@ -7,17 +7,16 @@ use: whoever does is named and left alone, and what was set before is set again.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.record.recorder import Recorder
 
 TRACER = "function_graph"
 LARGEST, SMALLEST = 16 << 20, 256 << 10  # bytes of ring buffer on each CPU
@@ -121,38 +120,25 @@ def check_free(root: Path, others: Sequence[str]) -> None:
         )
 
 
-class TraceCmd:
+class TraceCmd(Recorder):
     """A `trace-cmd record` that runs."""
 
+    noise = ("plugin", "Hit Ctrl")
+
     def __init__(self, root: Path, directory: Path) -> None:
+        super().__init__(directory / "trace-cmd.log")
         self.root = root
         self.output = directory / "trace.dat"
-        self._log = directory / "trace-cmd.log"
-        self.process: subprocess.Popen[bytes] | None = None
         self.buffers = 0  # bytes, of all CPUs
         self.lost = 0
-
-    def start(self, argv: Sequence[str], prepare: Callable[[], None]) -> int:
-        """Starts it in a session of its own; returns its pid. ``prepare`` runs in the child."""
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._log.parent,
-                env={**os.environ, "LC_ALL": "C"},
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
-        return self.process.pid
 
     def wait_until_on(self, patience: float = 120.0) -> None:
         """Until function_graph records, of the chosen functions alone. Error when it does not."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             if self.ended:
-                raise Error("trace-cmd cannot record function_graph", self.complaint())
+                why = self.complaint() or "it said nothing"
+                raise Error("trace-cmd cannot record function_graph", why)
             on = _read(self.root / "current_tracer"), _read(self.root / "tracing_on")
             if on == (TRACER, "1"):
                 break
@@ -167,35 +153,13 @@ class TraceCmd:
         lines = _entries(self.root / "set_ftrace_filter")
         return {line.replace("\t", " ").split(" ")[0] for line in lines}
 
-    @property
-    def ended(self) -> bool:
-        return self.process is None or self.process.poll() is not None
-
     def stop(self) -> bool:
         """Stops tracing, lets trace-cmd write what there is; whether it ended well."""
         if self.process is None:
             return True
-        good = not self.ended
         _write(self.root / "tracing_on", "0")
         self.lost = lost(self.root)
-        for number, patience in (
-            (signal.SIGINT, 180.0),
-            (signal.SIGTERM, 10.0),
-            (signal.SIGKILL, 10.0),
-        ):
-            if not self.ended:
-                good = good and number == signal.SIGINT
-                self.process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
-                break
-        return good and self.output.exists()
-
-    def complaint(self) -> str:
-        """What trace-cmd said when it failed, in one line."""
-        lines = [line.strip() for line in _read(self._log).splitlines()]
-        told = [line for line in lines if line and not line.startswith(("plugin", "Hit Ctrl"))]
-        return told[0] if told else "it said nothing"
+        return self.end(180.0) and self.output.exists()
 
 
 CHECKED = 200  # calls that clocks_disagree() looks at

@@ -1,0 +1,65 @@
+"""A program that records, as long as it runs: perf or trace-cmd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class Recorder:
+    """One of them. ``log``: where what it says goes; ``noise``: how lines of it begin that are no
+    complaint."""
+
+    noise: tuple[str, ...] = ()
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, argv: Sequence[str], prepare: Callable[[], None]) -> int:
+        """Starts it in a session of its own; ``prepare`` runs in the child. Returns its pid."""
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._log.parent,
+                env={**os.environ, "LC_ALL": "C", "PERF_CONFIG": "/dev/null"},
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        return self.process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def end(self, patience: float) -> bool:
+        """Lets it write what it has, for so many seconds; whether it ended by itself then."""
+        good = not self.ended
+        for number, seconds in (
+            (signal.SIGINT, patience),
+            (signal.SIGTERM, 10.0),
+            (signal.SIGKILL, 10.0),
+        ):
+            if self.process is None or self.ended:
+                break
+            good = good and number == signal.SIGINT
+            self.process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+        return good
+
+    def complaint(self) -> str:
+        """What it said when it failed, in one line; empty: nothing."""
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        told = (line.strip().removeprefix("Error:").strip() for line in lines)
+        return next((line for line in told if line and not line.startswith(self.noise)), "")
