@@ -20,6 +20,9 @@ from fusetools.cli.options import filters, opened, recording_options, say
     type=click.Choice(["cvmfs"]),
     help="The CernVM-FS client's own form, of the daemon's calls.",
 )
+@click.option(
+    "--overhead", is_flag=True, help="What part of the daemon's durations is the probes' own."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
 def command(
     patterns: tuple[str, ...],
@@ -27,6 +30,7 @@ def command(
     layers: tuple[str, ...],
     unit: str | None,
     style: str | None,
+    overhead: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -37,6 +41,8 @@ def command(
     """
     if style and layers and layers != ("daemon",):
         raise click.UsageError("--style cvmfs is of the daemon layer")
+    if style and overhead:
+        raise click.UsageError("--style cvmfs has the client's own form: no --overhead")
     if style:
         layers = ("daemon",)
     chosen = filters(options)
@@ -44,7 +50,7 @@ def command(
     if as_json:
         from fusetools.render import json
 
-        say(json.histograms(result))
+        say(json.histograms(result, overhead))
     elif style:
         from fusetools.render import cvmfs, text
 
@@ -55,4 +61,4 @@ def command(
     else:
         from fusetools.render import text
 
-        say(text.histograms(result, unit or "", bool(patterns), layers))
+        say(text.histograms(result, unit or "", bool(patterns), layers, overhead))

@@ -14,7 +14,8 @@ class Request:
     groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
     ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: "fp" or
     "dwarf" for user stacks, None for the kernel's alone. ``backend``: one of kernel.BACKENDS;
-    ``functions``: shell patterns of the kernel's functions, none: the usual ones.
+    ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
+    file that the workload's own output goes to, None: where ours goes.
     """
 
     mounts: tuple[str, ...] = ()
@@ -27,3 +28,4 @@ class Request:
     as_root: bool = False
     backend: str = "auto"
     functions: tuple[str, ...] = ()
+    log: str | None = None

@@ -45,7 +45,7 @@ from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
-from fusetools.record.workload import User, Workload, caller, cannot_run
+from fusetools.record.workload import Usage, User, Workload, caller, cannot_run
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (*ENDING, signal.SIGCHLD)
@@ -68,6 +68,9 @@ class Outcome:
     unavailable: tuple[Missing, ...] = ()
     warnings: list[str] = field(default_factory=list)
     failed: bool = False  # perf ended early, or the file is as perf left it
+    interrupted: bool = False  # by a signal
+    usage: Usage | None = None  # the workload's
+    calibration: float | None = None  # ns of one call of the function that costs are measured on
 
 
 def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
@@ -213,14 +216,15 @@ def _tracefs(lock: Lock) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held_signals() -> Iterator[None]:
-    """Signals wait until asked for; what came late is dropped: everything ends anyway."""
+def held_signals(outcome: Outcome) -> Iterator[None]:
+    """Signals wait until asked for; of what came late only that it came is kept: everything ends
+    anyway."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
-        while signal.sigtimedwait(SIGNALS, 0) is not None:
-            pass
+        while (came := signal.sigtimedwait(SIGNALS, 0)) is not None:
+            outcome.interrupted |= came.si_signo in ENDING
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -256,10 +260,11 @@ class Recording:
         self.refused: list[Probe] = []
         self.daemons: dict[int, int | None] = {}
         self.room = sizes(facts.cpus, 0)
+        self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         self._stopped = False
 
     def __enter__(self) -> Recording:
-        self._signals = _held_signals()
+        self._signals = held_signals(self.outcome)
         self._signals.__enter__()
         return self
 
@@ -289,7 +294,8 @@ class Recording:
 
         group = None
         if self.request.command:
-            self.workload = Workload(self.request.command, self.user, os.environ)
+            request = self.request
+            self.workload = Workload(request.command, self.user, os.environ, request.log)
             group = self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
@@ -306,7 +312,7 @@ class Recording:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
         self.perf.enable()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
-            _core.calibrate(CALIBRATIONS)
+            self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
         self.before = self.tracefs.hits()
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
@@ -450,6 +456,7 @@ class Recording:
         if self.workload:
             self._wait(None)
             self.outcome.exit_status = self.workload.exit_status or 0
+            self.outcome.usage = self.workload.usage
 
     def _wait(self, limit: float | None) -> None:
         """Until ``limit``, the workload's end, or a signal that ends the recording. Signals go to
@@ -464,6 +471,7 @@ class Recording:
             came = signal.sigtimedwait(SIGNALS, left)
             if came is None or came.si_signo == signal.SIGCHLD:
                 continue
+            self.outcome.interrupted = True
             if self.workload is None:
                 return
             if came.si_code != SI_KERNEL:
@@ -599,7 +607,7 @@ class Recording:
 
     def _session(self) -> dict[str, Any]:
         facts, outcome = self.facts, self.outcome
-        cost = self._examine()
+        self.cost = self._examine()
         return {
             "format": 1,
             "fusetools": __version__,
@@ -632,7 +640,7 @@ class Recording:
             "unavailable": [vars(missing) for missing in self.missing],
             "misses": self.misses,
             "lost": self.lost,
-            "probe_cost_ns": cost,
+            "probe_cost_ns": self.cost,
             "warnings": outcome.warnings,
         }
 

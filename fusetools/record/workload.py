@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import grp
 import os
@@ -10,6 +12,7 @@ import signal
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fusetools.errors import Error
 
@@ -56,14 +59,39 @@ def environment_of(user: User | None, environment: Mapping[str, str]) -> dict[st
     return result
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a workload and the children that it waited for used.
+
+    ``user`` and ``system``: CPU time, s; ``switches``: context switches; ``read`` and ``written``:
+    bytes that its system calls read and wrote (proc(5), rchar and wchar), None where the kernel
+    does not tell.
+    """
+
+    user: float
+    system: float
+    switches: int
+    read: int | None = None
+    written: int | None = None
+
+
 class Workload:
-    """A command in a child process that waits to be released."""
+    """A command in a child process that waits to be released.
+
+    ``log``: the file that its output goes to, instead of where ours goes. It then belongs to a
+    measurement, and ends with us even if we are killed.
+    """
 
     def __init__(
-        self, command: Sequence[str], user: User | None, environment: Mapping[str, str]
+        self,
+        command: Sequence[str],
+        user: User | None,
+        environment: Mapping[str, str],
+        log: str | None = None,
     ) -> None:
         self.command = tuple(command)
         self.status: int | None = None  # as from waitpid
+        self.usage: Usage | None = None  # once it has ended
         released, self._release = os.pipe()
         self._failed, fail = os.pipe()
         self.pid = os.fork()
@@ -71,7 +99,7 @@ class Workload:
             try:
                 os.close(self._release)
                 os.close(self._failed)
-                _run(self.command, user, environment_of(user, environment), released, fail)
+                _run(self.command, user, environment_of(user, environment), released, fail, log)
             finally:
                 os._exit(127)
         os.close(released)
@@ -91,14 +119,22 @@ class Workload:
 
     def poll(self) -> bool:
         """Whether it has ended."""
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = status if pid else None
+        self._reap(os.WNOHANG)
         return self.status is not None
 
     def wait(self) -> None:
-        if self.status is None:
-            _, self.status = os.waitpid(self.pid, 0)
+        self._reap(0)
+
+    def _reap(self, option: int) -> None:
+        if self.status is not None:
+            return
+        # left as a zombie for a moment, which still has its figures in /proc
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | option) is None:
+            return
+        read, written = _characters(self.pid)
+        _, self.status, used = os.wait4(self.pid, 0)
+        switches = used.ru_nvcsw + used.ru_nivcsw
+        self.usage = Usage(used.ru_utime, used.ru_stime, switches, read, written)
 
     def signal(self, number: int) -> None:
         if self.status is None:
@@ -130,6 +166,7 @@ def _run(
     environment: Mapping[str, str],
     released: int,
     fail: int,
+    log: str | None,
 ) -> None:
     """In the child. The pipes close at exec."""
     try:
@@ -137,16 +174,32 @@ def _run(
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if log is not None:
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
         if not os.read(released, 1):
             os._exit(127)
         if user:
             os.setgroups(user.groups)
             os.setgid(user.gid)
             os.setuid(user.uid)
+        if log is not None:  # after setuid, which forgets it
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:
         os.write(fail, struct.pack("i", error.errno or errno.EIO))
     os._exit(127)
+
+
+def _characters(pid: int) -> tuple[int | None, int | None]:
+    """rchar and wchar of /proc/PID/io: bytes read and written, also by its children that ended."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            name, _, value = line.partition(":")
+            found[name] = int(value)
+    return found.get("rchar"), found.get("wchar")
 
 
 def cannot_run(name: str, number: int) -> Error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def recorded(outcome: Outcome) -> str:
-    return _dump(
+    return dump(
         {
             "recording": None if outcome.output is None else str(outcome.output),
             "bytes": outcome.size,
@@ -42,11 +42,20 @@ def recorded(outcome: Outcome) -> str:
 
 
 def merged(result: Merged) -> str:
-    return _dump({"records": result.records, "warnings": list(result.warnings)})
+    return dump({"records": result.records, "warnings": list(result.warnings)})
 
 
-def histograms(result: Histograms) -> str:
-    return _dump({"histograms": [histogram(h) for h in result.histograms], **facts(result.facts)})
+
+def histograms(result: Histograms, overhead: bool = False) -> str:
+    """``overhead``: with the share of each bin of the daemon's that is the probes'."""
+    rows = [histogram(h) for h in result.histograms]
+    probes = result.facts.probe_cost
+    if overhead and probes is not None:
+        for row, h in zip(rows, result.histograms):
+            if h.layer == "daemon":
+                shares = [[min(probes / max(ns, 1), 1) for ns in (b[1], b[0])] for b in h.buckets]
+                row["tracer"] = shares
+    return dump({"histograms": rows, **facts(result.facts)})
 
 
 def histogram(h: Histogram) -> dict[str, Any]:
@@ -79,11 +88,11 @@ def counts(result: Counts) -> str:
         }
         for c in result.counts
     ]
-    return _dump({"counts": rows, **facts(result.facts)})
+    return dump({"counts": rows, **facts(result.facts)})
 
 
 def differences(result: Differences) -> str:
-    return _dump(
+    return dump(
         {
             "differences": [_difference(d) for d in result.differences],
             "per": result.per or None,
@@ -95,7 +104,7 @@ def differences(result: Differences) -> str:
 
 def graph(result: Graph) -> str:
     roots = [_node(node) for node in result.roots]
-    return _dump({"graph": roots, "unmatched": result.unmatched, **_without_requests(result.facts)})
+    return dump({"graph": roots, "unmatched": result.unmatched, **_without_requests(result.facts)})
 
 
 def _node(node: GraphNode) -> dict[str, Any]:
@@ -167,6 +176,6 @@ def _side(side: Side) -> dict[str, Any]:
     return {"count": side.count, "percentiles": side.percentiles}
 
 
-def _dump(value: Any) -> str:
+def dump(value: Any) -> str:
     # ASCII only, so that no name can steer a terminal.
     return json.dumps(value, indent=1, allow_nan=False) + "\n"

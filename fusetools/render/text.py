@@ -153,21 +153,31 @@ def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
 
 
 def histograms(
-    result: Histograms, unit: str = "", bars: bool = True, layers: Sequence[str] = ()
+    result: Histograms,
+    unit: str = "",
+    bars: bool = True,
+    layers: Sequence[str] = (),
+    overhead: bool = False,
 ) -> str:
     """The summary per operation over layers, then, if ``bars``, a histogram of each.
 
-    ``layers``: those that were asked for; all if empty.
+    ``layers``: those that were asked for; all if empty. ``overhead``: with the part of each
+    daemon call's duration that is the probes'.
     """
     # That an operation was not called is an answer to who asks for it; in the summary it is noise.
     called = [h for h in result.histograms if h.count or bars]
-    said = summary(replace(result, histograms=tuple(called)), unit, bars, layers)
+    known = overhead and result.facts.probe_cost is not None
+    said = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
     said += never_called(h.function for h in result.histograms if not h.count and not bars)
     if bars:
         for h in result.histograms:
             if h.count:
-                said += ["", *distribution(h, unit)]
-    said += ["", *cost(result.facts, {h.layer for h in result.histograms if h.count})]
+                probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
+                said += ["", *distribution(h, unit, probes)]
+    shown = {h.layer for h in result.histograms if h.count}
+    said += ["", *cost(result.facts, shown)]
+    if known and shown - {"daemon"}:
+        said.append("what the probes add to other layers was not measured: fusetools overhead")
     said += footer(result.facts, unmatched(result))
     if not (bars and result.histograms):  # else it has been said in its place
         said += missing(result.facts.missing)
@@ -175,17 +185,27 @@ def histograms(
 
 
 def summary(
-    result: Histograms, unit: str = "", in_place: bool = False, layers: Sequence[str] = ()
+    result: Histograms,
+    unit: str = "",
+    in_place: bool = False,
+    layers: Sequence[str] = (),
+    overhead: bool = False,
 ) -> list[str]:
-    """A line per function, under its operation; ``in_place``: also for the layers not recorded."""
-    heading = ("", "calls", "p50", "p90", "p99", "max")
+    """A line per function, under its operation; ``in_place``: also for the layers not recorded;
+    ``overhead``: the probes' part of the mean."""
+    heading = ("", "calls", "p50", "p90", "p99", "max", *(["tracer"] if overhead else []))
     rows: list[Sequence[str] | str] = []
     for operation, group in groupby(result.histograms, lambda h: h.operation):
         of_operation = list(group)
         rows.append((operation or "other", *(("",) * len(heading) if rows else heading)))
         for layer in LAYERS:
             rows += [
-                (f"  {layer:7}", h.function, *_figures(h, unit))
+                (
+                    f"  {layer:7}",
+                    h.function,
+                    *_figures(h, unit),
+                    *([_tracer(h, result.facts)] if overhead else []),
+                )
                 for h in of_operation
                 if h.layer == layer
             ]
@@ -194,7 +214,7 @@ def summary(
                     of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
                     rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
                     rows += ways_out(m.mend, " " * 11)
-    return table(rows, "<<>>>>>") if rows else ["no calls"]
+    return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
 
 
 def _figures(h: Histogram, unit: str) -> list[str]:
@@ -204,8 +224,16 @@ def _figures(h: Histogram, unit: str) -> list[str]:
     return [number(h.count), *(duration(t, unit) for t in (*times, h.max))]
 
 
-def distribution(h: Histogram, unit: str = "") -> list[str]:
-    """One histogram: its figures, then a line per log2 bucket."""
+def _tracer(h: Histogram, facts: Facts) -> str:
+    """The probes' part of a daemon call's mean duration."""
+    if h.layer != "daemon" or not h.mean or facts.probe_cost is None:
+        return ""
+    return f"{min(100 * facts.probe_cost / h.mean, 100):.1f} %"
+
+
+def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
+    """One histogram: its figures, then a line per log2 bucket; ``probes``: what of each duration
+    is theirs, ns, to be shown as a part of the bin."""
     said = [f"{h.layer}  {printable(h.function)}"]
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
@@ -227,12 +255,24 @@ def distribution(h: Histogram, unit: str = "") -> list[str]:
             f"({100 * h.self_time / h.total:.1f} %)"
         )
     most = max((n for _, _, n in h.buckets), default=0)
-    rows = [("from", "to", "count", "")]
+    rows: list[Sequence[str]] = [("from", "to", "count", "")]
     rows += [
         (duration(low, unit), duration(high + 1, unit), number(n), bar(n, most))
         for low, high, n in h.buckets
     ]
-    return said + table(rows, ">>><", indent="  ")
+    if probes is not None:
+        rows = [(*row[:3], part, row[3]) for row, part in zip(rows, _parts(h, probes))]
+    return said + table(rows, ">>><" if probes is None else ">>>><", indent="  ")
+
+
+def _parts(h: Histogram, probes: int) -> Iterator[str]:
+    """The heading, and of each bin the probes' part of its longest and its shortest duration."""
+    yield "tracer"
+    for low, high, n in h.buckets:
+        least, most = (min(100 * probes / max(ns, 1), 100) for ns in (high, low))
+        digits = 1 if most < 9.95 else 0
+        part = f"{least:.{digits}f}-{most:.{digits}f} %" if most >= 0.1 else "< 0.1 %"
+        yield part if n else ""
 
 
 # count

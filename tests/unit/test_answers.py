@@ -25,6 +25,7 @@ from fusetools.render.text import duration, number
         ("hist-lookup", ["hist", "lookup"]),
         ("hist-unit", ["hist", "cvmfs_open", "--unit", "ms"]),
         ("hist-cvmfs", ["hist", "--style", "cvmfs", "lookup", "batch_forget"]),
+        ("hist-overhead", ["hist", "cvmfs_lookup", "--overhead"]),
         ("hist-json", ["hist", "open", "--json"]),
         ("hist-nothing", ["hist", "fallocate"]),
         ("count", ["count"]),
@@ -108,6 +109,21 @@ def test_the_probes_cost_is_said(fake, run) -> None:
     assert "not measured" in run("hist", "open").output
 
 
+def test_the_probes_part_of_a_bin(fake, run) -> None:
+    fake(cvmfs_like())
+    found = json.loads(run("hist", "--overhead", "--json").stdout)["histograms"]
+    assert {h["layer"] for h in found if "tracer" in h} == {"daemon"}
+    (h,) = [h for h in found if h["function"] == "cvmfs_lookup"]
+    for (low, high, _), (least, most) in zip(h["buckets"], h["tracer"]):
+        assert least == min(1, 1800 / high) and most == min(1, 1800 / low)
+    text = run("hist", "cvmfs_lookup", "--overhead").stdout
+    assert f"  {180_000 / h['mean']:.1f} %\n" in text  # of the mean, exactly
+    assert re.search(r"  8.19 us  16.4 us    299 +11-22 %  ", text)
+    assert "88-100 %" in text  # all of the shortest call is the probes'
+    assert "other layers" not in text
+    assert "other layers was not measured" in run("hist", "--overhead").stdout
+
+
 def test_a_layer_that_was_not_asked_for_is_not_missed(fake, run) -> None:
     fake(cvmfs_like())
     assert "not recorded" in run("hist", "open").output
@@ -162,6 +178,7 @@ def test_times(fake, run, text: str, ns: int) -> None:
         ["hist", "--to", "1e9"],
         ["hist", "--from", "2", "--to", "1"],
         ["hist", "--unit", "h"],
+        ["hist", "--style", "cvmfs", "--overhead"],
         ["hist", "--layer", "disk"],
         ["count", "("],
         ["diff", "perf.data"],

@@ -1,0 +1,58 @@
+"""fusetools overhead."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import Any
+
+import click
+
+from fusetools.cli.options import say
+from fusetools.cli.progress import Progress
+from fusetools.cli.record import command as record
+from fusetools.plan.request import Request
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
+@click.argument("workload", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Rounds; each runs the workload once without and once with each part.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in s and ns as named.")
+def command(
+    workload: tuple[str, ...],
+    repeat: int,
+    as_json: bool,
+    mounts: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Measure what recording a workload costs it, layer by layer.
+
+    Runs the workload (write it after --) again and again, in turn without a recording, with each
+    layer's alone and with all that record would take; its output is not shown.
+    """
+    from fusetools.measure.overhead import overhead
+
+    progress = Progress()
+    paths = tuple(os.path.abspath(path) for path in mounts)
+    with tempfile.NamedTemporaryFile(prefix="fusetools-") as log:
+        request = Request(mounts=paths, command=workload, log=log.name, **options)
+        try:
+            result = overhead(request, repeat, sys.argv[1:], progress)
+        finally:
+            progress.clear()
+    from fusetools.render import measured
+
+    say(measured.overhead_json(result) if as_json else measured.overhead(result))
+
+
+# What a recording can be told, so can this.
+_OWN = ("workload", "duration", "output", "as_json")
+command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -1,0 +1,1 @@
+"""Experiments: workloads run again and again, with and without the probes."""

@@ -1,0 +1,194 @@
+"""What recording costs a workload: runs without and with the probes, in turn."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetools import _core
+from fusetools.errors import Error
+from fusetools.measure.figures import Estimate, estimate
+from fusetools.plan.events import Missing
+from fusetools.plan.parts import parts
+from fusetools.plan.planner import CALIBRATION, ProbePlan
+from fusetools.plan.request import Request
+from fusetools.record.session import CALIBRATIONS, Outcome, Recording, prepared
+from fusetools.record.timed import failure, timed
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part of the recording costs, or all of it (``part`` is "all").
+
+    ``seconds``: of each run; ``slow_down``: the run with it over the run without of the same round;
+    ``events`` and ``bytes`` of a run: the median; ``event_ns``: what an event costs the workload,
+    its extra time over the events, None without events.
+    """
+
+    part: str
+    seconds: tuple[float, ...]
+    slow_down: Estimate
+    events: float
+    bytes: float
+    event_ns: float | None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def events_per_second(self) -> float:
+        return self.events / self.median
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes / self.median
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """``plain``: seconds of the runs without a recording; ``costs``: each part, then all.
+
+    ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns`` the part of it
+    that the call's recorded duration holds; None where no callbacks are probed.
+    """
+
+    command: tuple[str, ...]
+    plain: tuple[float, ...]
+    costs: tuple[Cost, ...]
+    pair_ns: float | None
+    inside_ns: float | None
+    lost: int
+    missing: tuple[Missing, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    seconds: float
+    events: int = 0
+    bytes: float = 0.0
+    calibration: float | None = None
+    inside: int | None = None
+
+
+def overhead(
+    request: Request,
+    repeat: int,
+    arguments: Sequence[str],
+    tell: Callable[[int, int, str], None],
+    only: Sequence[str] = (),
+) -> Overhead:
+    """Runs the workload ``repeat`` times without and with each part, in turn.
+
+    ``tell`` is called before each run with how many are done, how many there are, and what comes;
+    ``only``: these parts ("all" is one), not each that there is.
+    Error: it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
+    """
+    with prepared(request, arguments) as (lock, _, user, facts, plan):
+        missing: dict[Missing, None] = {}
+        warnings: dict[str, None] = {}
+        lost = 0
+
+        log = Path(request.log or os.devnull)
+
+        def plain() -> _Run:
+            outcome = timed(request.command, user, str(log))
+            _check(outcome, request, log)
+            return _Run(outcome.seconds)
+
+        def recorded(part: ProbePlan) -> _Run:
+            nonlocal lost
+            lock.state.directories.clear()  # of the run before, and gone
+            recording = _Measured(lock, request, arguments, user, facts, part)
+            with recording:
+                recording.arm()
+                recording.run()
+                outcome = recording.finish()
+                _check(outcome, request, log)
+                missing.update(dict.fromkeys(outcome.unavailable))
+                warnings.update(dict.fromkeys(outcome.warnings))
+                lost += outcome.lost
+                return recording.measured()
+
+        cut = parts(plan)
+        plans = {**cut, ALL: plan}
+        plans = {name: plans[name] for name in only or plans}
+        done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
+        bare = _call_ns()
+        total = (repeat + 1) * len(done)
+        for n in range(repeat + 1):
+            for i, name in enumerate(done):
+                tell(n * len(done) + i, total, name)
+                run = recorded(plans[name]) if name else plain()
+                if n:  # the first round is to warm up
+                    done[name].append(run)
+        tell(total, total, "")
+
+    base = [run.seconds for run in done.pop("")]
+    inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
+    pairs = [r.calibration - bare for runs in done.values() for r in runs if r.calibration]
+    return Overhead(
+        command=request.command,
+        plain=tuple(base),
+        costs=tuple(_cost(name, runs, base) for name, runs in done.items()),
+        pair_ns=statistics.median(pairs) if pairs else None,
+        inside_ns=statistics.median(inside) if inside else None,
+        lost=lost,
+        missing=tuple(missing),
+        warnings=tuple(warnings),
+    )
+
+
+def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
+    events = statistics.median(run.events for run in runs)
+    extra = statistics.median(run.seconds - b for run, b in zip(runs, base))
+    return Cost(
+        part=name,
+        seconds=tuple(run.seconds for run in runs),
+        slow_down=estimate([run.seconds / b for run, b in zip(runs, base)]),
+        events=events,
+        bytes=statistics.median(run.bytes for run in runs),
+        event_ns=1e9 * extra / events if events else None,
+    )
+
+
+def _check(outcome: Outcome, request: Request, log: Path) -> None:
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.failed:
+        raise Error("a run was not recorded whole", outcome.warnings[-1])
+    if outcome.exit_status:
+        raise failure(request.command, outcome.exit_status, log)
+
+
+class _Measured(Recording):
+    """A recording that is looked at, and not kept."""
+
+    def arm(self) -> None:
+        super().arm()
+        self.output = self.scratch / "whole"
+
+    def measured(self) -> _Run:
+        """Of the whole file, less the calls of the calibration: with function_graph's events."""
+        assert self.outcome.output is not None
+        seen = _core.scan(str(self.outcome.output), [], {})["events"]
+        own = sum(n for name, n in seen if CALIBRATION in name)
+        events = sum(n for _, n in seen) - own - 1  # the session's
+        return _Run(
+            self.outcome.seconds,
+            events,
+            self.outcome.size * events / (events + own) if events else 0.0,
+            self.outcome.calibration,
+            self.cost,
+        )
+
+
+def _call_ns() -> float:
+    """What a call of the function that is probed takes without a probe."""
+    return statistics.median(_core.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

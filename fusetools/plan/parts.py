@@ -1,0 +1,46 @@
+"""A plan cut down to one of its parts, so that the cost of each can be measured alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusetools.plan.planner import CALIBRATION, ProbePlan
+
+# From the caller inwards, and what belongs to none of the layers.
+PARTS = ("syscall", "kernel", "request", "daemon", "off-CPU")
+
+
+def parts(plan: ProbePlan) -> dict[str, ProbePlan]:
+    """Each part of the plan that has something to record, as a plan of its own."""
+    found = {name: _only(plan, name) for name in PARTS}
+    return {name: part for name, part in found.items() if part.events or part.graph}
+
+
+def _only(plan: ProbePlan, part: str) -> ProbePlan:
+    layers = {probe.event: probe.layer for probe in plan.probes}
+
+    def wanted(event: str) -> bool:
+        return (layers.get(event) or _layer(event)) == part
+
+    kept = tuple(probe for probe in plan.probes if wanted(probe.event))
+    if all(probe.function == CALIBRATION for probe in kept):
+        kept = ()
+    events = {probe.event for probe in kept}
+    return replace(
+        plan,
+        probes=kept,
+        events=tuple(
+            event
+            for event in plan.events
+            if event.name in events or (event.name not in layers and wanted(event.name))
+        ),
+        graph=plan.graph if part == "kernel" else (),
+        functions=plan.functions if part == "kernel" else (),
+        switch_records=plan.switch_records and part == "off-CPU",
+    )
+
+
+def _layer(event: str) -> str:
+    """The part that an event of the kernel's own belongs to."""
+    system = event.partition(":")[0]
+    return {"raw_syscalls": "syscall", "fuse": "request"}.get(system, "off-CPU")

@@ -1,0 +1,48 @@
+"""A workload's run without a recording, timed as one with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.record.session import SI_KERNEL, SIGNALS, Outcome, held_signals
+from fusetools.record.workload import User, Workload
+
+LAST = 200  # characters of what a workload said last
+
+
+def timed(command: Sequence[str], user: User | None, log: str) -> Outcome:
+    """Runs it, its output into the file ``log``; an outcome without a recording. A signal goes to
+    it, too, and the outcome says that one came. Error: it cannot be run."""
+    outcome = Outcome()
+    with held_signals(outcome):
+        workload = Workload(command, user, os.environ, log)
+        try:
+            begin = time.monotonic()
+            workload.start()
+            while not workload.poll():
+                came = signal.sigtimedwait(SIGNALS, 1.0)
+                if came is None or came.si_signo == signal.SIGCHLD:
+                    continue
+                if came.si_code != SI_KERNEL:
+                    workload.signal(signal.SIGKILL if outcome.interrupted else came.si_signo)
+                outcome.interrupted = True
+            outcome.seconds = time.monotonic() - begin
+        finally:
+            workload.abandon()
+    outcome.exit_status = workload.exit_status or 0
+    outcome.usage = workload.usage
+    return outcome
+
+
+def failure(command: Sequence[str], status: int, log: Path) -> Error:
+    """That a workload failed, with the last line that it printed."""
+    said = log.read_text(errors="replace").split("\n") if log.exists() else []
+    last = next((line.strip() for line in reversed(said) if line.strip()), "it printed nothing")
+    how = f"signal {status - 128}" if status > 128 else f"exit status {status}"
+    return Error(f"the workload failed with {how}: {shlex.join(command)}", last[-LAST:])
