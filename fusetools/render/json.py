@@ -45,7 +45,6 @@ def merged(result: Merged) -> str:
     return dump({"records": result.records, "warnings": list(result.warnings)})
 
 
-
 def histograms(result: Histograms, overhead: bool = False) -> str:
     """``overhead``: with the share of each bin of the daemon's that is the probes'."""
     rows = [histogram(h) for h in result.histograms]
