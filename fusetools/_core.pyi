@@ -107,6 +107,19 @@ class Columns(TypedDict):
     calls: CallColumns
     requests: RequestColumns
 
+class Stories(TypedDict):
+    """`stories`: columns by start, as `fusetools.stories.Stories` describes them."""
+
+    first: int
+    last: int
+    lost: int
+    throttled: int
+    warnings: list[str]
+    stories: dict[str, bytes]
+    operations: list[str]
+    fates: list[str]
+    comms: list[str]
+
 class SingleCalls(TypedDict):
     """Tree by tree in the order of their begin, in each in the order of the entries."""
 
@@ -180,6 +193,9 @@ def scan(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) 
 
 def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Columns:
     """Each matched call and each begun request, as little-endian arrays."""
+
+def stories(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Stories:
+    """Each request's whole story, as little-endian arrays."""
 
 def graph(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusetools.errors import Error
 from fusetools.model import (
@@ -47,6 +47,9 @@ from fusetools.model import (
     Requests,
     Session,
 )
+
+if TYPE_CHECKING:
+    from fusetools.stories import Stories
 
 # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case.
 _OPCODES = """
@@ -95,6 +98,7 @@ _ROLES = (
     "sys_exit",
     "switch",
     "waking",
+    "length",
 )
 
 
@@ -133,6 +137,7 @@ class Recording:
         self._catalogue += by_convention(
             (e for e in described["events"] if e not in told), {p.role for p in self._catalogue}
         )
+        self._events: list[str] = described["events"]
         # The kernel's functions of function_graph: start and name.
         self._functions: list[tuple[int, str]] = described.get("functions", [])
         if any(p.role == "graph_entry" for p in self._catalogue):
@@ -248,6 +253,15 @@ class Recording:
             sent=np.frombuffer(raw["sent"], "<u8"),
             woken=np.frombuffer(raw["woken"], "<u8"),
         )
+
+    def stories(self, filters: Filters | None = None) -> Stories:
+        """Each request's whole story, as numpy columns."""
+        from fusetools.stories import needed, stories_of
+
+        asked = self._core_filters(filters or Filters())
+        asked["functions"] = [(at, name, "") for at, name in self._functions]
+        catalogue = needed(self._catalogue, self._events)
+        return stories_of(_ask("stories", str(self.path), catalogue, asked))
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
         """What the kernel's functions called, added up over all calls, or over those of a function.

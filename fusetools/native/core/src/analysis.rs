@@ -251,10 +251,10 @@ const NO_ROW: u32 = u32::MAX;
 const MOST_FUNCTIONS: usize = 1 << 16;
 
 /// How far into a function the place is that can be traced.
-const FARTHEST: u64 = 64;
+pub(crate) const FARTHEST: u64 = 64;
 
 /// Where a caller sleeps for the answer to the request that it made last; in all kernels.
-const WAIT: &str = "request_wait_answer";
+pub(crate) const WAIT: &str = "request_wait_answer";
 
 pub struct Analysis {
     arch: Arch,
@@ -506,7 +506,8 @@ impl Analysis {
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking | Role::Stack | Role::Inode | Role::Name => {}
+            Role::Switch | Role::Waking | Role::Length | Role::Stack | Role::Inode | Role::Name => {
+            }
         }
     }
 
@@ -1253,7 +1254,7 @@ pub(crate) fn comes_before(record: &Side, event: u64) -> bool {
     }
 }
 
-fn or_zero(value: u64) -> u64 {
+pub(crate) fn or_zero(value: u64) -> u64 {
     if value == ABSENT {
         0
     } else {
@@ -1261,7 +1262,7 @@ fn or_zero(value: u64) -> u64 {
     }
 }
 
-fn told(unique: u64, connection: u64, req: u64) -> Told {
+pub(crate) fn told(unique: u64, connection: u64, req: u64) -> Told {
     Told {
         connection,
         unique,

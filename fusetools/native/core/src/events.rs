@@ -30,6 +30,8 @@ pub enum Role {
     Waking,
     /// A sample's call chain, beside what else is taken of it: comes after that.
     Stack,
+    /// How long a request or an answer is: another reading of the event that begins or ends it.
+    Length,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +75,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
 /// | Waking | pid | | | |
+/// | Length | unique | connection | len | req |
 /// | Stack | address (of the sample) | period | place of the record in the file | stack |
 ///
 /// `stack` counts the stacks of all batches so far; ABSENT: the sample has none.

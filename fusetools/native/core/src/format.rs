@@ -50,6 +50,8 @@ pub struct Format {
     pub name: String,
     pub id: u64,
     pub fields: Vec<Field>,
+    /// What follows `print fmt:`.
+    print: String,
 }
 
 const MAX_FIELDS: usize = 1024;
@@ -60,6 +62,7 @@ impl Format {
         let mut name = None;
         let mut id = None;
         let mut fields = Vec::new();
+        let mut print = "";
         for line in text.lines() {
             let line = line.trim();
             if let Some(rest) = line.strip_prefix("name:") {
@@ -68,7 +71,8 @@ impl Format {
                 id = id.or_else(|| rest.trim().parse().ok());
             } else if let Some(rest) = line.strip_prefix("field:") {
                 fields.extend(Field::parse(rest, long_size));
-            } else if line.starts_with("print fmt:") {
+            } else if let Some(rest) = line.strip_prefix("print fmt:") {
+                print = rest.trim();
                 break;
             }
         }
@@ -81,11 +85,37 @@ impl Format {
             name: name?.to_owned(),
             id: id?,
             fields,
+            print: print.to_owned(),
         })
     }
 
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// All bits of a field that the print format has names for (`__print_flags`).
+    pub fn flags(&self, field: &str) -> u64 {
+        let call = format!("__print_flags(REC->{field}");
+        let Some(at) = self.print.find(&call) else {
+            return 0;
+        };
+        let rest = &self.print[at..];
+        let table = rest.find('{').map_or("", |at| &rest[at + 1..]);
+        // `{ 0x01, "S" }, { 0x02, "D" }) : …`
+        let mut bits = 0;
+        for entry in table.split('{') {
+            let number = entry.split(',').next().unwrap_or("").trim();
+            let number = match number.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            bits |= number.unwrap_or(0);
+            let after = entry.split('}').nth(1).unwrap_or(")").trim_start();
+            if after.starts_with(')') {
+                break;
+            }
+        }
+        bits
     }
 }
 

@@ -91,6 +91,25 @@ impl Operation {
         opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
     }
 
+    /// The caller always waits for its answer. Else the kernel may send it in the background: read-ahead, what is
+    /// written back, and what asks for nothing.
+    pub fn has_caller(self) -> bool {
+        self.may_wait() && !matches!(self.name(), "read" | "write" | "unknown")
+    }
+
+    /// The caller may wait for its answer.
+    pub fn may_wait(self) -> bool {
+        self.has_reply() && !matches!(self.name(), "release" | "releasedir" | "init")
+    }
+
+    /// The kernel expects an answer.
+    pub fn has_reply(self) -> bool {
+        !matches!(
+            self.name(),
+            "forget" | "batch_forget" | "interrupt" | "notify_reply"
+        )
+    }
+
     pub fn bit(self) -> u64 {
         1 << self.0
     }
@@ -153,6 +172,11 @@ impl Arch {
     /// as 335 and a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {
         number >= 1024 || (self == Arch::X86_64 && matches!(number, 335 | 336))
+    }
+
+    /// io_uring_enter, which brings a request and may yet return 0.
+    pub fn is_ring(self, number: u64) -> bool {
+        self != Arch::Other && number == 426
     }
 
     /// A system call that can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.

@@ -613,6 +613,7 @@ impl Take {
             Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
             Role::Waking => [&["pid"], &[], &[], &[]],
             Role::Stack => [&[], &[], &[], &[]],
+            Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
         };
         let find = |names: &[&str]| {
             let field = names.iter().find_map(|name| format?.field(name));

@@ -1,5 +1,7 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
+mod stories;
+
 use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
@@ -130,6 +132,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "switch" => Role::Switch,
         "waking" => Role::Waking,
         "stack" => Role::Stack,
+        "length" => Role::Length,
         _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
     };
     Ok(Meaning {
@@ -394,6 +397,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;
+    module.add_function(wrap_pyfunction!(stories::stories, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     Ok(())
 }

@@ -1,0 +1,1678 @@
+//! Each request's whole life, from the system call that made it to that call's end: on the caller's side and on the
+//! daemon's.
+//!
+//! A `Stitch` takes the batches of a recording in time order and tells each request's story once, when nothing more
+//! can be learned of it. It keeps what is open and no more. What it joins by: (connection, unique) and the address of
+//! the kernel's struct fuse_req (requests.rs), the caller's thread, the daemon's thread.
+//!
+//! Several requests in one system call: the time before the first belongs to the first, the time after the last to
+//! the last, and what lies between two to the later one (`Mark::Resumed`), so nothing is counted twice. Of requests
+//! for which nobody waits (release, read-ahead) only what happens from their begin to their end is told. Requests
+//! under way at once have each their own time: their sum may be longer than the call.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::analysis::{comes_before, or_zero, told, Filters, FARTHEST, WAIT};
+use crate::error::Error;
+use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use crate::operations::{Arch, Operation};
+use crate::reader::{Reader, ScanInfo};
+use crate::requests::{Key, Request, Requests};
+
+/// What happens to a request, in the order in which it does; but the callback may return at any time after it replied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The caller's system call is entered: of the first request in it for which the caller waits.
+    SysEnter,
+    /// The caller runs again after its last request in the same system call: of the further ones.
+    Resumed,
+    /// The outermost of the kernel's FUSE functions that makes the request is entered.
+    KernelEnter,
+    /// The request is queued.
+    Begin,
+    /// A thread of the daemon is woken up for it.
+    DaemonWaking,
+    /// The thread that takes it runs, and is free to.
+    DaemonRuns,
+    /// The kernel copies it to the daemon.
+    Sent,
+    /// The daemon has it: the system call that brought it returns, else when the kernel copied it.
+    Read,
+    CallbackEnter,
+    /// The daemon enters the system call that answers.
+    Reply,
+    End,
+    /// The caller is woken up.
+    Waking,
+    /// The caller runs again: on a CPU, else where it returns from waiting.
+    Runs,
+    /// The kernel's FUSE function returns.
+    KernelExit,
+    /// The caller's system call returns: of the last request in it for which the caller waited.
+    SysExit,
+    CallbackReturn,
+}
+
+pub const MARKS: usize = 16;
+
+/// As Python's columns are called.
+pub const MARK_NAMES: [&str; MARKS] = [
+    "sys_enter",
+    "resumed",
+    "kernel_enter",
+    "begin",
+    "daemon_waking",
+    "daemon_runs",
+    "sent",
+    "read",
+    "callback_enter",
+    "reply",
+    "end",
+    "waking",
+    "runs",
+    "kernel_exit",
+    "sys_exit",
+    "callback_return",
+];
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// Begun and ended.
+    Matched,
+    /// Not ended when the recording did.
+    Unfinished,
+    /// The caller left without an answer, since a signal came before the daemon took the request.
+    Interrupted,
+    /// The kernel expects no answer (forget, batch_forget): there is the callback alone.
+    NoReply,
+    /// Begun before the recording.
+    Before,
+    /// Its begin or its end is among what the recorder dropped.
+    Lost,
+    /// The kernel does not tell which request it is: its end cannot be found.
+    Unnumbered,
+}
+
+pub const FATES: [(Fate, &str); 7] = [
+    (Fate::Matched, "matched"),
+    (Fate::Unfinished, "unfinished"),
+    (Fate::Interrupted, "interrupted"),
+    (Fate::NoReply, "no_reply"),
+    (Fate::Before, "before"),
+    (Fate::Lost, "lost"),
+    (Fate::Unnumbered, "unnumbered"),
+];
+
+/// A request. Times are ns on the recording's clock, durations ns, both ABSENT where the recording does not tell.
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub operation: Operation,
+    pub fate: Fate,
+    /// A caller sleeps until it is answered.
+    pub waits: bool,
+    /// How many requests the caller waited for before it in the same system call.
+    pub nth: u32,
+    /// ABSENT where not told, so `unique`, `opcode`, `nodeid` and the sizes.
+    pub connection: u64,
+    pub unique: u64,
+    pub opcode: u64,
+    pub nodeid: u64,
+    /// Bytes of the request and of its answer, each with its header.
+    pub request_len: u64,
+    pub reply_len: u64,
+    /// Negated errno; 0 when it succeeded or has not ended.
+    pub error: i32,
+    /// Who made it, -1 where not known.
+    pub pid: i32,
+    pub tid: i32,
+    /// The caller's name, an index into `Stitch::comms`.
+    pub comm: u32,
+    /// Who served it, -1 where not known.
+    pub daemon_pid: i32,
+    pub daemon_tid: i32,
+    /// The caller's system call; ABSENT outside of any (a page fault).
+    pub syscall: u64,
+    pub marks: [u64; MARKS],
+    /// From begin to read: no thread of the daemon was free; one was on its way; the rest is the copying.
+    pub no_thread: u64,
+    pub asleep: u64,
+    /// From the callback to the reply: the callback's thread slept; was ready, but had no CPU; had left the request
+    /// to another thread. The rest is on a CPU.
+    pub blocked: u64,
+    pub runnable: u64,
+    pub elsewhere: u64,
+}
+
+impl Story {
+    pub fn at(&self, mark: Mark) -> Option<u64> {
+        Some(self.marks[mark as usize]).filter(|time| *time != ABSENT)
+    }
+
+    fn set(&mut self, mark: Mark, time: u64) {
+        self.marks[mark as usize] = time;
+    }
+
+    /// The first of them only.
+    fn set_first(&mut self, mark: Mark, time: u64) {
+        if self.marks[mark as usize] == ABSENT {
+            self.set(mark, time);
+        }
+    }
+
+    fn clear(&mut self, mark: Mark) {
+        self.set(mark, ABSENT);
+    }
+
+    /// From its begin, or from where it is first seen.
+    pub fn start(&self) -> u64 {
+        let first = self.marks.iter().copied().min().unwrap_or(ABSENT);
+        self.at(Mark::Begin).unwrap_or(first)
+    }
+}
+
+/// An open story.
+struct Open {
+    story: Story,
+    generation: u32,
+    /// Made by a caller that the filters let pass.
+    wanted: bool,
+    losses: u32,
+    /// The caller did something else meanwhile.
+    background: bool,
+    /// The caller has gone to wait for it.
+    waited: bool,
+    ended: bool,
+    /// More may be seen of it on the caller's side, on the daemon's.
+    caller_open: bool,
+    daemon_open: bool,
+    /// What the callback's thread had slept and waited for a CPU when it began.
+    idle: Idle,
+}
+
+/// A place in the slab, with the generation of what is there.
+type Slot = (u32, u32);
+
+/// ns so far.
+#[derive(Clone, Copy, Default)]
+struct Idle {
+    blocked: u64,
+    runnable: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Unknown,
+    Running,
+    Blocked,
+    Runnable,
+}
+
+/// A system call that brought something.
+#[derive(Clone, Copy)]
+struct Read {
+    enter: u64,
+    exit: u64,
+    /// When the thread had last begun to run.
+    runs: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Callback {
+    function: u32,
+    slot: Option<Slot>,
+}
+
+#[derive(Clone, Copy)]
+struct Syscall {
+    number: u64,
+    start: u64,
+    losses: u32,
+    idle: Idle,
+}
+
+#[derive(Default)]
+struct Task {
+    pid: i32,
+    comm: u32,
+    syscall: Option<Syscall>,
+
+    // As a caller
+    /// Requests of this system call of which more may be seen on this side.
+    made: Vec<Slot>,
+    /// The last one, until the task does something else.
+    just_made: Option<Slot>,
+    /// Ended; the task has yet to run.
+    awaiting: Option<Slot>,
+    /// The last one that it waited for in this system call.
+    last: Option<Slot>,
+    /// How many those were.
+    waits: u32,
+    /// Its time in this system call is told up to here; 0 outside.
+    told: u64,
+    /// When it last ran again after a request.
+    resumed: u64,
+    /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
+    graph: Option<(u64, u64)>,
+    probe: Option<(u32, u32, u64)>,
+    /// When one was last entered whose return is not recorded.
+    entered: u64,
+
+    // As a thread of the daemon
+    /// Since its last answer.
+    reads: Vec<Read>,
+    callbacks: Vec<Callback>,
+    sent: Option<Slot>,
+    /// Ended by this thread in this system call.
+    ended: Option<Slot>,
+    /// Woken up for it.
+    called: Option<Slot>,
+    /// The kernel's function that takes answers was entered, or one that hands out requests.
+    writes: Option<(u64, Idle)>,
+    fetches: u64,
+    /// When it was last done with a request.
+    freed: u64,
+
+    // On the CPUs
+    state: State,
+    since: u64,
+    idle: Idle,
+    runs: u64,
+    /// Its switches are recorded.
+    switches: bool,
+}
+
+impl Task {
+    fn idle_at(&self, time: u64) -> Idle {
+        let mut idle = self.idle;
+        let passed = time.saturating_sub(self.since);
+        match self.state {
+            State::Blocked => idle.blocked += passed,
+            State::Runnable => idle.runnable += passed,
+            _ => {}
+        }
+        idle
+    }
+
+    fn enter_state(&mut self, state: State, time: u64) {
+        self.idle = self.idle_at(time);
+        (self.state, self.since) = (state, time);
+    }
+
+    /// When the kernel's FUSE function was entered that is at work.
+    fn kernel_enter(&self) -> Option<u64> {
+        let graph = self.graph.map(|(_, start)| start);
+        let probe = self.probe.map(|(.., start)| start);
+        let entered = Some(self.entered).filter(|start| *start > 0);
+        graph.or(probe).or(entered)
+    }
+}
+
+/// More than any program has open at once on one thread.
+const MOST_MADE: usize = 256;
+const MOST_READS: usize = 16;
+const MOST_CALLBACKS: usize = 64;
+const MOST_COMMS: usize = 1 << 16;
+
+/// What a kernel function means for a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Other,
+    /// The caller waits in it.
+    Wait,
+    /// The daemon fetches requests, or answers.
+    Fetch,
+    Write,
+}
+
+fn place(function: &str) -> Place {
+    match function.split('.').next().unwrap_or(function) {
+        WAIT => Place::Wait,
+        "fuse_dev_do_read" => Place::Fetch,
+        "fuse_dev_do_write" => Place::Write,
+        _ => Place::Other,
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Kind {
+    role: Role,
+    layer: Layer,
+    /// Of the catalogue, for entries and returns.
+    function: u32,
+    place: Place,
+    operation: Operation,
+    returns: bool,
+    /// A kernel function that makes requests: not one that is part of what happens to them.
+    makes: bool,
+}
+
+pub struct Stitch {
+    arch: Arch,
+    filters: Filters,
+    window: (u64, u64),
+    kinds: Vec<Kind>,
+    /// The connection that a daemon process serves, where known; and all processes that served.
+    daemons: FxHashMap<i32, u64>,
+    servants: FxHashSet<i32>,
+    /// By start.
+    places: Vec<(u64, Place)>,
+    /// Switches are recorded, and what in prev_state says that a task is not ready to run.
+    switches: bool,
+    asleep: u64,
+    requests: Requests,
+    slab: Vec<Option<Open>>,
+    free: Vec<u32>,
+    generation: u32,
+    tasks: FxHashMap<i32, Task>,
+    comms: Vec<String>,
+    comm_numbers: FxHashMap<String, u32>,
+    losses: u32,
+}
+
+/// Reads a recording and tells each request's story, in the order in which they are complete. Comes back with the
+/// stitch for what is known beside them (`comms`).
+pub fn stories(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    tell: &mut dyn FnMut(&Story, &[String]),
+) -> Result<(ScanInfo, Vec<String>), Error> {
+    let first = match filters {
+        Filters {
+            from: None,
+            to: None,
+            ..
+        } => 0,
+        _ => reader.scan(&[], &mut |_| {})?.first,
+    };
+    let mut stitch = Stitch::new(
+        catalogue,
+        filters,
+        reader.arch().as_deref(),
+        first,
+        asleep(reader),
+    );
+    let mut told = |stitch: &[String], story: &Story| tell(story, stitch);
+    let info = reader.scan(catalogue, &mut |batch| stitch.push_with(&batch, &mut told))?;
+    let comms = stitch.finish_with(&mut told);
+    Ok((info, comms))
+}
+
+/// The bits of sched_switch's prev_state that say that a task waits for something, as the recording's own format
+/// names them; without any it is ready to run (preempted).
+pub fn asleep(reader: &Reader) -> u64 {
+    let format = reader
+        .events()
+        .iter()
+        .find(|event| event.name == "sched:sched_switch")
+        .and_then(|event| event.format.as_deref());
+    let bits = format.map_or(0, |format| format.flags("prev_state"));
+    // TASK_INTERRUPTIBLE and TASK_UNINTERRUPTIBLE, where the format says nothing.
+    if bits == 0 {
+        3
+    } else {
+        bits
+    }
+}
+
+impl Stitch {
+    /// As `Analysis::new`; `asleep` is what the function of that name gives.
+    pub fn new(
+        catalogue: &[Meaning],
+        filters: Filters,
+        arch: Option<&str>,
+        first: u64,
+        asleep: u64,
+    ) -> Stitch {
+        let mut numbers: FxHashMap<(Layer, &str), u32> = FxHashMap::default();
+        let kinds = catalogue.iter().map(|row| {
+            let next = numbers.len() as u32;
+            let function = *numbers.entry((row.layer, &row.function)).or_insert(next);
+            Kind {
+                role: row.role,
+                layer: row.layer,
+                function,
+                place: place(&row.function),
+                makes: place(&row.function) == Place::Other
+                    && !catalogue
+                        .iter()
+                        .any(|other| other.event == row.event && other.layer == Layer::Request),
+                operation: Operation::of_name(&row.operation),
+                returns: catalogue.iter().any(|other| {
+                    other.role == Role::Return
+                        && (other.layer, &other.function) == (row.layer, &row.function)
+                }),
+            }
+        });
+        let mut places: Vec<(u64, Place)> = filters
+            .functions
+            .iter()
+            .map(|(start, name, _)| (*start, place(name)))
+            .filter(|(_, place)| *place != Place::Other)
+            .collect();
+        places.sort_by_key(|(start, _)| *start);
+        Stitch {
+            arch: Arch::new(arch),
+            window: (
+                filters.from.map_or(0, |from| first.saturating_add(from)),
+                filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
+            ),
+            kinds: kinds.collect(),
+            daemons: filters.daemons.iter().copied().collect(),
+            servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            places,
+            switches: catalogue.iter().any(|row| row.role == Role::Switch),
+            asleep,
+            filters,
+            requests: Requests::default(),
+            slab: Vec::new(),
+            free: Vec::new(),
+            generation: 0,
+            tasks: FxHashMap::default(),
+            comms: vec![String::new()],
+            comm_numbers: FxHashMap::default(),
+            losses: 0,
+        }
+    }
+
+    /// Names of threads, by `Story::comm`.
+    pub fn comms(&self) -> &[String] {
+        &self.comms
+    }
+
+    /// The next batch: all its events are later than those before.
+    pub fn push(&mut self, batch: &Batch, tell: &mut dyn FnMut(&Story)) {
+        self.push_with(batch, &mut |_, story| tell(story));
+    }
+
+    fn push_with(&mut self, batch: &Batch, tell: Tell) {
+        let mut side = batch.side.iter().peekable();
+        for event in &batch.events {
+            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
+                self.side_with(record, tell);
+            }
+            self.event_with(event, tell);
+        }
+        side.for_each(|record| self.side_with(record, tell));
+    }
+
+    /// One event, or side-band record, for those who look at them one by one (`waiting`, `in_hand`).
+    pub fn event(&mut self, ev: &Ev, tell: &mut dyn FnMut(&Story)) {
+        self.event_with(ev, &mut |_, story| tell(story));
+    }
+
+    pub fn side(&mut self, record: &Side, tell: &mut dyn FnMut(&Story)) {
+        self.side_with(record, &mut |_, story| tell(story));
+    }
+
+    /// The request that a thread waits for, or will run again after.
+    pub fn waiting(&self, tid: i32) -> Option<&Story> {
+        let task = self.tasks.get(&tid)?;
+        let open = |slot: &Slot| self.get(*slot);
+        if let Some(open) = task.awaiting.as_ref().and_then(open) {
+            return Some(&open.story);
+        }
+        let mut pending = task.made.iter().filter_map(open).filter(|o| !o.ended);
+        let first = pending.next()?;
+        let last = pending.next_back().unwrap_or(first);
+        let chosen = if last.waited || last.story.operation.has_caller() {
+            last
+        } else if first.story.operation.has_caller() || !first.story.operation.may_wait() {
+            return None;
+        } else {
+            first // of a file's pages it needs the first
+        };
+        Some(&chosen.story)
+    }
+
+    /// The request that a thread of the daemon has in hand, from its callback, or its copy where that is recorded, on.
+    pub fn in_hand(&self, tid: i32) -> Option<&Story> {
+        let task = self.tasks.get(&tid)?;
+        let callback = task.callbacks.last().and_then(|callback| callback.slot);
+        let slot = callback.or(task.sent)?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    fn side_with(&mut self, record: &Side, tell: Tell) {
+        match record {
+            Side::Comm { pid, tid, comm, .. } => {
+                let comm = self.comm_number(comm);
+                let task = self.tasks.entry(*tid).or_default();
+                (task.pid, task.comm) = (*pid, comm);
+            }
+            Side::Fork {
+                time,
+                pid,
+                tid,
+                ptid,
+                ..
+            } => {
+                self.exit(*tid, *time, tell);
+                let comm = self.tasks.get(ptid).map_or(0, |parent| parent.comm);
+                let task = self.tasks.entry(*tid).or_default();
+                (task.pid, task.comm) = (*pid, comm);
+            }
+            Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
+            Side::Lost { .. } => self.losses += 1,
+            Side::Map(_) | Side::Name { .. } => {}
+            Side::Switch {
+                time,
+                tid,
+                out,
+                preempt,
+                ..
+            } => {
+                if *out {
+                    self.switch_out(*tid, !*preempt, *time);
+                } else {
+                    self.switch_in(*tid, *time);
+                }
+            }
+        }
+    }
+
+    fn comm_number(&mut self, comm: &str) -> u32 {
+        if let Some(number) = self.comm_numbers.get(comm) {
+            return *number;
+        }
+        if self.comms.len() == MOST_COMMS {
+            return 0;
+        }
+        let number = self.comms.len() as u32;
+        self.comms.push(comm.to_owned());
+        self.comm_numbers.insert(comm.to_owned(), number);
+        number
+    }
+
+    #[inline]
+    fn event_with(&mut self, ev: &Ev, tell: Tell) {
+        let Some(&kind) = self.kinds.get(ev.kind as usize) else {
+            return;
+        };
+        match kind.role {
+            Role::SysEnter => self.sys_enter(ev, tell),
+            Role::SysExit => self.sys_exit(ev, tell),
+            Role::Switch => {
+                let [prev, state, next, _] = ev.v;
+                self.switch_out(prev as i32, state & self.asleep != 0, ev.time);
+                self.switch_in(next as i32, ev.time);
+            }
+            Role::Waking => self.waking(ev),
+            Role::Begin => self.begin(ev, kind, tell),
+            Role::Sent => self.sent(ev),
+            Role::End => self.end(ev, tell),
+            Role::Reply => self.reply(ev),
+            Role::Length => self.length(ev),
+            Role::Entry if kind.layer == Layer::Daemon => self.callback(ev, kind, tell),
+            Role::Return if kind.layer == Layer::Daemon => self.callback_return(ev, kind, tell),
+            Role::Entry => self.kernel_entry(ev, kind),
+            Role::Return => self.kernel_return(ev, kind),
+            Role::GraphEntry => self.graph_entry(ev),
+            Role::GraphExit => self.graph_exit(ev),
+            Role::Stack | Role::Inode | Role::Name => {}
+        }
+    }
+
+    // The slab
+
+    fn put(&mut self, story: Story, wanted: bool) -> Slot {
+        self.generation = self.generation.wrapping_add(1);
+        let open = Open {
+            story,
+            generation: self.generation,
+            wanted,
+            losses: self.losses,
+            background: false,
+            waited: false,
+            ended: false,
+            caller_open: false,
+            daemon_open: false,
+            idle: Idle::default(),
+        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slab.push(None);
+            self.slab.len() as u32 - 1
+        });
+        self.slab[place as usize] = Some(open);
+        (place, self.generation)
+    }
+
+    fn get(&self, slot: Slot) -> Option<&Open> {
+        let open = self.slab.get(slot.0 as usize)?.as_ref()?;
+        (open.generation == slot.1).then_some(open)
+    }
+
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut Open> {
+        let open = self.slab.get_mut(slot.0 as usize)?.as_mut()?;
+        (open.generation == slot.1).then_some(open)
+    }
+
+    /// The story of an open request.
+    fn slot_of(&self, request: &Request) -> Option<Slot> {
+        let open = self.slab.get(request.row as usize)?.as_ref()?;
+        Some((request.row, open.generation))
+    }
+
+    /// Tells a story that is complete on both sides.
+    fn close(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get(slot) else { return };
+        if open.ended && !open.caller_open && !open.daemon_open {
+            self.tell(slot, tell);
+        }
+    }
+
+    fn tell(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.slab[slot.0 as usize].take() else {
+            return;
+        };
+        self.free.push(slot.0);
+        let story = open.story;
+        let start = story.start();
+        let connection = match story.connection {
+            ABSENT => self.daemons.get(&story.daemon_pid).copied(),
+            connection => Some(connection),
+        };
+        let filters = &self.filters;
+        let wanted = open.wanted
+            && (self.window.0..self.window.1).contains(&start)
+            && (filters.connections.is_empty()
+                || connection.is_some_and(|c| filters.connections.contains(&c)));
+        if wanted {
+            tell(&self.comms, &story);
+        }
+    }
+
+    /// A request of which no end will be seen.
+    fn give_up(&mut self, slot: Slot, tell: Tell) {
+        let losses = self.losses;
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        if open.story.fate == Fate::Unfinished {
+            open.story.fate = if open.losses == losses {
+                Fate::Unfinished
+            } else {
+                Fate::Lost
+            };
+        }
+        self.tell(slot, tell);
+    }
+
+    // The caller's side
+
+    fn begin(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let [unique, connection, opcode, req] = ev.v;
+        let operation = match opcode {
+            ABSENT => kind.operation,
+            opcode => Operation::of_opcode(opcode),
+        };
+        // The daemon, which ends a request, sends out what waited in the background for its turn.
+        let own = match self.daemons.get(&ev.pid) {
+            Some(own) => connection == ABSENT || *own == connection,
+            None => self.servants.contains(&ev.pid),
+        };
+        let mut story = self.story(operation, Fate::Unfinished);
+        story.set(Mark::Begin, ev.time);
+        (story.pid, story.tid) = (ev.pid, ev.tid);
+        (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.pid = ev.pid;
+        story.comm = task.comm;
+        let made = std::mem::take(&mut task.made);
+        if !own {
+            story.syscall = task.syscall.map_or(ABSENT, |syscall| syscall.number);
+            if let Some(enter) = task.kernel_enter() {
+                story.set(Mark::KernelEnter, enter);
+            }
+        }
+        task.entered = 0;
+        let wanted = self.wants_caller(&story);
+        let slot = self.put(story, wanted);
+        let mut still = self.pass(made, tell);
+        if !own {
+            if let Some(open) = self.get_mut(slot) {
+                open.caller_open = true;
+            }
+            if still.len() >= MOST_MADE {
+                let oldest = still.remove(0);
+                self.leave(oldest, tell);
+            }
+            still.push(slot);
+        }
+        if let Some(task) = self.tasks.get_mut(&ev.tid) {
+            task.made = still;
+            task.just_made = Some(slot);
+        }
+        let request = Request {
+            operation,
+            begin: ev.time,
+            pid: ev.pid,
+            tid: ev.tid,
+            connection,
+            unique,
+            opcode,
+            sent: None,
+            caller: wanted,
+            counted: false,
+            undecided: false,
+            row: slot.0,
+        };
+        if let Some(earlier) = self.requests.begin(told(unique, connection, req), request) {
+            let Some(lost) = self.slot_of(&earlier) else {
+                return;
+            };
+            if let Some(open) = self.get_mut(lost) {
+                if lost == slot {
+                    open.story.fate = Fate::Unnumbered;
+                } else if open.story.fate == Fate::Unfinished {
+                    open.story.fate = Fate::Lost;
+                }
+            }
+            self.tell(lost, tell);
+        }
+    }
+
+    /// The caller makes another request: those that have ended are done, for the others it did not wait.
+    fn pass(&mut self, mut made: Vec<Slot>, tell: Tell) -> Vec<Slot> {
+        made.retain(|slot| {
+            let Some(open) = self.get_mut(*slot) else {
+                return false;
+            };
+            if !open.ended {
+                open.background = true;
+                return true;
+            }
+            open.caller_open = false;
+            self.close(*slot, tell);
+            false
+        });
+        made
+    }
+
+    /// Nothing more will be seen of a request on the caller's side.
+    fn leave(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        open.caller_open = false;
+        let waits = open.waited || (open.story.operation.has_caller() && !open.background);
+        if !open.ended && waits && open.story.fate == Fate::Unfinished {
+            open.story.fate = Fate::Interrupted;
+        }
+        self.close(slot, tell);
+    }
+
+    /// A request has ended, or its end wakes the caller up: the caller was waiting for it.
+    fn awaited(&mut self, slot: Slot) {
+        let switches = self.switches;
+        let Some(open) = self
+            .slab
+            .get_mut(slot.0 as usize)
+            .and_then(Option::as_mut)
+            .filter(|open| open.generation == slot.1 && !open.story.waits)
+        else {
+            return;
+        };
+        let story = &mut open.story;
+        let Some(task) = self.tasks.get_mut(&story.tid) else {
+            return;
+        };
+        story.waits = true;
+        story.nth = if task.told > 0 { task.waits } else { 0 };
+        let begin = story.marks[Mark::Begin as usize];
+        let mut from = task.resumed;
+        if task.told > 0 && task.told <= begin {
+            let mark = if task.waits == 0 {
+                Mark::SysEnter
+            } else {
+                Mark::Resumed
+            };
+            story.set(mark, task.told);
+            from = task.told;
+        }
+        if from > begin {
+            // It was under way while the caller waited for another one.
+            story.clear(Mark::KernelEnter);
+        } else if let Some(enter) = story.at(Mark::KernelEnter) {
+            story.set(Mark::KernelEnter, enter.max(from));
+        }
+        task.waits += 1;
+        task.last = Some(slot);
+        let end = story.marks[Mark::End as usize];
+        if switches && task.switches && task.state == State::Running {
+            // It never slept.
+            story.set(Mark::Runs, end);
+            task.resume(end);
+        } else {
+            task.awaiting = Some(slot);
+            // Until it is seen to run.
+            task.resume(end);
+        }
+    }
+
+    /// The caller runs again.
+    fn runs(&mut self, tid: i32, time: u64) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let Some(slot) = task.awaiting.take() else {
+            return;
+        };
+        task.resume(time);
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Runs, time);
+        }
+    }
+
+    fn sys_enter(&mut self, ev: &Ev, tell: Tell) {
+        let number = ev.v[0];
+        if self.arch.is_fake(number) {
+            return;
+        }
+        let losses = self.losses;
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.pid = ev.pid;
+        let idle = task.idle_at(ev.time);
+        task.syscall = Some(Syscall {
+            number,
+            start: ev.time,
+            losses,
+            idle,
+        });
+        if !task.made.is_empty() {
+            self.leave_all(ev.tid, tell);
+        }
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        task.told = ev.time;
+        task.end_call();
+        task.told = ev.time;
+    }
+
+    fn leave_all(&mut self, tid: i32, tell: Tell) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        let mut made = std::mem::take(&mut task.made);
+        for slot in made.drain(..) {
+            self.leave(slot, tell);
+        }
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.made = made; // its memory
+        }
+    }
+
+    fn sys_exit(&mut self, ev: &Ev, tell: Tell) {
+        let [number, ret, ..] = ev.v;
+        if self.arch.is_fake(number) {
+            return;
+        }
+        let losses = self.losses;
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.pid = ev.pid;
+        let syscall = task.syscall.take();
+        let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
+        if (ret as i64) >= i64::from(!self.arch.is_ring(number)) && self.arch.is_read(number) {
+            if task.reads.len() == MOST_READS {
+                task.reads.remove(0);
+            }
+            task.reads.push(Read {
+                enter: syscall.map_or(0, |call| call.start),
+                exit: ev.time,
+                runs: task.runs,
+            });
+        }
+        let last = task.last;
+        let made = !task.made.is_empty();
+        task.end_call();
+        if let (Some(last), Some(_)) = (last, syscall) {
+            if let Some(open) = self.get_mut(last) {
+                open.story.set(Mark::SysExit, ev.time);
+            }
+        }
+        if made {
+            self.leave_all(ev.tid, tell);
+        }
+    }
+
+    fn exit(&mut self, tid: i32, time: u64, tell: Tell) {
+        if !self.tasks.contains_key(&tid) {
+            return;
+        }
+        self.leave_all(tid, tell);
+        let Some(task) = self.tasks.remove(&tid) else {
+            return;
+        };
+        self.drop_callbacks(task.callbacks, time, tell);
+    }
+
+    // The kernel's functions
+
+    fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
+        // Where the request was queued it may have had no number yet.
+        if ev.v[3] != ABSENT && self.requests.any_unnumbered() {
+            self.learn(ev, ev.v[0], ABSENT, ev.v[3]);
+        }
+        match kind.place {
+            Place::Wait => self.wait(ev.tid),
+            place => self.dev(ev, place),
+        }
+        if !kind.makes {
+            return;
+        }
+        let task = self.tasks.entry(ev.tid).or_default();
+        if !kind.returns {
+            task.entered = ev.time;
+            return;
+        }
+        match &mut task.probe {
+            None => task.probe = Some((kind.function, 1, ev.time)),
+            Some((function, open, _)) if *function == kind.function => *open += 1,
+            Some(_) => {}
+        }
+    }
+
+    fn kernel_return(&mut self, ev: &Ev, kind: Kind) {
+        if kind.place == Place::Wait {
+            self.runs(ev.tid, ev.time);
+        }
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        let Some((function, open, _)) = &mut task.probe else {
+            return;
+        };
+        if *function != kind.function {
+            return;
+        }
+        *open -= 1;
+        if *open == 0 {
+            task.probe = None;
+            self.kernel_exit(ev.tid, ev.time);
+        }
+    }
+
+    fn graph_entry(&mut self, ev: &Ev) {
+        let [address, depth, ..] = ev.v;
+        match self.place_at(address) {
+            Place::Wait => self.wait(ev.tid),
+            Place::Other => {}
+            place => self.dev(ev, place),
+        }
+        if ev.tid == 0 {
+            return;
+        }
+        let task = self.tasks.entry(ev.tid).or_default();
+        if task.graph.is_none_or(|(outer, _)| depth <= outer) {
+            task.graph = Some((depth, ev.time));
+        }
+    }
+
+    fn graph_exit(&mut self, ev: &Ev) {
+        let [address, depth, ..] = ev.v;
+        match self.place_at(address) {
+            Place::Wait => self.runs(ev.tid, ev.time),
+            Place::Fetch => {
+                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                    // Where system calls are recorded the thread is in one, and that tells better.
+                    if task.syscall.is_none() {
+                        if task.reads.len() == MOST_READS {
+                            task.reads.remove(0);
+                        }
+                        task.reads.push(Read {
+                            enter: task.fetches,
+                            exit: ev.time,
+                            runs: task.runs,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        if task.graph.is_some_and(|(outer, _)| depth <= outer) {
+            task.graph = None;
+            self.kernel_exit(ev.tid, ev.time);
+        }
+    }
+
+    fn place_at(&self, address: u64) -> Place {
+        // function_graph tells the first place that can be traced, which is some bytes into the function.
+        let at = self
+            .places
+            .partition_point(|(start, _)| *start <= address)
+            .checked_sub(1);
+        match at.map(|at| self.places[at]) {
+            Some((start, place)) if address - start < FARTHEST => place,
+            _ => Place::Other,
+        }
+    }
+
+    fn kernel_exit(&mut self, tid: i32, time: u64) {
+        let Some(slot) = self.tasks.get(&tid).and_then(|task| task.last) else {
+            return;
+        };
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set_first(Mark::KernelExit, time);
+        }
+    }
+
+    /// The caller goes to wait for the request that it made last.
+    fn wait(&mut self, tid: i32) {
+        let slot = self.tasks.get(&tid).and_then(|task| task.made.last());
+        if let Some(slot) = slot.copied() {
+            if let Some(open) = self.get_mut(slot) {
+                open.waited = true;
+                if open.ended {
+                    self.awaited(slot);
+                }
+            }
+        }
+    }
+
+    fn dev(&mut self, ev: &Ev, place: Place) {
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        match place {
+            Place::Write => task.writes = Some((ev.time, task.idle_at(ev.time))),
+            Place::Fetch => task.fetches = ev.time,
+            _ => {}
+        }
+    }
+
+    // The daemon's side
+
+    fn learn(&mut self, ev: &Ev, unique: u64, connection: u64, req: u64) -> Option<Key> {
+        let told = told(unique, connection, req);
+        let daemon = self.daemons.get(&ev.pid).copied();
+        let key = self.requests.locate(told, daemon)?;
+        let request = *self.requests.learn(key, told, daemon)?;
+        let slot = self.slot_of(&request)?;
+        let story = &mut self.get_mut(slot)?.story;
+        (story.unique, story.connection) = (request.unique, request.connection);
+        Some(key)
+    }
+
+    fn sent(&mut self, ev: &Ev) {
+        let [unique, connection, write, req] = ev.v;
+        if write == 0 {
+            return;
+        }
+        let Some(slot) = self
+            .learn(ev, unique, connection, req)
+            .and_then(|key| self.requests.get_mut(key).copied())
+            .and_then(|request| self.slot_of(&request))
+        else {
+            return;
+        };
+        self.servants.insert(ev.pid);
+        let task = self.tasks.entry(ev.tid).or_default();
+        (task.pid, task.sent) = (ev.pid, Some(slot));
+        let (runs, freed, fetches) = (task.runs, task.freed, task.fetches);
+        let enter = task.syscall.map_or(fetches, |call| call.start).max(freed);
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Sent, ev.time);
+            open.story.set(Mark::Read, ev.time);
+            (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        self.split_queue(slot, enter, runs, ev.time);
+    }
+
+    /// Of the time in the queue: until a thread was free, and until it ran.
+    fn split_queue(&mut self, slot: Slot, enter: u64, runs: u64, read: u64) {
+        if !self.switches {
+            return;
+        }
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        let Some(begin) = story.at(Mark::Begin) else {
+            return;
+        };
+        let within = |time: u64| time.clamp(begin, read.max(begin));
+        let free = within(enter);
+        let ready = within(enter.max(runs));
+        if story.at(Mark::DaemonWaking).is_some() {
+            (story.no_thread, story.asleep) = (0, ready - begin);
+        } else {
+            (story.no_thread, story.asleep) = (free - begin, ready - free);
+        }
+        story.set(Mark::DaemonRuns, ready);
+    }
+
+    /// The system call of this thread that brought the request: the last one, or the first one since it was sent.
+    fn take_read(&mut self, slot: Slot, tid: i32, last: bool) {
+        let Some(open) = self.get(slot) else { return };
+        let story = &open.story;
+        let since = story
+            .at(Mark::Sent)
+            .filter(|_| story.daemon_tid == tid)
+            .or(story.at(Mark::Begin))
+            .unwrap_or(0);
+        let Some(task) = self.tasks.get(&tid) else {
+            return;
+        };
+        let mut reads = task.reads.iter().filter(|read| read.exit >= since);
+        let read = if last {
+            reads.next_back()
+        } else {
+            reads.next()
+        };
+        let Some(read) = read.copied() else { return };
+        let enter = read.enter.max(task.freed);
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Read, read.exit);
+        }
+        self.split_queue(slot, enter, read.runs, read.exit);
+    }
+
+    /// The open request that the daemon has in hand.
+    fn request_of(&self, ev: &Ev, operation: Operation) -> Option<Slot> {
+        let unique = ev.v[0];
+        if !Requests::is_numbered(unique) {
+            return None;
+        }
+        let request = match self.daemons.get(&ev.pid) {
+            Some(connection) => self.requests.find((*connection, unique))?.1,
+            None => {
+                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
+                self.requests.guess(unique, operation, unowned)?.1
+            }
+        };
+        self.slot_of(request)
+    }
+
+    fn callback(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let unique = ev.v[0];
+        let mut found = self.request_of(ev, kind.operation);
+        let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
+        self.servants.insert(ev.pid);
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.pid = ev.pid;
+        // A callback that calls another one (a stub), of a request that is none.
+        let around = task.callbacks.last().and_then(|callback| callback.slot);
+        let around =
+            around.filter(|slot| self.get(*slot).is_some_and(|o| o.story.unique == unique));
+        if found.is_none() && around.is_some() {
+            found = around;
+        } else if found.is_none() && known && kind.operation != Operation::UNKNOWN {
+            found = Some(self.callback_alone(ev, kind));
+        }
+        let idle = self
+            .tasks
+            .get(&ev.tid)
+            .map_or(Idle::default(), |task| task.idle_at(ev.time));
+        let mut first = false;
+        if let Some(open) = found.and_then(|slot| self.get_mut(slot)) {
+            if open.story.at(Mark::CallbackEnter).is_none() {
+                first = true;
+                open.story.set(Mark::CallbackEnter, ev.time);
+                open.idle = idle;
+                open.daemon_open = kind.returns;
+            }
+        }
+        if let Some(slot) = found.filter(|_| first) {
+            self.take_read(slot, ev.tid, true);
+            if let Some(open) = self.get_mut(slot) {
+                (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+                if open.story.opcode == ABSENT {
+                    open.story.operation = kind.operation;
+                }
+            }
+        }
+        if !kind.returns {
+            if let Some(slot) = found.filter(|_| first) {
+                self.close(slot, tell);
+            }
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        task.callbacks.push(Callback {
+            function: kind.function,
+            slot: found,
+        });
+        if task.callbacks.len() > MOST_CALLBACKS {
+            let oldest = task.callbacks.remove(0);
+            self.drop_callbacks(vec![oldest], ev.time, tell);
+        }
+    }
+
+    /// A callback without a request: a forget, or one whose begin is not in the recording.
+    fn callback_alone(&mut self, ev: &Ev, kind: Kind) -> Slot {
+        let unique = ev.v[0];
+        let fate = if kind.operation.has_reply() {
+            self.without_begin()
+        } else {
+            Fate::NoReply
+        };
+        let mut story = self.story(kind.operation, fate);
+        story.connection = self.daemons.get(&ev.pid).copied().unwrap_or(ABSENT);
+        story.unique = unique;
+        // Whose request it was is not known.
+        let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
+        let connection = story.connection;
+        let slot = self.put(story, wanted);
+        if let Some(open) = self.get_mut(slot) {
+            open.ended = true;
+        }
+        if fate != Fate::NoReply && Requests::is_numbered(unique) {
+            // So that its end finds it.
+            let request = Request {
+                operation: kind.operation,
+                begin: ev.time,
+                pid: -1,
+                tid: -1,
+                connection,
+                unique,
+                opcode: ABSENT,
+                sent: None,
+                caller: wanted,
+                counted: false,
+                undecided: false,
+                row: slot.0,
+            };
+            self.requests
+                .begin(told(unique, connection, ABSENT), request);
+        }
+        slot
+    }
+
+    fn without_begin(&self) -> Fate {
+        if self.losses == 0 {
+            Fate::Before
+        } else {
+            Fate::Lost
+        }
+    }
+
+    fn callback_return(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+            return;
+        };
+        let Some(at) = task
+            .callbacks
+            .iter()
+            .rposition(|callback| callback.function == kind.function)
+        else {
+            return;
+        };
+        // Whatever was entered after it cannot return any more.
+        let lost: Vec<Callback> = match at + 1 < task.callbacks.len() {
+            true => task.callbacks.drain(at + 1..).collect(),
+            false => Vec::new(),
+        };
+        let callback = task.callbacks.pop();
+        task.freed = ev.time;
+        let idle = task.idle_at(ev.time);
+        let outer = task.callbacks.last().and_then(|outer| outer.slot);
+        if !lost.is_empty() {
+            let lost = lost.into_iter().filter(|lost| lost.slot != outer);
+            self.drop_callbacks(lost.collect(), ev.time, tell);
+        }
+        let Some(slot) = callback.and_then(|callback| callback.slot) else {
+            return;
+        };
+        if Some(slot) == outer {
+            return;
+        }
+        let switches = self.switches;
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        story.set(Mark::CallbackReturn, ev.time);
+        if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
+            // Another thread will answer, if any.
+            story.blocked = idle.blocked - open.idle.blocked;
+            story.runnable = idle.runnable - open.idle.runnable;
+        }
+        self.done_on_the_daemons_side(slot, tell);
+    }
+
+    fn done_on_the_daemons_side(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        open.daemon_open = false;
+        let story = &open.story;
+        if story.at(Mark::Begin).is_none() && story.at(Mark::End).is_none() {
+            // Its end is not awaited: what it belongs to may not be recorded at all.
+            let number = (story.connection, story.unique);
+            let key = told(number.1, number.0, ABSENT).key();
+            if self.requests.get_mut(key).is_some_and(|r| r.row == slot.0) {
+                self.requests.end(key);
+            }
+        }
+        self.close(slot, tell);
+    }
+
+    fn drop_callbacks(&mut self, callbacks: Vec<Callback>, _time: u64, tell: Tell) {
+        for slot in callbacks.into_iter().filter_map(|callback| callback.slot) {
+            self.done_on_the_daemons_side(slot, tell);
+        }
+    }
+
+    /// The daemon answers through a function of libfuse.
+    fn reply(&mut self, ev: &Ev) {
+        self.servants.insert(ev.pid);
+        let Some(slot) = self.request_of(ev, Operation::UNKNOWN) else {
+            return;
+        };
+        let Some(open) = self.get(slot) else { return };
+        if open.story.at(Mark::CallbackEnter).is_some() || open.story.at(Mark::Reply).is_some() {
+            return;
+        }
+        self.take_read(slot, ev.tid, false);
+        if let Some(open) = self.get_mut(slot) {
+            if open.story.daemon_tid < 0 {
+                (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+            }
+        }
+    }
+
+    fn end(&mut self, ev: &Ev, tell: Tell) {
+        let [unique, connection, error, req] = ev.v;
+        let key = self.learn(ev, unique, connection, req);
+        let mut found = key.and_then(|key| self.requests.end(key));
+        if let Some(earlier) = found.filter(|request| {
+            Requests::is_numbered(unique)
+                && Requests::is_numbered(request.unique)
+                && request.unique != unique
+        }) {
+            // Its end and the begin of the one that ends here were not seen.
+            if let Some(slot) = self.slot_of(&earlier) {
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.fate = Fate::Lost;
+                }
+                self.tell(slot, tell);
+            }
+            found = None;
+        }
+        let slot = match found.and_then(|request| self.slot_of(&request)) {
+            Some(slot) => slot,
+            None => {
+                let mut story = self.story(Operation::UNKNOWN, self.without_begin());
+                (story.connection, story.unique) = (connection, unique);
+                let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
+                self.put(story, wanted)
+            }
+        };
+        self.ended(ev, slot, or_zero(error) as i32);
+        let Some(open) = self.get(slot) else { return };
+        if open.caller_open {
+            self.ended_for_the_caller(slot);
+        }
+        self.close(slot, tell);
+    }
+
+    fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
+        let switches = self.switches;
+        let daemon = self.servants.contains(&ev.pid);
+        let Some(open) = self.get(slot) else { return };
+        let callback = open.story.at(Mark::CallbackEnter);
+        if daemon && callback.is_none() && open.story.at(Mark::Begin).is_some() {
+            // The daemon's library answered by itself.
+            let reads = open.story.at(Mark::Read).is_none() || open.story.daemon_tid == ev.tid;
+            if reads {
+                self.take_read(slot, ev.tid, false);
+            }
+        }
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.ended = Some(slot);
+        // What the thread does last before the end is to enter the system call that answers.
+        let write = task.syscall.map(|call| (call.start, call.idle));
+        let write = write.or(task.writes).filter(|_| daemon);
+        let idle = task.idle_at(ev.time);
+        task.writes = None;
+        task.sent = None;
+        if daemon {
+            task.reads.clear();
+            task.freed = ev.time;
+        }
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        open.ended = true;
+        story.set(Mark::End, ev.time);
+        story.error = error;
+        if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
+            story.fate = Fate::Matched;
+        }
+        let since = [Mark::Begin, Mark::Sent, Mark::CallbackEnter]
+            .into_iter()
+            .filter_map(|mark| story.at(mark))
+            .max();
+        let (replied, idle) = match write {
+            Some((start, idle)) if start >= since.unwrap_or(0) => {
+                story.set(Mark::Reply, start);
+                (start, idle)
+            }
+            _ => (ev.time, idle),
+        };
+        if daemon && story.daemon_tid < 0 {
+            (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        if !switches || callback.is_none() {
+            return;
+        }
+        match story.at(Mark::CallbackReturn) {
+            Some(left) if story.blocked != ABSENT => {
+                story.elsewhere = replied.saturating_sub(left);
+            }
+            _ if story.daemon_tid == ev.tid => {
+                story.blocked = idle.blocked.saturating_sub(open.idle.blocked);
+                story.runnable = idle.runnable.saturating_sub(open.idle.runnable);
+                story.elsewhere = 0;
+            }
+            _ => {
+                // Answered by another thread while the callback runs on.
+                let (tid, before) = (story.daemon_tid, open.idle);
+                let Some(idle) = self.tasks.get(&tid).map(|task| task.idle_at(replied)) else {
+                    return;
+                };
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.blocked = idle.blocked.saturating_sub(before.blocked);
+                    open.story.runnable = idle.runnable.saturating_sub(before.runnable);
+                    open.story.elsewhere = 0;
+                }
+            }
+        }
+    }
+
+    fn ended_for_the_caller(&mut self, slot: Slot) {
+        let switches = self.switches;
+        let Some(open) = self.get(slot) else { return };
+        let operation = open.story.operation;
+        let waits = open.waited
+            || (!open.background
+                && (operation.has_caller() || (!switches && operation.may_wait())));
+        if waits {
+            self.awaited(slot);
+        } else if !operation.may_wait() {
+            let tid = open.story.tid;
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.made.retain(|made| *made != slot);
+            }
+            if let Some(open) = self.get_mut(slot) {
+                open.caller_open = false;
+            }
+        }
+    }
+
+    fn length(&mut self, ev: &Ev) {
+        let [unique, connection, len, req] = ev.v;
+        let ended = self.tasks.get(&ev.tid).and_then(|task| task.ended);
+        if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
+            if open.story.at(Mark::End) == Some(ev.time) {
+                open.story.reply_len = len;
+                return;
+            }
+        }
+        let daemon = self.daemons.get(&ev.pid).copied();
+        let key = self.requests.locate(told(unique, connection, req), daemon);
+        let request = key.and_then(|key| self.requests.get_mut(key).copied());
+        if let Some(slot) = request.and_then(|request| self.slot_of(&request)) {
+            if let Some(open) = self.get_mut(slot) {
+                open.story.request_len = len;
+            }
+        }
+    }
+
+    // On the CPUs
+
+    fn switch_out(&mut self, tid: i32, asleep: bool, time: u64) {
+        if tid <= 0 {
+            return;
+        }
+        let task = self.tasks.entry(tid).or_default();
+        task.switches = true;
+        task.just_made = None;
+        // Two kinds of events may tell the same.
+        if matches!(task.state, State::Running | State::Unknown) {
+            let state = if asleep {
+                State::Blocked
+            } else {
+                State::Runnable
+            };
+            task.enter_state(state, time);
+        }
+    }
+
+    fn switch_in(&mut self, tid: i32, time: u64) {
+        if tid <= 0 {
+            return;
+        }
+        let task = self.tasks.entry(tid).or_default();
+        if task.state == State::Running {
+            return;
+        }
+        task.enter_state(State::Running, time);
+        task.runs = time;
+        let called = task.called.take();
+        if task.awaiting.is_some() {
+            self.runs(tid, time);
+        }
+        if let Some(open) = called.and_then(|slot| self.get_mut(slot)) {
+            open.story.set_first(Mark::DaemonRuns, time);
+        }
+    }
+
+    fn waking(&mut self, ev: &Ev) {
+        let woken = ev.v[0] as i32;
+        let task = self.tasks.entry(woken).or_default();
+        let servant = task.pid <= 0 || self.servants.contains(&task.pid);
+        if matches!(task.state, State::Blocked | State::Unknown) {
+            task.enter_state(State::Runnable, ev.time);
+        }
+        let Some(waker) = self.tasks.get(&ev.tid) else {
+            return;
+        };
+        let (ended, made) = (waker.ended, waker.just_made);
+        if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
+            if open.story.tid == woken && open.caller_open {
+                open.story.set_first(Mark::Waking, ev.time);
+                if let Some(slot) = ended {
+                    self.awaited(slot);
+                }
+                return;
+            }
+        }
+        let Some(slot) = made.filter(|_| servant) else {
+            return;
+        };
+        if let Some(open) = self.get_mut(slot) {
+            if open.story.at(Mark::DaemonWaking).is_none() {
+                open.story.set(Mark::DaemonWaking, ev.time);
+                if let Some(task) = self.tasks.get_mut(&woken) {
+                    task.called = Some(slot);
+                }
+            }
+        }
+    }
+
+    // The end
+
+    fn story(&self, operation: Operation, fate: Fate) -> Story {
+        Story {
+            operation,
+            fate,
+            waits: false,
+            nth: 0,
+            connection: ABSENT,
+            unique: ABSENT,
+            opcode: ABSENT,
+            nodeid: ABSENT,
+            request_len: ABSENT,
+            reply_len: ABSENT,
+            error: 0,
+            pid: -1,
+            tid: -1,
+            comm: 0,
+            daemon_pid: -1,
+            daemon_tid: -1,
+            syscall: ABSENT,
+            marks: [ABSENT; MARKS],
+            no_thread: ABSENT,
+            asleep: ABSENT,
+            blocked: ABSENT,
+            runnable: ABSENT,
+            elsewhere: ABSENT,
+        }
+    }
+
+    fn wants_caller(&self, story: &Story) -> bool {
+        let filters = &self.filters;
+        (filters.pids.is_empty() || filters.pids.contains(&story.pid))
+            && (filters.comms.is_empty()
+                || filters.comms.contains(&self.comms[story.comm as usize]))
+    }
+
+    /// Tells the rest. Comes back: the names of threads.
+    pub fn finish(self, tell: &mut dyn FnMut(&Story)) -> Vec<String> {
+        self.finish_with(&mut |_, story| tell(story))
+    }
+
+    fn finish_with(mut self, tell: Tell) -> Vec<String> {
+        for place in 0..self.slab.len() {
+            let slot = self.slab[place].as_ref().map(|open| open.generation);
+            if let Some(generation) = slot {
+                self.give_up((place as u32, generation), tell);
+            }
+        }
+        self.comms
+    }
+}
+
+type Tell<'a> = &'a mut dyn FnMut(&[String], &Story);
+
+impl Task {
+    fn resume(&mut self, time: u64) {
+        self.resumed = time;
+        if self.syscall.is_some() {
+            self.told = time;
+        }
+    }
+
+    /// Between two system calls nothing is known.
+    fn end_call(&mut self) {
+        self.told = 0;
+        self.waits = 0;
+        self.last = None;
+        self.awaiting = None;
+        self.just_made = None;
+        self.ended = None;
+        self.graph = None;
+        self.probe = None;
+        self.entered = 0;
+    }
+}

@@ -1,0 +1,145 @@
+"""Each request's whole story: from the system call that made it to that call's end, both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fusetools.recording import Probe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# What happens to a request, in the order in which it does (core/src/stitch.rs says what each is);
+# but its callback may return at any time after it replied.
+MARKS = (
+    "sys_enter",
+    "resumed",
+    "kernel_enter",
+    "begin",
+    "daemon_waking",
+    "daemon_runs",
+    "sent",
+    "read",
+    "callback_enter",
+    "reply",
+    "end",
+    "waking",
+    "runs",
+    "kernel_exit",
+    "sys_exit",
+    "callback_return",
+)
+
+
+@dataclass(frozen=True)
+class Stories:
+    """Requests as columns of equal length, by begin; what is not told is 0, of what is signed -1.
+
+    The columns named in MARKS are times in ns on the recording's clock, or 0. ``operation``,
+    ``fate`` and ``comm`` index ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun
+    and ended), "unfinished" (not ended when the recording did), "interrupted" (its caller left
+    without an answer), "no_reply" (a forget: the callback alone), "before" (begun before the
+    recording), "lost" (begin or end are among what the recorder dropped) or "unnumbered" (the
+    kernel does not tell which request it is).
+
+    ``waits``: 1 where a caller slept until it was answered; ``nth``: how many it had waited for
+    before in the same system call; ``syscall``: that call's number; ``error``: 0 or -errno;
+    ``request_len`` and ``reply_len``: bytes with their headers. ns of the time in the queue:
+    ``no_thread`` until a thread of the daemon was free, ``asleep`` until it ran. ns between the
+    callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
+    while it had no CPU, ``elsewhere`` after it had left the request to another thread.
+    """
+
+    operations: tuple[str, ...]
+    fates: tuple[str, ...]
+    comms: tuple[str, ...]
+    operation: NDArray[np.uint8]
+    opcode: NDArray[np.uint32]
+    fate: NDArray[np.uint8]
+    waits: NDArray[np.uint8]
+    nth: NDArray[np.uint32]
+    connection: NDArray[np.uint64]
+    unique: NDArray[np.uint64]
+    nodeid: NDArray[np.uint64]
+    request_len: NDArray[np.uint64]
+    reply_len: NDArray[np.uint64]
+    error: NDArray[np.int32]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    comm: NDArray[np.uint32]
+    daemon_pid: NDArray[np.int32]
+    daemon_tid: NDArray[np.int32]
+    syscall: NDArray[np.int32]
+    no_thread: NDArray[np.int64]
+    asleep: NDArray[np.int64]
+    blocked: NDArray[np.int64]
+    runnable: NDArray[np.int64]
+    elsewhere: NDArray[np.int64]
+    sys_enter: NDArray[np.uint64]
+    resumed: NDArray[np.uint64]
+    kernel_enter: NDArray[np.uint64]
+    begin: NDArray[np.uint64]
+    daemon_waking: NDArray[np.uint64]
+    daemon_runs: NDArray[np.uint64]
+    sent: NDArray[np.uint64]
+    read: NDArray[np.uint64]
+    callback_enter: NDArray[np.uint64]
+    reply: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    waking: NDArray[np.uint64]
+    runs: NDArray[np.uint64]
+    kernel_exit: NDArray[np.uint64]
+    sys_exit: NDArray[np.uint64]
+    callback_return: NDArray[np.uint64]
+
+    def of(self, operation: str) -> NDArray[np.bool_]:
+        """True for the requests of ``operation``: ``stories.begin[stories.of("lookup")]``."""
+        import numpy as np
+
+        codes = [i for i, name in enumerate(self.operations) if name == operation]
+        return np.isin(self.operation, codes)
+
+    def fated(self, fate: str) -> NDArray[np.bool_]:
+        """True for the requests of that fate."""
+        import numpy as np
+
+        return np.equal(self.fate, self.fates.index(fate))
+
+
+_TYPES = {
+    **dict.fromkeys(("operation", "fate", "waits"), "u1"),
+    **dict.fromkeys(("opcode", "nth", "comm"), "<u4"),
+    **dict.fromkeys(("error", "pid", "tid", "daemon_pid", "daemon_tid", "syscall"), "<i4"),
+    **dict.fromkeys(("connection", "unique", "nodeid", "request_len", "reply_len"), "<u8"),
+    **dict.fromkeys(("no_thread", "asleep", "blocked", "runnable", "elsewhere"), "<i8"),
+    **dict.fromkeys(MARKS, "<u8"),
+}
+
+
+def stories_of(answer: dict[str, Any]) -> Stories:
+    """From the native core's columns."""
+    import numpy as np
+
+    raw = answer["stories"]
+    return Stories(
+        operations=tuple(answer["operations"]),
+        fates=tuple(answer["fates"]),
+        comms=tuple(answer["comms"]),
+        **{name: np.frombuffer(raw[name], kind) for name, kind in _TYPES.items()},
+    )
+
+
+def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
+    """What of the catalogue, and of the recording's events beside it, tells requests' stories."""
+    probes = list(catalogue)
+    for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
+        if event in events and not any(p.event == event for p in catalogue):
+            probes.append(Probe(event, "syscall", "", "", role))
+    # The same events once more: after what they are read for first.
+    for p in catalogue:
+        if p.role in ("begin", "end"):
+            probes.append(Probe(p.event, "request", "", "", "length"))
+    return probes

@@ -1,0 +1,31 @@
+"""Requests' stories on recordings, as columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import fusetools
+
+DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
+
+
+def test_demo() -> None:
+    recording = fusetools.open(DEMO)
+    stories = recording.stories()
+    requests = recording.requests()
+    assert stories.fated("matched").all()
+    for name in ("connection", "unique", "opcode", "begin", "end", "error", "pid", "tid"):
+        assert (getattr(stories, name) == getattr(requests, name)).all()
+    assert (stories.callback_enter == requests.callback_start).all()
+    assert (stories.callback_return == requests.callback_end).all()
+    # All but the release wait, and go through all of it.
+    waits = stories.waits == 1
+    assert stories.of("releasedir").sum() == 1 and (waits != stories.of("releasedir")).all()
+    order = ("begin", "read", "callback_enter", "reply", "end", "waking", "runs")
+    times = [getattr(stories, name)[waits].astype(np.int64) for name in order]
+    assert all((b >= a).all() and a.all() for a, b in zip(times, times[1:]))
+    first = stories.nth[waits] == 0
+    assert ((stories.sys_enter[waits] > 0) == first).all()
+    assert ((stories.resumed[waits] > 0) == ~first).all()
