@@ -576,6 +576,31 @@ function fit(target, name, width) {
   return letters.length > 1 ? letters.join("") + "…" : "";
 }
 
+/** Frames of a row that are too narrow to be told apart are drawn as one: draw(depth, left, right). */
+class Run {
+  constructor(rows, draw) {
+    this.left = new Float64Array(rows).fill(NaN);
+    this.right = new Float64Array(rows);
+    this.draw = draw;
+  }
+
+  add(depth, left, right) {
+    if (left > this.right[depth] + 0.5) this.flush(depth);
+    if (Number.isNaN(this.left[depth])) this.left[depth] = left;
+    this.right[depth] = right;
+  }
+
+  flush(depth) {
+    if (Number.isNaN(this.left[depth])) return;
+    this.draw(depth, this.left[depth], this.right[depth]);
+    this.left[depth] = NaN;
+  }
+
+  end() {
+    for (let depth = 0; depth < this.left.length; depth++) this.flush(depth);
+  }
+}
+
 /**
  * Draws rows [first, last] of the panes, row `first` at the top; `width` pixels wide.
  * Nodes that are too narrow to be seen are skipped with all below them, so that the time depends on what is seen.
@@ -602,17 +627,11 @@ function paintRows(target, width, first, last, theme) {
     if (!(to > from)) return;
     const perWeight = width / (to - from);
     const { own, below } = found.panes[which] || {};
-    // Of each row, the narrow frames side by side that are not drawn yet: begin, end, found among them?
-    const runs = pane.tree.rows;
-    const begin = new Float64Array(runs).fill(-1);
-    const until = new Float64Array(runs);
-    const hit = new Uint8Array(runs);
-    const flush = (d) => {
-      const y = (pane.at + (pane.up ? -d : d) - first) * ROW;
-      box(begin[d], y, Math.max(1, until[d] - begin[d]), hit[d] ? foundPaint[0] : look.many);
-      begin[d] = -1;
-      hit[d] = 0;
-    };
+    // Of each row, the narrow frames side by side that are not drawn yet, and those found among them.
+    const many = new Run(pane.tree.rows, (d, l, r) => box(l, yOf(d), Math.max(1, r - l), look.many));
+    const hits = new Run(pane.tree.rows, (d, l, r) => narrow.push(Math.min(l, width - 1), yOf(d), Math.max(1, r - l)));
+    const narrow = [];
+    const yOf = (d) => (pane.at + (pane.up ? -d : d) - first) * ROW;
     for (let i = 0; i < n; ) {
       const d = depth[i];
       const left = (x[i] - from) * perWeight;
@@ -624,12 +643,7 @@ function paintRows(target, width, first, last, theme) {
       const row = pane.at + (pane.up ? -d : d);
       const inSight = row >= first && row <= last && (d > 0 || pane.ownRoot);
       if (right - left < THIN) {
-        if (begin[d] >= 0 && left > until[d] + 0.5) flush(d);
-        if (inSight) {
-          if (begin[d] < 0) begin[d] = left;
-          until[d] = right;
-          if (searching && own[i]) hit[d] = 1;
-        }
+        if (inSight) (searching && own[i] ? hits : many).add(d, left, right);
         // Below a frame that is far too narrow, one that was found is still shown.
         if (right - left < 0.25 && !(searching && below[i])) i = end[i];
         else i++;
@@ -649,7 +663,9 @@ function paintRows(target, width, first, last, theme) {
       // Rows that cannot be seen are not walked through.
       if (pane.up ? row - 1 < first : row + 1 > last) i = end[i - 1];
     }
-    for (let d = 0; d < runs; d++) if (begin[d] >= 0) flush(d);
+    many.end();
+    hits.end();
+    for (let k = 0; k < narrow.length; k += 3) box(narrow[k], narrow[k + 1], narrow[k + 2], foundPaint[0]);
   });
   for (let k = 0; k < labels.length; k += 6) {
     const { tree } = panes[labels[k + 4]];
@@ -1075,8 +1091,41 @@ systemDark.addEventListener("change", () => show(false));
 
 // ---- On paper --------------------------------------------------------------------------------------------------------
 
-const PRINT_WIDTH = 1000;     // px of a line of frames, which the page then scales to its width
-const PRINT_ROWS = 36;        // of a canvas: a page breaks between two, not within
+const PRINT_WIDTH = 1000;     // of a line of frames, which is then scaled to the paper's
+const PRINT_ROWS = 36;        // of a sheet at most: a page ends between two, not within
+
+/** What paintRows wants of a canvas, as SVG: it is printed as sharp as the printer can. */
+class Sheet {
+  constructor(width, height) {
+    this.svg = Sheet.make("svg", { viewBox: `0 0 ${width} ${height}` });
+  }
+
+  static make(tag, attributes) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      made.setAttribute(name, typeof value === "number" ? Number(value.toFixed(2)) : value);
+    }
+    return made;
+  }
+
+  fillRect(x, y, width, height) {
+    this.svg.append(Sheet.make("rect", { x, y, width, height, fill: this.fillStyle }));
+  }
+
+  strokeRect(x, y, width, height) {
+    this.svg.append(Sheet.make("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth }));
+  }
+
+  fillText(text, x, y) {
+    const made = Sheet.make("text", { x, y, fill: this.fillStyle });
+    made.textContent = text;
+    this.svg.append(made);
+  }
+
+  measureText(text) {
+    return context.measureText(text);
+  }
+}
 
 function print() {
   const sheets = [];
@@ -1095,17 +1144,17 @@ function print() {
       i = inSight ? i + 1 : tree.end[i];
     }
   }
-  for (let row = first; row <= last; row += PRINT_ROWS) {
-    const until = Math.min(last, row + PRINT_ROWS - 1);
-    const sheet = document.createElement("canvas");
-    sheet.width = PRINT_WIDTH * 3;
-    sheet.height = (until - row + 1) * ROW * 3;
-    const target = sheet.getContext("2d", { alpha: false });
-    target.setTransform(3, 0, 0, 3, 0, 0);
-    paintRows(target, PRINT_WIDTH, row, until, "light");
-    sheets.push(sheet);
+  const count = last - first + 1;
+  const most = Math.ceil(count / Math.ceil(count / PRINT_ROWS));
+  for (let row = first; row <= last; row += most) {
+    const until = Math.min(last, row + most - 1);
+    const sheet = new Sheet(PRINT_WIDTH, (until - row + 1) * ROW);
+    paintRows(sheet, PRINT_WIDTH, row, until, "light");
+    sheets.push(sheet.svg);
   }
-  element("print").replaceChildren(...sheets);
+  const searched = document.createElement("p");
+  if (state.search) searched.textContent = `Search: ${state.search} · ${element("found").textContent}`;
+  element("print").replaceChildren(searched, ...sheets);
   tellLegend("light");
 }
 addEventListener("beforeprint", print);
