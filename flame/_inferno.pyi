@@ -8,7 +8,6 @@ def svg(
     inverted: bool,
     min_width: float,
     width: int,
-    factor: float,
     colours: list[tuple[str, tuple[int, int, int]]],
 ) -> str: ...
 def palettes() -> list[str]: ...

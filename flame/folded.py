@@ -15,8 +15,8 @@ from typing import Union
 MAX_DEPTH = 4096
 MAX_LINE = 1 << 20
 
-# A weight as text is at most a 64 bit number: the pictures add up in these.
-MAX_TOTAL = float(1 << 62)
+# inferno reckons with 64 bits, and with 150 times a weight where it colours differences.
+MAX_TOTAL = 1 << 55
 
 # What neither a line of text nor XML can hold.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
@@ -210,7 +210,7 @@ def unambiguous(name: str) -> str:
     """A stack with `_` for a blank by which readers would see a comment or a second count."""
     if name.startswith("# "):
         name = "#_" + name[2:]
-    return _NUMBER_LAST.sub("_", name)
+    return _NUMBER_LAST.sub("_", name.strip() or "_")
 
 
 def _weight(text: str, where: str) -> float:

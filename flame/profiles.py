@@ -22,8 +22,7 @@ _MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 # The Firefox Profiler knows colours by name, and wants one that is grey for the rest.
 _FIREFOX_COLOURS = ("orange", "green", "blue", "yellow", "purple", "lightblue", "red", "brown")
 
-# The newest form of before 2026 that keeps a thread's tables with it; the profiler upgrades from
-# any version.
+# The newest form in which each thread has tables of its own; the profiler upgrades from it.
 _FIREFOX_VERSION = 57
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from flame import _inferno
-from flame.folded import Diff, Error, Graph, check_not_empty, in_order, reverse, unambiguous
+from flame.folded import (
+    MAX_TOTAL,
+    Diff,
+    Error,
+    Graph,
+    check_not_empty,
+    in_order,
+    reverse,
+    unambiguous,
+)
 from flame.kinds import Kinds
 
-# Fractions are drawn in thousandths: inferno's own counts are whole.
-_FINE = 1000
+_SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
 
 def palettes() -> list[str]:
@@ -45,35 +51,27 @@ def svg(
         raise Error(f"the least width is in per cent of the whole, not {min_width:g}")
     if reversed:
         graph = reverse(graph)
-    unit = graph.unit
-    factor = 1.0
     names = in_order(graph.stacks)
+    unit, fine = _whole(graph)
     if isinstance(graph, Diff):
         if not any(after for _, after in graph.stacks.values()):
             raise Error("nothing is left after: a difference is as wide as what is after")
-        fine = _FINE if _fractional(after for _, after in graph.stacks.values()) else 1
-        if fine != 1:
-            # inferno's factor would make the percentages of a difference wrong.
-            unit += f" / {fine}"
         scale = graph.scale * fine
-        lines = [
-            f"{unambiguous(name)} {round(graph.stacks[name][0] * scale)}"
-            f" {round(graph.stacks[name][1] * fine)}"
-            for name in names
-        ]
+        both = [graph.stacks[name] for name in names]
+        weights = [f"{round(before * scale)} {round(after * fine)}" for before, after in both]
     else:
-        fine = _FINE if _fractional(graph.stacks.values()) else 1
-        factor /= fine
-        lines = [f"{unambiguous(name)} {round(graph.stacks[name] * fine)}" for name in names]
+        weights = [str(round(graph.stacks[name] * fine)) for name in names]
+    stacks = [unambiguous(name) for name in names]
     colours = []
     if kinds is not None:
-        for frame in {frame for name in names for frame in unambiguous(name).split(";")}:
-            colour = kinds.colour(frame)
+        pairs = zip(";".join(stacks).split(";"), ";".join(names).split(";"))
+        for frame, name in dict(pairs).items():
+            colour = kinds.colour(name)
             if colour is not None:
                 colours.append((frame, colour))
     try:
         return _inferno.svg(
-            "\n".join(lines),
+            "\n".join(f"{stack} {weight}" for stack, weight in zip(stacks, weights)),
             title=title,
             subtitle=subtitle or None,
             count_name=unit,
@@ -81,12 +79,19 @@ def svg(
             inverted=inverted,
             min_width=min_width,
             width=width,
-            factor=factor,
             colours=colours,
         )
     except ValueError as error:
         raise Error(f"cannot draw: {error}") from None
 
 
-def _fractional(weights: Iterable[float]) -> bool:
-    return any(weight != int(weight) for weight in weights)
+def _whole(graph: Graph) -> tuple[str, int]:
+    """A unit in which the weights are whole, and how many make one of the graph's.
+
+    inferno counts in whole numbers, and its factor makes percentages wrong.
+    """
+    drawn = graph.after if isinstance(graph, Diff) else graph
+    whole = all(weight == int(weight) for weight in drawn.stacks.values())
+    if whole or graph.unit == "ns" or drawn.total * 1000 > MAX_TOTAL:
+        return graph.unit, 1
+    return _SMALLER.get(graph.unit, f"{graph.unit} / 1000"), 1000

@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 /// An SVG flame graph of `text`: lines of `frame;frame weight`, or of `frame;frame before after`, sorted by frames.
 ///
 /// `colours` are (frame, (red, green, blue)) for the frames that the palette is not to colour. `min_width` is in
-/// per cent of the whole, `width` in pixels (0: as wide as the window). `factor` scales weights to counts.
+/// per cent of the whole, `width` in pixels (0: as wide as the window).
 ///
 /// Raises ValueError for a palette that is unknown and for text without any stack.
 #[pyfunction]
-#[pyo3(signature = (text, *, title, subtitle, count_name, palette, inverted, min_width, width, factor, colours))]
+#[pyo3(signature = (text, *, title, subtitle, count_name, palette, inverted, min_width, width, colours))]
 #[allow(clippy::too_many_arguments)]
 fn svg(
     py: Python<'_>,
@@ -24,7 +24,6 @@ fn svg(
     inverted: bool,
     min_width: f64,
     width: usize,
-    factor: f64,
     colours: Vec<(String, (u8, u8, u8))>,
 ) -> PyResult<String> {
     let mut map = PaletteMap::default();
@@ -47,11 +46,11 @@ fn svg(
     };
     options.min_width = min_width;
     options.image_width = (width > 0).then_some(width);
-    options.factor = factor;
-    options.no_sort = true;
+    // As a chart: inferno would insist on an order by lines, that of a chart is its reader's, from the last on.
+    options.flame_chart = true;
     let out = py.detach(|| {
         let mut out = Vec::new();
-        from_lines(&mut options, text.lines(), &mut out).map(|()| out)
+        from_lines(&mut options, text.lines().rev(), &mut out).map(|()| out)
     });
     let out = out.map_err(|error| PyValueError::new_err(error.to_string()))?;
     String::from_utf8(out).map_err(|error| PyValueError::new_err(error.to_string()))
