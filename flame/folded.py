@@ -20,7 +20,9 @@ MAX_TOTAL = 1 << 55
 
 # What neither a line of text nor XML can hold.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-_NUMBER_LAST = re.compile(r" (?=[0-9]+(?:\.[0-9]*)?$)")
+# What the FlameGraph scripts take for a count.
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?")
+_NUMBER_LAST = re.compile(rf" (?={_NUMBER.pattern}$)")
 
 
 class Error(Exception):
@@ -147,7 +149,7 @@ def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -
             raise Error(f"{where}: deeper than {MAX_DEPTH:,} frames")
         rest, _, last = frames.rpartition(" ")
         rest = rest.rstrip()
-        if rest and last.replace(".", "", 1).isdecimal() and last.isascii():
+        if rest and _NUMBER.fullmatch(last):
             if single:
                 raise Error(f"{where}: two counts, where the lines before have one")
             b, a = double.get(rest, (0, 0))
@@ -208,7 +210,7 @@ def reverse(graph: Graph) -> Graph:
 
 def unambiguous(name: str) -> str:
     """A stack with `_` for a blank by which readers would see a comment or a second count."""
-    if name.startswith("# "):
+    if name == "#" or name.startswith("# "):
         name = "#_" + name[2:]
     return _NUMBER_LAST.sub("_", name.strip() or "_")
 

@@ -1036,8 +1036,14 @@ const actions = {
 };
 
 addEventListener("keydown", (event) => {
-  if (event.altKey || event.metaKey || event.ctrlKey || element("help").open) return;
   const typing = event.target === element("search");
+  if (element("help").open) return;
+  if ((event.ctrlKey || event.metaKey) && event.key === "f" && !typing) {
+    // A page's own search would find nothing on a canvas.
+    actions["/"]();
+    event.preventDefault();
+  }
+  if (event.altKey || event.metaKey || event.ctrlKey) return;
   if (typing) {
     if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
     else if (event.key === "Escape") {
@@ -1073,7 +1079,8 @@ scroll.addEventListener("pointermove", (event) => {
   tip.hidden = !what;
   scroll.style.cursor = what ? "pointer" : "";
   if (!what) return;
-  const text = describe(what).join("\n");
+  const [name, ...rest] = describe(what);
+  const text = [name.length > 300 ? name.slice(0, 299) + "…" : name, ...rest].join("\n");
   if (text !== pointed) tip.textContent = pointed = text;
   const { width, height } = tip.getBoundingClientRect();
   const x = Math.max(8, Math.min(event.clientX + 12, innerWidth - width - 8));

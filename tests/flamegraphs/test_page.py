@@ -153,7 +153,8 @@ def test_search_share_and_steps(page):
 
 def test_search_in_case_and_wrong(page):
     page.open(flame.html(flame.Folded({"Read": 1, "read": 3})))
-    page.keys("/", "read")
+    page.run("dispatchEvent(new KeyboardEvent('keydown', { key: 'f', ctrlKey: true }))")
+    page.keys("read")
     assert page.text("found") == "2 matches, 100.00 %"
     page.keys(keys.BACKSPACE * 4, "Read")
     assert page.text("found") == "1 match, 25.00 %"
@@ -437,7 +438,8 @@ def test_hostile_names_are_text(page):
         "\u202eabc",
         "a&amp;b",
         "__proto__",
-        "😀" * 300,
+        "😀" * 100,
+        "long" * 1000,
         "' + alert(1) + '",
     ]
     graph = flame.Folded({flame.stack([name, "constructor"]): 1 for name in names})
@@ -450,6 +452,7 @@ def test_hostile_names_are_text(page):
         page.point((i + 0.5) / len(names), 1).split("\n")[0].removesuffix(" (<b>kind</b>)")
         for i in range(len(names))
     }
+    names[names.index("long" * 1000)] = ("long" * 75)[:-1] + "…"
     assert shown == {name.replace(";", ":") for name in names}
     page.click(0.5 / len(names), 1)
     page.keys("s")
