@@ -21,6 +21,7 @@ COMMANDS = {
     "count": "Print how often each function, request and callback was called.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "diff": "Compare two recordings: calls and latency side by side.",
+    "sweep": "Run a command over a grid of parameters, recorded or only timed.",
     "overhead": "Measure what recording a workload costs it, layer by layer.",
     "merge": "Put what perf and trace-cmd recorded at once into one perf.data.",
     "clean": "Remove what a killed recording left in the kernel.",

@@ -110,24 +110,25 @@ def overhead(
                 recording.arm()
                 recording.run()
                 outcome = recording.finish()
-                _check(outcome, request, log)
-                missing.update(dict.fromkeys(outcome.unavailable))
-                warnings.update(dict.fromkeys(outcome.warnings))
-                lost += outcome.lost
-                return recording.measured()
+                run = recording.measured()
+            _check(outcome, request, log)
+            missing.update(dict.fromkeys(outcome.unavailable))
+            warnings.update(dict.fromkeys(outcome.warnings))
+            lost += outcome.lost
+            return run
 
         cut = parts(plan)
         plans = {**cut, ALL: plan}
         plans = {name: plans[name] for name in only or plans}
         done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
         bare = _call_ns()
-        total = (repeat + 1) * len(done)
-        for n in range(repeat + 1):
+        total = repeat * len(done)
+        tell(0, total, "warming up")
+        plain()
+        for n in range(repeat):
             for i, name in enumerate(done):
-                tell(n * len(done) + i, total, name)
-                run = recorded(plans[name]) if name else plain()
-                if n:  # the first round is to warm up
-                    done[name].append(run)
+                tell(n * len(done) + i, total, name or "without")
+                done[name].append(recorded(plans[name]) if name else plain())
         tell(total, total, "")
 
     base = [run.seconds for run in done.pop("")]

@@ -42,7 +42,7 @@ MOST_ROWS = 1_000_000
 
 
 def counts(result: Counts) -> str:
-    return _write(COLUMNS, (_row(c, result.facts) for c in result.counts))
+    return written(COLUMNS, (_row(c, result.facts) for c in result.counts))
 
 
 def differences(result: Differences) -> str:
@@ -65,7 +65,7 @@ def differences(result: Differences) -> str:
         ]
         for d in result.differences
     )
-    return _write(columns, rows)
+    return written(columns, rows)
 
 
 def read_counts(path: Path) -> Counts:
@@ -132,7 +132,7 @@ def _int(text: str) -> int | None:
     return int(text) if text else None
 
 
-def _write(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def written(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusetools.measure.figures import Estimate
+from fusetools.measure.folder import Folder
 from fusetools.measure.overhead import Overhead
+from fusetools.measure.sweep import PointFigures, Sweep
+from fusetools.render.csv import written
 from fusetools.render.json import dump
 from fusetools.render.text import duration, lines, number, plural, printable, table, ways_out
 
@@ -52,6 +56,184 @@ def overhead(result: Overhead) -> str:
         said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
         said += ways_out(m.mend, "  ")
     return lines(said)
+
+
+# sweep
+
+
+def sweep(result: Sweep) -> str:
+    """What each point took, then its requests by operation."""
+    experiment = result.experiment
+    said = [f"{printable(experiment.about)}:"] if experiment.about else []
+    said += [f"sweep of {printable(command_line(experiment.command))}"]
+    if not result.points:
+        said.append("no run is done yet")
+    else:
+        said += ["", *_points(result), *_operations(result), ""]
+        how = max((one.seconds for one in result.points), key=lambda e: e.runs)
+        caches = "empty" if experiment.caches == "drop" else "as they were"
+        said.append(f"medians of {plural(how.runs, 'run')}, each with caches {caches}")
+        said.append(confidence(how))
+    for value, why in result.left_out.items():
+        said.append(f"left out: {printable(value)}: {printable(why)}")
+    if not experiment.trace:
+        said.append("not recorded (--no-trace): the requests")
+    if result.lost:
+        said.append(f"{plural(result.lost, 'event')} LOST in all runs: counts are too low")
+    said += [f"warning: {printable(warning)}" for warning in result.warnings]
+    if result.to_do:
+        path = printable(shlex.quote(str(result.path)))
+        said.append(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}")
+    return lines(said)
+
+
+def _points(result: Sweep) -> list[str]:
+    axes = result.experiment.axes
+    rows: list[Sequence[str]] = [
+        (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
+    ]
+    for one in result.points:
+        band = one.bandwidth
+        rows.append(
+            (
+                *(one.point[name] for name in axes),
+                _seconds(one.seconds.median),
+                _span(one.seconds, 1e9, duration),
+                _seconds(one.user.median),
+                _seconds(one.system.median),
+                number(round(one.switches.median)),
+                size(band.median if band else None),
+                _span(band, 1, size) if band else "",
+            )
+        )
+    return table(rows, ">" * len(axes) + "><>>>><")
+
+
+MINOR = 0.01  # operations with a smaller share of all requests at every point are left to JSON
+
+
+def _operations(result: Sweep) -> list[str]:
+    shares: dict[str, float] = {}
+    for one in result.points:
+        whole = sum(r.count.median for r in one.requests.values())
+        for name, r in one.requests.items():
+            shares[name] = max(shares.get(name, 0), r.count.median / whole if whole else 0)
+    shown = [name for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share >= MINOR]
+    axes = result.experiment.axes
+    rows: list[Sequence[str]] = []
+    for name in shown:
+        found = [one.requests[name] for one in result.points if name in one.requests]
+        sizes = any(of.size for of in found)
+        rows.append(
+            (
+                name,
+                *axes,
+                "requests",
+                "mean size" if sizes else "",
+                "p50",
+                "",
+                "p99",
+                "",
+            )
+        )
+        for one in result.points:
+            at = one.requests.get(name)
+            rows.append(
+                (
+                    "",
+                    *(one.point[axis] for axis in axes),
+                    number(round(at.count.median)) if at else "0",
+                    size(at.size.median) if at and at.size else "",
+                    duration(at.p50.median) if at and at.p50 else "",
+                    _span(at.p50, 1, duration) if at and at.p50 else "",
+                    duration(at.p99.median) if at and at.p99 else "",
+                    _span(at.p99, 1, duration) if at and at.p99 else "",
+                )
+            )
+    return ["", *table(rows, "<" + ">" * len(axes) + ">>><><")] if rows else []
+
+
+def _span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
+    """The interval, the unit once where both ends have the same."""
+    if e.runs == 1:
+        return ""
+    low, high = show(scale * e.low), show(scale * e.high)
+    value, _, unit = low.partition(" ")
+    return f"{value if high.endswith(f' {unit}') else low}-{high}"
+
+
+def command_line(words: Sequence[str]) -> str:
+    """As it was typed: braces are no quoting matter here."""
+    plain = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
+    return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def sweep_json(result: Sweep) -> str:
+    experiment = result.experiment
+    return dump(
+        {
+            "folder": str(result.path),
+            "experiment": experiment.to_json(),
+            "repeat": result.repeat,
+            "points": [point(one) for one in result.points],
+            "to_do": result.to_do,
+            "left_out": dict(result.left_out),
+            "lost": result.lost,
+            "warnings": list(result.warnings),
+        }
+    )
+
+
+def point(one: PointFigures) -> dict[str, Any]:
+    """A point of the grid, in sweep.json and of --json."""
+    return {
+        "params": dict(one.point),
+        "seconds": _estimate(one.seconds),
+        "user_seconds": _estimate(one.user),
+        "system_seconds": _estimate(one.system),
+        "switches": _estimate(one.switches),
+        "bytes": _estimate(one.bytes) if one.bytes else None,
+        "bytes_per_second": _estimate(one.bandwidth) if one.bandwidth else None,
+        "requests": {
+            name: {
+                "layer": r.layer,
+                "count": _estimate(r.count),
+                **{
+                    key: _estimate(value) if value else None
+                    for key, value in (
+                        ("p50_ns", r.p50),
+                        ("p99_ns", r.p99),
+                        ("mean_ns", r.mean),
+                        ("size_bytes", r.size),
+                    )
+                },
+            }
+            for name, r in one.requests.items()
+        },
+    }
+
+
+def runs_csv(folder: Folder) -> str:
+    """A line for each run: the point, its figures, and those of each operation."""
+    names = sorted({name for run in folder.runs.values() for name in run.requests})
+    columns = [*folder.experiment.params, "round", "seconds", "user_seconds", "system_seconds"]
+    columns += ["switches", "bytes", "bytes_per_second", "lost"]
+    columns += [f"{name}_{key}" for name in names for key in _OF_OPERATION]
+    rows = []
+    for (index, n), run in sorted(folder.runs.items(), key=lambda one: one[0]):
+        row: list[Any] = [*folder.points[index].values(), n, run.seconds, run.user, run.system]
+        row += [run.switches, run.bytes, run.bandwidth, run.lost]
+        for name in names:
+            of = run.requests.get(name)
+            row += [of.count, of.p50, of.p99, of.mean, of.size] if of else [0, *[None] * 4]
+        rows.append(row)
+    return written(columns, rows)
+
+
+_OF_OPERATION = ("requests", "p50_ns", "p99_ns", "mean_ns", "size_bytes")
+
+
+# Both
 
 
 def confidence(e: Estimate) -> str:

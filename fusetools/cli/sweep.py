@@ -1,0 +1,173 @@
+"""fusetools sweep."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fusetools.cli.options import say
+from fusetools.cli.progress import Progress
+from fusetools.cli.record import command as record
+from fusetools.errors import Error
+
+if TYPE_CHECKING:
+    from fusetools.measure.folder import Folder
+
+INTERRUPTED = 130
+
+
+@click.command(options_metavar="[OPTIONS]")
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME | FOLDER | FILE.toml | -- COMMAND]"
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE,…",
+    help="Values of {NAME} in the command, in 4k,16k,…,64M also those between; again for more.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs of each point.  [default: 5]",
+)
+@click.option("--no-trace", is_flag=True, help="Only time the runs: no recording.")
+@click.option(
+    "--caches",
+    type=click.Choice(["drop", "keep"]),
+    help="Empty the kernel's caches before each run, or leave them.  [default: drop]",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    help="Where the results go; a sweep that is there goes on.  [default: sweep, or sweep-NAME]",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in s and ns as named.")
+def command(
+    words: tuple[str, ...],
+    params: tuple[str, ...],
+    repeat: int | None,
+    no_trace: bool,
+    caches: str | None,
+    output: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a command over a grid of parameters, recorded or only timed.
+
+    In the command (write it after --), {NAME} stands for a parameter's value, {mount} for the
+    mount. Or NAME is an experiment that comes with fusetools; without any argument they are listed.
+    What a sweep has done is kept whenever it is stopped: FOLDER, or the same command, goes on.
+    """
+    from fusetools.measure import experiment
+
+    if not words:
+        if params:
+            raise click.UsageError("a COMMAND is missing: fusetools sweep --param … -- COMMAND")
+        return _list()
+    given = _given(params)
+    own = None
+    if len(words) == 1:
+        if (Path(words[0]) / "sweep.json").is_file():
+            if params or output or no_trace or caches:
+                raise click.UsageError("the sweep in a folder goes on as it is; only --repeat")
+            return _go_on(Path(words[0]), repeat, as_json)
+        own = experiment.ready().get(words[0])
+        if own is None and words[0].endswith(".toml"):
+            own = Path(words[0])
+    if own:
+        chosen = experiment.load(own, given)
+    else:
+        _check_command(words)
+        chosen = experiment.Experiment(words, given).checked()
+    options["mounts"] = tuple(os.path.abspath(path) for path in options["mounts"])
+    chosen = replace(chosen, trace=not no_trace, caches=caches or chosen.caches, recording=options)
+    if chosen.needs_mount:
+        from fusetools.measure.sweep import the_mount
+
+        chosen = chosen.mounted(the_mount(options["mounts"]))
+    from fusetools.measure.folder import Folder
+
+    path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
+    _run(Folder.create(path, chosen, repeat or 5), as_json)
+
+
+def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    from fusetools.measure import experiment
+
+    given: dict[str, tuple[str, ...]] = {}
+    for text in params:
+        try:
+            name, values = experiment.parameter(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--param") from error
+        if name in given:
+            raise click.BadParameter(f"{name} is there twice", param_hint="--param")
+        given[name] = values
+    return given
+
+
+def _check_command(words: tuple[str, ...]) -> None:
+    import shutil
+
+    if "{" not in words[0] and shutil.which(words[0]) is None:
+        from fusetools.measure import experiment
+
+        known = ", ".join(experiment.ready())
+        what = "command" if len(words) > 1 else "experiment, sweep or command"
+        raise Error(f"there is no {what} {words[0]}", f"experiments: {known}", "fusetools sweep")
+
+
+def _list() -> None:
+    from fusetools.measure import experiment
+    from fusetools.render.text import lines, table
+
+    rows = [(name, experiment.about(path)) for name, path in experiment.ready().items()]
+    said = table(rows, "<<")
+    say(lines([*said, "", "try: fusetools sweep NAME"]))
+
+
+def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
+    from fusetools.measure.folder import Folder
+
+    folder = Folder.open(path)
+    folder.repeat = max(repeat or 0, folder.repeat)
+    _run(folder, as_json)
+
+
+def _run(folder: Folder, as_json: bool) -> None:
+    from fusetools.measure import sweep
+    from fusetools.render import measured
+
+    progress = Progress()
+    if folder.to_do():
+        try:
+            sweep.run(folder, sys.argv[1:], progress)
+        except KeyboardInterrupt:
+            progress.clear()
+            path = shlex.quote(str(folder.path))
+            done = len(folder.runs)
+            click.echo(
+                f"fusetools: stopped; {done} of {done + len(folder.to_do())} runs are done; "
+                f"to go on: fusetools sweep {path}",
+                err=True,
+            )
+            sys.exit(INTERRUPTED)
+        finally:
+            progress.clear()
+    result = sweep.figures(folder)
+    say(measured.sweep_json(result) if as_json else measured.sweep(result))
+
+
+# What a recording can be told, so can those of a sweep.
+_OWN = ("workload", "duration", "output", "as_json")
+command.params[1:1] = [one for one in record.params if one.name not in _OWN]

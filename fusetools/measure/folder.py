@@ -1,0 +1,216 @@
+"""A sweep's folder: the experiment, and of each run what came of it.
+
+    sweep.json                 the experiment, the host, and each point's figures
+    sweep.csv                  a line for each run
+    runs/002-bs=16k/3/         the third run of the third point of the grid:
+        run.json               its figures; there once it is complete
+        output                 what the command printed
+        perf.data              its recording
+
+A run is done when its run.json is there, which is the last to appear, by one rename. What a sweep
+was doing when it was killed is done again, and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fusetools.errors import Error
+from fusetools.measure.experiment import Experiment
+
+DEFINITION = "sweep.json"
+TABLE = "sweep.csv"
+MOST_BYTES = 64 << 20  # of a file of JSON
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
+    requests could not be recorded. ``size``: mean bytes of data, None where it was not told."""
+
+    layer: str
+    count: int
+    p50: float | None
+    p99: float | None
+    mean: float | None
+    size: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a point.
+
+    ``seconds`` on the clock; ``user`` and ``system``: CPU time, s, of the command and its children;
+    ``switches``: their context switches; ``bytes`` that it moved, by its own word or, ``told``
+    being "kernel", by its system calls; ``bandwidth``: bytes/s; ``took``: seconds with all that
+    was done around it. What is not known is None.
+    """
+
+    round: int
+    seconds: float
+    user: float
+    system: float
+    switches: int
+    bytes: int | None = None
+    bandwidth: float | None = None
+    told: str = ""
+    took: float = 0.0
+    lost: int = 0
+    warnings: tuple[str, ...] = ()
+    requests: Mapping[str, Requests] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Run:
+        """ValueError, TypeError or KeyError: it is none."""
+        operations = {str(k): Requests(**v) for k, v in dict(data.pop("requests")).items()}
+        run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
+        numbers = [run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost]
+        numbers += [n for n in (run.bytes, run.bandwidth) if n is not None]
+        for one in operations.values():
+            numbers += [one.count]
+            numbers += [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
+        if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in numbers):
+            raise ValueError("a figure makes no sense")
+        return run
+
+
+class Folder:
+    """The folder of a sweep. ``runs``: (point's place in the grid, round) -> run, those done."""
+
+    def __init__(self, path: Path, experiment: Experiment, repeat: int) -> None:
+        self.path = path
+        self.experiment = experiment
+        self.repeat = repeat
+        self.points = experiment.points()
+        self.left_out: dict[str, str] = {}  # "name=value" -> why
+        self.runs: dict[tuple[int, int], Run] = {}
+        self._lock = -1
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """One that is there, with the runs that are done. Error: it is none, or is damaged."""
+        data = _read(path / DEFINITION)
+        try:
+            if data["format"] != 1:
+                raise ValueError("it was made by another version of fusetools")
+            experiment = Experiment.from_json(data["experiment"]).checked()
+            repeat = int(data["repeat"])
+            if repeat < 1:
+                raise ValueError("repeat makes no sense")
+            folder = cls(path, experiment, repeat)
+            folder.left_out = {str(k): str(v) for k, v in data["left_out"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise Error(f"{path} is no sweep that can be read", _reason(error)) from error
+        for index in range(len(folder.points)):
+            for place in folder.place(index, 1).parent.glob("*/run.json"):
+                if not place.parent.name.isdecimal():
+                    continue
+                try:
+                    run = Run.from_json(_read(place))
+                except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                    raise Error(f"{place} is damaged", _reason(error), f"rm {place}") from error
+                folder.runs[index, run.round] = run
+        return folder
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, repeat: int) -> Folder:
+        """A new one; or the one that is there, with its runs, if it is of the same experiment."""
+        if (path / DEFINITION).exists():
+            there = cls.open(path)
+            if there.experiment.to_json() != experiment.to_json():
+                raise Error(
+                    f"{path} holds another sweep",
+                    f"it runs {' '.join(there.experiment.command)}",
+                    "fusetools sweep -o ANOTHER …",
+                )
+            there.repeat = max(repeat, there.repeat)
+            return there
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise Error(f"{path} is there, and is no sweep", "", "fusetools sweep -o ANOTHER …")
+        path.mkdir(exist_ok=True)
+        return cls(path, experiment, repeat)
+
+    def lock(self) -> None:
+        """For the one process that runs it. Error: another does."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Error(f"another sweep runs in {self.path}", "", "wait for it") from error
+
+    def wanted(self, index: int) -> bool:
+        """Whether the point can be run here."""
+        point = self.points[index]
+        return not any(f"{name}={value}" in self.left_out for name, value in point.items())
+
+    def to_do(self) -> list[tuple[int, int]]:
+        """(point, round) of the runs that are missing, round by round."""
+        return [
+            (index, n)
+            for n in range(1, self.repeat + 1)
+            for index in range(len(self.points))
+            if self.wanted(index) and (index, n) not in self.runs
+        ]
+
+    def place(self, index: int, n: int) -> Path:
+        label = self.experiment.label(self.points[index])
+        name = re.sub(r"[^A-Za-z0-9=.,_+-]+", "_", label)[:80]
+        return self.path / "runs" / f"{index:03}-{name}" / str(n)
+
+    def begin(self, index: int, n: int) -> Path:
+        """An empty place for a run."""
+        place = self.place(index, n)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        return place
+
+    def keep(self, index: int, run: Run) -> None:
+        """The run is complete."""
+        write(self.place(index, run.round) / "run.json", asdict(run))
+        self.runs[index, run.round] = run
+
+    def of(self, index: int) -> list[Run]:
+        """The point's runs by round."""
+        return [
+            run for (i, _), run in sorted(self.runs.items(), key=lambda one: one[0]) if i == index
+        ]
+
+
+def write(path: Path, data: Any) -> None:
+    """JSON, whole or not at all."""
+    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _read(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise Error(f"{path} is too large")
+        return json.loads(text)
+    except OSError as error:
+        raise Error(f"cannot read {path}", error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{path} is damaged", "it is no JSON") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,346 @@
+"""Runs an experiment's grid, round by round, and adds up what came of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusetools import recording
+from fusetools.errors import Error
+from fusetools.host.facts import Mount
+from fusetools.host.files import Files
+from fusetools.host.mounts import parse_mountinfo
+from fusetools.measure import output
+from fusetools.measure.experiment import Experiment, Point, fill
+from fusetools.measure.figures import Estimate, estimate
+from fusetools.measure.folder import DEFINITION, TABLE, Folder, Requests, Run, write, write_text
+from fusetools.plan.request import Request
+from fusetools.record import session
+from fusetools.record.session import Outcome
+from fusetools.record.timed import failure, timed
+from fusetools.record.workload import User, caller
+
+ALMOST_FULL = 1 << 16  # bytes
+
+Tell = Callable[[int, int, str, "float | None"], None]
+
+
+@dataclass(frozen=True)
+class OperationAt:
+    """One operation's requests at a point, over its runs. Times in ns, size in bytes."""
+
+    layer: str
+    count: Estimate
+    p50: Estimate | None
+    p99: Estimate | None
+    mean: Estimate | None
+    size: Estimate | None
+
+
+@dataclass(frozen=True)
+class PointFigures:
+    """A point of the grid, over its runs; the figures are those of folder.Run."""
+
+    point: Mapping[str, str]
+    label: str
+    seconds: Estimate
+    user: Estimate
+    system: Estimate
+    switches: Estimate
+    bytes: Estimate | None
+    bandwidth: Estimate | None
+    requests: Mapping[str, OperationAt]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """``points``: those with at least one run, in the grid's order; ``to_do``: runs missing yet;
+    ``left_out``: "name=value" -> why there are no points of it."""
+
+    path: Path
+    experiment: Experiment
+    repeat: int
+    points: tuple[PointFigures, ...]
+    to_do: int
+    left_out: Mapping[str, str]
+    lost: int
+    warnings: tuple[str, ...]
+
+
+def the_mount(given: Sequence[str]) -> str:
+    """What {mount} stands for: the first that was given, or the only one. Error: which?"""
+    if given:
+        return os.path.abspath(given[0])
+    text = Files(Path("/")).read("/proc/self/mountinfo", quiet=True) or ""
+    mounts: dict[str, Mount] = {mount.path: mount for mount in parse_mountinfo(text)}
+    if len(mounts) == 1:
+        return next(iter(mounts))
+    why = f"mounted: {', '.join(mounts)}" if mounts else "no FUSE file system is mounted here"
+    raise Error("{mount} is which one?", why, "fusetools sweep --mount PATH …")
+
+
+def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
+    """Does what is missing in the folder.
+
+    ``tell`` is called before each run and at the end: runs done, runs in all, what comes, seconds
+    left (None: unknown). Error: a run failed; KeyboardInterrupt: a signal came. What was done
+    before is kept in either case.
+    """
+    experiment = folder.experiment
+    options = experiment.recording
+    user = None if options.get("as_root") else caller(os.environ)
+    folder.lock()
+    try:
+        if experiment.caches == "drop":
+            drop_caches()
+        if not folder.runs:
+            folder.left_out = dict(_left_out(experiment, user))
+        _save(folder, user)
+        to_do = _shuffled(folder)
+        total = len(to_do) + len(folder.runs)
+        for done, (index, n) in enumerate(to_do, total - len(to_do)):
+            label = experiment.label(folder.points[index])
+            tell(
+                done, total, f"{label}, round {n}", _seconds_left(folder, to_do[-(total - done) :])
+            )
+            try:
+                _one(folder, index, n, user, arguments)
+            except Error as error:
+                if _free(folder.path) < ALMOST_FULL:
+                    raise _full(folder) from error
+                raise Error(
+                    f"{error.what} (at {label}, round {n})", error.why, error.mend
+                ) from error
+            _save(folder, user)
+        tell(total, total, "", 0.0)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(folder) from error
+        raise
+
+
+def _free(path: Path) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _full(folder: Folder) -> Error:
+    path = shlex.quote(str(folder.path))
+    why = f"{len(folder.runs)} runs are done, and kept"
+    return Error(f"the disk of {path} is full", why, f"make room, then: fusetools sweep {path}")
+
+
+def _shuffled(folder: Folder) -> list[tuple[int, int]]:
+    """What is missing, the points of each round in an order of its own, always the same: so that
+    none always follows the same other one."""
+    place = {}
+    for n in range(1, folder.repeat + 1):
+        order = list(range(len(folder.points)))
+        random.Random(n).shuffle(order)
+        place.update({(index, n): i for i, index in enumerate(order)})
+    return sorted(folder.to_do(), key=lambda one: (one[1], place[one]))
+
+
+def _seconds_left(folder: Folder, to_do: Sequence[tuple[int, int]]) -> float | None:
+    """By the runs of the same points, else by all."""
+    if not folder.runs:
+        return None
+    took: dict[int, list[float]] = {}
+    for (index, _), one in folder.runs.items():
+        took.setdefault(index, []).append(one.took)
+    every = [seconds for one in took.values() for seconds in one]
+    mean = sum(every) / len(every)
+    return sum(sum(took[i]) / len(took[i]) if i in took else mean for i, _ in to_do)
+
+
+def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, str]]:
+    """The values whose test fails here."""
+    first = experiment.points()[0]
+    for value, test in experiment.only.items():
+        words = fill(test, first)
+        if timed(["sh", "-c", words], user, os.devnull).exit_status:
+            yield value, f"{words} fails"
+
+
+def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Sequence[str]) -> None:
+    begin = time.monotonic()
+    experiment = folder.experiment
+    command = experiment.words(folder.points[index])
+    place = folder.begin(index, n)
+    log = place / "output"
+    if experiment.caches == "drop":
+        drop_caches()
+        _load(command)
+    requests: Mapping[str, Requests] = {}
+    if experiment.trace:
+        recording_ = str(place / "perf.data")
+        request = Request(command=command, output=recording_, log=str(log), **experiment.recording)
+        outcome = session.record(request, arguments, lambda *_: None)
+        _check(outcome, command, log)
+        requests = _requests(recording_)
+    else:
+        outcome = timed(command, user, str(log))
+        _check(outcome, command, log)
+    usage = outcome.usage
+    assert usage is not None
+    text = _end_of(log)
+    moved, seconds = output.moved(text) or (None, None)
+    told = "command" if moved is not None else ""
+    if moved is None and usage.read is not None and usage.written is not None:
+        moved, told = max(usage.read, usage.written), "kernel"
+    folder.keep(
+        index,
+        Run(
+            round=n,
+            seconds=outcome.seconds,
+            user=usage.user,
+            system=usage.system,
+            switches=usage.switches,
+            bytes=moved,
+            bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
+            told=told,
+            took=time.monotonic() - begin,
+            lost=outcome.lost,
+            warnings=tuple(outcome.warnings),
+            requests=requests,
+        ),
+    )
+    for path in (place.parent.parent, place.parent, place, *place.iterdir()):
+        _give(path, user)
+
+
+def _check(outcome: Outcome, command: Sequence[str], log: Path) -> None:
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.failed:
+        raise Error("a run was not recorded whole", outcome.warnings[-1])
+    if outcome.exit_status:
+        raise failure(command, outcome.exit_status, log)
+
+
+def _requests(path: str) -> dict[str, Requests]:
+    """By operation, most calls first; the daemon's calls where the requests were not recorded."""
+    found: dict[str, Requests] = {}
+    histograms = recording.open(path).hist(layers=("request", "daemon")).histograms
+    for layer in ("request", "daemon"):
+        for h in histograms:
+            if h.layer == layer and h.count and h.operation and h.operation not in found:
+                times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
+                found[h.operation] = Requests(layer, h.count, *times)
+    return dict(sorted(found.items(), key=lambda one: -one[1].count))
+
+
+def _end_of(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - output.MOST, 0))
+        return file.read().decode(errors="replace")
+
+
+def drop_caches() -> None:
+    """Empties the kernel's caches of pages, names and inodes. Error: that may not be done."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    except OSError as error:
+        raise Error(
+            "cannot drop the kernel's caches",
+            error.strerror or str(error),
+            "sudo fusetools sweep …\nfusetools sweep --caches keep …",
+        ) from error
+
+
+def _load(command: Sequence[str]) -> None:
+    """Programs are to come out of the cache nevertheless: not what is measured."""
+    words = [part for word in command for part in word.split()]
+    for name in {"sh", *(word for word in words if "/" not in word)}:
+        path = shutil.which(name)
+        if path:
+            Path(path).read_bytes()
+    path = shutil.which(command[0])
+    if path:
+        Path(path).read_bytes()
+
+
+def _give(path: Path, user: User | None) -> None:
+    """To whom the workload ran as."""
+    if user:
+        os.chown(path, user.uid, user.gid, follow_symlinks=False)
+
+
+def _save(folder: Folder, user: User | None) -> None:
+    """The figures of all runs so far."""
+    from fusetools.render import measured
+
+    result = figures(folder)
+    data = {
+        "format": 1,
+        "experiment": folder.experiment.to_json(),
+        "repeat": folder.repeat,
+        "left_out": folder.left_out,
+        "points": [measured.point(one) for one in result.points],
+    }
+    write(folder.path / DEFINITION, data)
+    write_text(folder.path / TABLE, measured.runs_csv(folder))
+    for path in (folder.path, folder.path / DEFINITION, folder.path / TABLE):
+        _give(path, user)
+
+
+def figures(folder: Folder) -> Sweep:
+    """What the runs that are done amount to."""
+    runs = [run for _, run in sorted(folder.runs.items(), key=lambda one: one[0])]
+    return Sweep(
+        path=folder.path,
+        experiment=folder.experiment,
+        repeat=folder.repeat,
+        points=tuple(
+            _figures(folder.experiment, point, found)
+            for index, point in enumerate(folder.points)
+            if (found := folder.of(index))
+        ),
+        to_do=len(folder.to_do()),
+        left_out=folder.left_out,
+        lost=sum(run.lost for run in runs),
+        warnings=tuple(dict.fromkeys(w for run in runs for w in run.warnings)),
+    )
+
+
+def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> PointFigures:
+    operations: dict[str, list[Requests]] = {}
+    for run in runs:
+        for name, one in run.requests.items():
+            operations.setdefault(name, []).append(one)
+    return PointFigures(
+        point=point,
+        label=experiment.label(point),
+        seconds=estimate([run.seconds for run in runs]),
+        user=estimate([run.user for run in runs]),
+        system=estimate([run.system for run in runs]),
+        switches=estimate([run.switches for run in runs]),
+        bytes=_known(run.bytes for run in runs),
+        bandwidth=_known(run.bandwidth for run in runs),
+        requests={
+            name: OperationAt(
+                found[0].layer,
+                # a run without any counts, too
+                estimate([*(one.count for one in found), *[0] * (len(runs) - len(found))]),
+                _known(one.p50 for one in found),
+                _known(one.p99 for one in found),
+                _known(one.mean for one in found),
+                _known(one.size for one in found),
+            )
+            for name, found in operations.items()
+        },
+    )
+
+
+def _known(values: Any) -> Estimate | None:
+    known = [value for value in values if value is not None]
+    return estimate(known) if known else None

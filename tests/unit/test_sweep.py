@@ -1,0 +1,507 @@
+"""fusetools sweep without a mount: parameters, the folder, resuming, what it prints."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import golden
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusetools.errors import Error
+from fusetools.measure import experiment, sweep
+from fusetools.measure.experiment import Experiment, parameter
+from fusetools.measure.figures import estimate
+from fusetools.measure.folder import Folder, Requests, Run
+from fusetools.measure.output import moved
+from fusetools.render import measured
+
+FUSETOOLS = [sys.executable, "-m", "fusetools"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("bs=4k", "4k"),
+        ("bs=4k,16k,64k,…,64M", "4k 16k 64k 256k 1M 4M 16M 64M"),
+        ("bs=4k,8k,...,64k", "4k 8k 16k 32k 64k"),
+        ("threads=1,2,4,…,32", "1 2 4 8 16 32"),
+        ("n=10,20,30,…,60", "10 20 30 40 50 60"),
+        ("n=1,…", None),
+        ("n=1,2,4,…,33", None),
+        ("n=a,b,…,z", None),
+        ("n=4,2,…,1", None),
+        ("n=2,2,…,8", None),
+        ("n", None),
+        ("=1", None),
+        ("n=", None),
+        ("n=1,,2", None),
+        ("2n=1", None),
+    ],
+)
+def test_parameters(text: str, values: str | None) -> None:
+    if values is None:
+        with pytest.raises(ValueError):
+            parameter(text)
+    else:
+        assert parameter(text)[1] == tuple(values.split())
+
+
+@given(st.integers(1, 64), st.integers(2, 8), st.integers(2, 9))
+def test_dots_stand_for_what_was_left_out(first: int, factor: int, n: int) -> None:
+    whole = [str(first * factor**i) for i in range(n + 2)]
+    _, values = parameter(f"x={','.join(whole[:3])},…,{whole[-1]}")
+    assert [experiment._SIZE.fullmatch(v) is not None for v in values] == [True] * len(values)
+    sizes = [
+        int(m[1]) * experiment._SCALES[m[2]] for v in values if (m := experiment._SIZE.match(v))
+    ]
+    assert sizes == list(map(int, whole)) or n == 1
+
+
+@given(st.text())
+def test_any_text_is_a_parameter_or_a_mistake(text: str) -> None:
+    try:
+        name, values = parameter(text)
+    except ValueError:
+        return
+    assert name and values and all(values)
+
+
+def test_a_grid_is_every_combination() -> None:
+    one = Experiment(
+        ("dd", "if={file}", "bs={bs}", "{}", "{else}"),
+        {"bs": ("4k", "8k"), "n": ("1", "2", "3"), "file": ("/{n}",)},
+    ).checked()
+    points = one.points()
+    assert len({tuple(p.items()) for p in points}) == 6
+    assert one.words(points[0]) == ("dd", "if=/1", "bs=4k", "{}", "{else}")
+    assert one.label(points[5]) == "bs=8k n=3"
+
+
+@pytest.mark.parametrize(
+    ("params", "what"),
+    [
+        ({"bs": ("1",), "x": ("1", "2")}, "the parameter x is not in the command"),
+        ({"bs": ("1", "1")}, "the parameter bs has a value twice"),
+        ({"bs": tuple(map(str, range(20_000)))}, "20,000 points are too many"),
+    ],
+)
+def test_a_grid_that_makes_no_sense(params, what: str) -> None:
+    with pytest.raises(Error, match=what):
+        Experiment(("dd", "bs={bs}"), params).checked()
+
+
+# Ready experiments
+
+
+@pytest.mark.parametrize("name", experiment.ready())
+def test_ready_experiments_make_sense(name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)  # no fio
+    path = experiment.ready()[name]
+    given = {key: ("/a", "/b") if key == "where" else ("/a",) for key in _needs(path)}
+    one = experiment.load(path, given).mounted("/mnt")
+    assert one.about and one.axes
+    for point in one.points():
+        words = " ".join(one.words(point))
+        assert not set(experiment.names(words)) - {"}"}, words
+
+
+def _needs(path: Path) -> list[str]:
+    return list(experiment.tomllib.loads(path.read_text()).get("needs", {}))
+
+
+def test_the_issues_experiments_are_there() -> None:
+    assert list(experiment.ready()) == [
+        "block-size-read",
+        "block-size-write",
+        "kernel-cache",
+        "metadata",
+        "native",
+        "threads",
+    ]
+
+
+def test_fio_is_used_where_it_is(tmp_path: Path, monkeypatch) -> None:
+    path, given = experiment.ready()["threads"], {"file": ("/big",)}
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert experiment.load(path, given).command[0] == "fio"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert experiment.load(path, given).command[0] == "sh"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x", "no TOML"),
+        ("about = 'x'", "it has no command"),
+        ("command = ''", "command: it is empty"),
+        ("command = 'a \"'", "No closing quotation"),
+        ("command = 3", "3 is no text"),
+        ("command = 'a'\ncaches = 'x'", "neither drop nor keep"),
+        ("command = 'a'\nrepeats = 3", "unknown key repeats"),
+        ("command = 'a {b}'\nparams.b = '12'", None),
+        ("command = 'a {b}'\nparams.b = [1]", "1 is no text"),
+        ("command = 'a {b}'\nparams.b = 3", "not iterable"),
+        ("command = 'a {b}'\nparams = 3", "no attribute"),
+    ],
+)
+def test_mistakes_in_an_experiment_are_said(text: str, why: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    if why is None:
+        experiment.load(path, {})
+        return
+    with pytest.raises(Error) as error:
+        experiment.load(path, {})
+    assert why in error.value.why and "own.toml" in error.value.what
+
+
+def test_what_only_the_user_knows_is_asked_for(run) -> None:
+    result = run("sweep", "block-size-read")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "fusetools: the experiment block-size-read needs file: a large file on the mount, such as "
+        "{mount}/big\n  try: fusetools sweep block-size-read --param file=…\n"
+    )
+
+
+# What commands say themselves
+
+
+def test_dd_says_its_bytes() -> None:
+    done = subprocess.run(
+        ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k", "count=100"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = moved(done.stderr)
+    assert found is not None and found[0] == 6_553_600 and found[1]
+    assert moved(done.stderr * 2) == (2 * 6_553_600, None)
+    assert moved("1 byte copied, 0,5 s, 2 B/s\n") == (1, 0.5)
+    assert moved("nothing") is None
+    assert moved("5 bytes copied, 1.2.3 s, x") == (5, None)
+
+
+def test_fio_says_its_bytes() -> None:
+    side = {"io_bytes": 1000, "bw_bytes": 500}
+    jobs = {"fio version": "fio-3.33", "jobs": [{"read": side, "write": side}] * 2}
+    assert moved("note: x\n" + json.dumps(jobs)) == (4000, 2.0)
+    assert moved('{"fio version": 1, "jobs": [{}]}') is None
+    assert moved('{"fio version"' + "[" * 100_000 + "}") is None
+
+
+# The folder
+
+
+def command(*options: str, words: tuple[str, ...] = ("sleep", "{n}")) -> list[str]:
+    return [*FUSETOOLS, "sweep", "--no-trace", "--caches", "keep", *options, "--", *words]
+
+
+def start(directory: Path, argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, cwd=directory, capture_output=True, text=True, check=False)
+
+
+def test_a_sweep(tmp_path: Path) -> None:
+    options = ("--param", "n=0.01,0.03,0.05", "--repeat", "3", "--json")
+    done = start(tmp_path, command(*options))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for one, n in zip(found["points"], (0.01, 0.03, 0.05)):
+        assert one["params"] == {"n": str(n)}
+        assert n <= one["seconds"]["low"] <= one["seconds"]["median"] < n + 0.5
+        assert one["seconds"]["runs"] == 3 and one["requests"] == {}
+    assert found["to_do"] == 0
+    folder = tmp_path / "sweep"
+    rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
+    assert [(row["n"], row["round"]) for row in rows] == [
+        (n, r) for n in ("0.01", "0.03", "0.05") for r in "123"
+    ]
+    assert json.loads((folder / "sweep.json").read_text())["points"] == found["points"]
+    # Once more: all is there, nothing runs.
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    again = start(tmp_path, command(*options))
+    assert again.stdout == done.stdout
+    assert start(tmp_path, [*FUSETOOLS, "sweep", "sweep", "--json"]).stdout == done.stdout
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+    # More rounds: those are added.
+    more = start(tmp_path, [*FUSETOOLS, "sweep", "sweep", "--repeat", "4", "--json"])
+    assert {one["seconds"]["runs"] for one in json.loads(more.stdout)["points"]} == {4}
+
+
+def test_what_a_run_used_is_the_kernels_word(tmp_path: Path) -> None:
+    script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; head -c 1234567 /dev/zero | cat"
+    argv = command("--param", "x=1", "--repeat", "1", "--json", words=("sh", "-c", script, "{x}"))
+    (one,) = json.loads(start(tmp_path, argv).stdout)["points"]
+    assert 0.005 < one["user_seconds"]["median"] < one["seconds"]["median"] + 0.1
+    assert 2 <= one["switches"]["median"] < 10_000
+    # read by head and by cat, and written by both; programs and libraries are read, too
+    assert 2 * 1234567 <= one["bytes"]["median"] < 2 * 1234567 + 100_000
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_killed_at_any_point_goes_on_and_ends_the_same(sign: int, tmp_path: Path) -> None:
+    grid = ("--param", "n=0.01,0.02,0.03", "--param", "m=0,0.01")
+    argv = command(*grid, "--repeat", "2", words=("sleep", "{n}", "{m}"))
+    draw = random.Random(sign)
+    kept: set[Path] = set()
+    for _ in range(6):
+        process = subprocess.Popen(
+            argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(draw.uniform(0.05, 0.45))
+        process.send_signal(sign)
+        _, said = process.communicate(timeout=20)
+        if process.returncode == 130 and said:
+            assert said.startswith("fusetools: stopped; ")
+        runs = set(tmp_path.glob("sweep/runs/*/*/run.json"))
+        assert kept <= runs  # what was done stays
+        kept = runs
+    done = start(tmp_path, argv)
+    assert done.returncode == 0, done.stderr
+    whole = Folder.open(tmp_path / "sweep")
+    assert set(whole.runs) == {(i, n) for i in range(6) for n in (1, 2)}
+    assert whole.to_do() == []
+    assert len(list(tmp_path.glob("sweep/runs/*/*/run.json"))) == 12
+    assert not list(tmp_path.glob("sweep/**/*.new")) or sign == signal.SIGKILL
+
+
+def test_the_workload_ends_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    words = ("sh", "-c", "echo $$ > pid; exec sleep {n}")
+    process = subprocess.Popen(command("--param", "n=30,31", words=words), cwd=tmp_path)
+    pid = tmp_path / "pid"
+    end = time.monotonic() + 20
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    child = int(pid.read_text())
+    while Path(f"/proc/{child}").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_workload_that_fails_is_one_line_and_the_rest_is_kept(tmp_path: Path) -> None:
+    words = ("sh", "-c", "echo about to; [ {n} != 3 ] || { echo no such thing >&2; exit 4; }")
+    done = start(tmp_path, command("--param", "n=1,2,3", "--repeat", "2", words=words))
+    assert (done.returncode, done.stdout) == (1, "")
+    what, why, *rest = done.stderr.splitlines()
+    assert what.startswith("fusetools: the workload failed with exit status 4: sh -c ")
+    assert what.endswith("(at n=3, round 1)")
+    assert why == "  why: no such thing" and not rest
+    before = set(tmp_path.glob("sweep/runs/*/*/run.json"))
+    assert Folder.open(tmp_path / "sweep").to_do()
+    again = start(tmp_path, command("--param", "n=1,2,3", "--repeat", "2", words=words))
+    assert again.returncode == 1
+    assert before <= set(tmp_path.glob("sweep/runs/*/*/run.json"))
+
+
+def test_a_full_disk_is_one_line_and_the_rest_is_kept(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", small], check=True)
+    try:
+        words = ("sh", "-c", "head -c {n}0k /dev/zero")
+        done = start(small, command("--param", "n=1,2,3,4", "--repeat", "2", words=words))
+        assert (done.returncode, done.stdout) == (1, "")
+        first = done.stderr.splitlines()[0]
+        assert first == "fusetools: the disk of sweep is full", done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) <= 3
+        folder = Folder.open(small / "sweep")
+        assert folder.runs and folder.to_do()
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_another_sweeps_folder_is_left_alone(tmp_path: Path) -> None:
+    assert start(tmp_path, command("--param", "n=0,0.01", "--repeat", "1")).returncode == 0
+    done = start(tmp_path, command("--param", "n=0,0.02", "--repeat", "1"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("fusetools: sweep holds another sweep\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").touch()
+    done = start(tmp_path, command("--param", "n=0,0.02", "-o", "other"))
+    assert done.stderr.startswith("fusetools: other is there, and is no sweep\n")
+
+
+def test_one_sweep_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    first = subprocess.Popen(command("--param", "n=5,6"), cwd=tmp_path)
+    end = time.monotonic() + 20
+    while not (tmp_path / "sweep" / "sweep.json").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    try:
+        done = start(tmp_path, command("--param", "n=5,6"))
+        assert done.stderr.startswith("fusetools: another sweep runs in sweep\n")
+    finally:
+        first.kill()
+        first.wait()
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--param", "n", "--", "sleep", "{n}"], 2, "'n' is not NAME=VALUE"),
+        (["--param", "n=1", "--param", "n=2", "--", "sleep", "{n}"], 2, "n is there twice"),
+        (["--param", "n=1,2", "--", "sleep", "1"], 1, "the parameter n is not in the command"),
+        (["--param", "n=1,2"], 2, "a COMMAND is missing"),
+        (["--param", "n=1", "--", "no-such", "{n}"], 1, "there is no command no-such"),
+        (["no-such"], 1, "there is no experiment, sweep or command no-such"),
+        (["--repeat", "0", "--", "true"], 2, "--repeat"),
+        (["no-such.toml"], 1, "cannot read no-such.toml"),
+        (["native", "--param", "native=/x", "--param", "size=3"], 1, "has no parameter size"),
+    ],
+)
+def test_mistakes(options: list[str], status: int, said: str, run, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("sweep", "--no-trace", "--caches", "keep", *options)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert said in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_that_cannot_be_run_here_are_left_out(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'command = "sleep 0.01 {n}"\n[params]\nn = ["0", "0.01"]\n[only]\n"n=0.01" = "false {n}"\n'
+    )
+    argv = [*FUSETOOLS, "sweep", str(own), "--no-trace", "--caches", "keep", "--repeat", "1"]
+    done = start(tmp_path, argv)
+    assert done.returncode == 0, done.stderr
+    assert "left out: n=0.01: false 0 fails\n" in done.stdout
+    folder = Folder.open(tmp_path / "sweep-own")
+    assert set(folder.runs) == {(0, 1)} and not folder.to_do()
+
+
+# Folders of others
+
+DEFINED = {
+    "format": 1,
+    "experiment": Experiment(("a", "{n}"), {"n": ("1", "2")}, recording={"mounts": ()}).to_json(),
+    "repeat": 3,
+    "left_out": {},
+}
+
+JSON = st.recursive(
+    st.none() | st.text() | st.integers() | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(DEFINED)), JSON) | JSON)
+def test_damaged_folders_are_said(data) -> None:
+    if isinstance(data, dict):
+        data = {**DEFINED, **data}
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        (path / "sweep.json").write_text(json.dumps(data))
+        if data == DEFINED:
+            Folder.open(path)
+            return
+        try:
+            Folder.open(path)
+        except Error as error:
+            assert error.what
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": None},
+        {"seconds": -1},
+        {"seconds": "1"},
+        {"seconds": float("nan")},
+        {"requests": 3},
+        {"requests": {"read": {"count": 1}}},
+        {"more": 1},
+        {"warnings": 3},
+    ],
+)
+def test_damaged_runs_are_said(change, tmp_path: Path) -> None:
+    folder = made(tmp_path / "sweep", 1)
+    place = folder.place(0, 1) / "run.json"
+    data = {**json.loads(place.read_text()), **change}
+    place.write_text(json.dumps(data))
+    with pytest.raises(Error, match="is damaged"):
+        Folder.open(tmp_path / "sweep")
+
+
+# What is printed
+
+
+def made(path: Path, repeat: int, requests: bool = True) -> Folder:
+    """A sweep whose runs are made up."""
+    one = Experiment(
+        ("dd", "if=/mnt/big", "of=/dev/null", "bs={bs}"),
+        {"bs": ("4k", "64k", "1M")},
+        recording={"mounts": ("/mnt",)},
+        trace=requests,
+    )
+    folder = Folder.create(path, one, repeat)
+    for index in range(3):
+        for n in range(1, repeat + 1):
+            folder.begin(index, n)
+            seconds = (0.4 - 0.1 * index) * (1 + 0.01 * (n % 4))
+            of = {
+                "read": Requests("request", 2048 >> index, 90e3 + n, 1.2e6, 1e5, 131072.0),
+                "lookup": Requests("request", 60, 40e3, 50e3 + 1000 * n, 41e3),
+                "statfs": Requests("request", 1, 40e3, 50e3, 41e3),
+            }
+            size = 1 << 28
+            run = Run(
+                n, seconds, 0.01, 0.1 + 0.01 * n, 900, size, size / seconds, "command", 1.0, 0, (),
+                of if requests else {},
+            )  # fmt: skip
+            folder.keep(index, run)
+    sweep._save(folder, None)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "repeat"), [("sweep", 7), ("sweep-one", 1)])
+def test_text(name: str, repeat: int, tmp_path: Path) -> None:
+    said = measured.sweep(sweep.figures(made(tmp_path / "sweep", repeat)))
+    golden.check(f"{name}.txt", said)
+    assert all(len(line) <= 80 for line in said.splitlines())
+
+
+def test_text_without_requests(tmp_path: Path) -> None:
+    folder = made(tmp_path / "sweep", 3, requests=False)
+    folder.repeat = 5
+    said = measured.sweep(sweep.figures(folder))
+    assert "not recorded (--no-trace): the requests\n" in said
+    assert f"6 runs to do yet: fusetools sweep {tmp_path / 'sweep'}\n" in said
+
+
+def test_a_folder_that_is_read_again_says_the_same(tmp_path: Path) -> None:
+    folder = made(tmp_path / "sweep", 7)
+    again = Folder.open(tmp_path / "sweep")
+    assert measured.sweep(sweep.figures(again)) == measured.sweep(sweep.figures(folder))
+    found = json.loads(measured.sweep_json(sweep.figures(again)))
+    seconds = [run.seconds for run in again.of(0)]
+    assert found["points"][0]["seconds"]["median"] == estimate(seconds).median
+    assert found["points"][0]["requests"]["read"]["count"]["median"] == 2048
+
+
+def test_rounds_are_interleaved(tmp_path: Path) -> None:
+    folder = Folder.create(
+        tmp_path / "sweep", Experiment(("a", "{n}"), {"n": tuple("12345678")}), 5
+    )
+    order = sweep._shuffled(folder)
+    assert [n for _, n in order] == sorted(n for _, n in order)
+    rounds = [[i for i, r in order if r == n] for n in range(1, 6)]
+    assert all(sorted(one) == list(range(8)) for one in rounds)
+    assert len(set(map(tuple, rounds))) == 5
