@@ -27,6 +27,7 @@ from fusetools.record import session
 from fusetools.record.session import Outcome
 from fusetools.record.timed import failure, timed
 from fusetools.record.workload import User, caller
+from fusetools.stories import Stories
 
 ALMOST_FULL = 1 << 16  # bytes
 
@@ -229,13 +230,33 @@ def _check(outcome: Outcome, command: Sequence[str], log: Path) -> None:
 def _requests(path: str) -> dict[str, Requests]:
     """By operation, most calls first; the daemon's calls where the requests were not recorded."""
     found: dict[str, Requests] = {}
-    histograms = recording.open(path).hist(layers=("request", "daemon")).histograms
+    opened = recording.open(path)
+    histograms = opened.hist(layers=("request", "daemon")).histograms
+    sizes = _sizes(opened.stories())
     for layer in ("request", "daemon"):
         for h in histograms:
             if h.layer == layer and h.count and h.operation and h.operation not in found:
                 times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
-                found[h.operation] = Requests(layer, h.count, *times)
+                size = sizes.get(h.operation)
+                found[h.operation] = Requests(layer, h.count, *times, size)
     return dict(sorted(found.items(), key=lambda one: -one[1].count))
+
+
+# What is no data in the length of a request or of its answer (include/uapi/linux/fuse.h):
+# fuse_in_header and fuse_write_in, fuse_out_header.
+_WRITTEN = {"write": 80}
+_READ = {"read": 16, "readdir": 16, "readdirplus": 16}
+
+
+def _sizes(stories: Stories) -> dict[str, float]:
+    """Mean bytes of data of those operations that move some, where the kernel tells."""
+    found = {}
+    for lengths, headers in ((stories.request_len, _WRITTEN), (stories.reply_len, _READ)):
+        for operation, header in headers.items():
+            own = lengths[stories.of(operation) & (lengths >= header) & (stories.error == 0)]
+            if len(own):
+                found[operation] = float(own.mean()) - header
+    return found
 
 
 def _end_of(log: Path) -> str:

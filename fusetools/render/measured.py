@@ -109,7 +109,7 @@ def _points(result: Sweep) -> list[str]:
     return table(rows, ">" * len(axes) + "><>>>><")
 
 
-MINOR = 0.01  # operations with a smaller share of all requests at every point are left to JSON
+MINOR = 0.05  # operations with a smaller share of the requests at every point stay out of the text
 
 
 def _operations(result: Sweep) -> list[str]:
@@ -150,7 +150,11 @@ def _operations(result: Sweep) -> list[str]:
                     _span(at.p99, 1, duration) if at and at.p99 else "",
                 )
             )
-    return ["", *table(rows, "<" + ">" * len(axes) + ">>><><")] if rows else []
+    said = ["", *table(rows, "<" + ">" * len(axes) + ">>><><")] if rows else []
+    others = [printable(name) for name in shares if name not in shown]
+    if others:
+        said.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
+    return said
 
 
 def _span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:

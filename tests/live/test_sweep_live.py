@@ -1,0 +1,126 @@
+"""`fusetools sweep` on the sample file system, whose own counters and delays are the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Mounter, SampleMount
+
+import fusetools
+
+pytestmark = pytest.mark.live
+FUSETOOLS = [sys.executable, "-m", "fusetools", "sweep"]
+PAGES = 1009  # of the sample tree's file `big`
+
+
+def sweep(directory: Path, *arguments: object) -> dict[str, Any]:
+    """The result; tried again while somebody else records: what is done stays done."""
+    command = [*FUSETOOLS, "--json", *map(str, arguments)]
+    for _ in range(60):
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+        if "another recording is running" not in done.stderr:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def lookups(mount: SampleMount) -> int:
+    return mount.affairs()["cvmfs_lookup"].total
+
+
+def test_the_kernels_cache_cuts_lookups(sample_mount: Mounter, tmp_path: Path) -> None:
+    """As often as the daemons' own counters say."""
+    if not shutil.which("perf"):
+        pytest.skip("this host has no perf")
+    mounts = [sample_mount(kernel_cache=seconds) for seconds in (60, 0)]
+    before = [lookups(mount) for mount in mounts]
+    where = ",".join(str(mount.path) for mount in mounts)
+    options = [word for mount in mounts for word in ("--mount", mount.path)]
+    found = sweep(tmp_path, "--repeat", 1, "--param", f"where={where}", *options, "kernel-cache")
+    counted = [one["requests"]["lookup"]["count"]["median"] for one in found["points"]]
+    own = [lookups(mount) - n for mount, n in zip(mounts, before)]
+    assert counted == own
+    assert 0 < 2 * counted[0] <= counted[1]
+    assert found["lost"] == 0
+
+
+def test_a_delay_shows_in_bandwidth_against_block_size(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """Past the kernel's cache each block is a request, which takes 100 us longer at any size."""
+    plain = sample_mount(realtime=True)
+    delayed = sample_mount(realtime=True, delay=("read=100us",))
+    sizes = {"4k": 4096, "16k": 16384, "64k": 65536}
+    found = sweep(
+        tmp_path,
+        *("--no-trace", "--caches", "keep", "--repeat", 7, "--param", f"bs={','.join(sizes)}"),
+        *("--param", f"where={plain.path},{delayed.path}", "--"),
+        *("dd", "if={where}/big", "of=/dev/null", "bs={bs}", "iflag=direct"),
+    )
+    counters = delayed.counters()
+    real = counters["samplefs.ns_delay_read"] / counters["samplefs.n_delay_read"] / 1e9
+    assert 100e-6 <= real < 150e-6
+    points = {(p["params"]["bs"], p["params"]["where"]): p for p in found["points"]}
+    reads = 0
+    for name, size in sizes.items():
+        without, with_ = (points[name, str(mount.path)] for mount in (plain, delayed))
+        blocks = -(-PAGES * 4096 // size)
+        reads += 7 * (blocks + (PAGES * 4096 % size == 0))  # the last one that finds the end
+        for one in (without, with_):
+            assert one["bytes"]["low"] == one["bytes"]["high"] == PAGES * 4096  # dd's own word
+        # What else happens on the machine only makes it slower: the best runs are compared.
+        fast, slow = (PAGES * 4096 / p["bytes_per_second"]["high"] for p in (without, with_))
+        assert (slow - fast) / blocks == pytest.approx(real, rel=0.2), name
+    assert abs(counters["samplefs.n_delay_read"] - reads) <= 3 * 7
+
+
+def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path: Path) -> None:
+    if not shutil.which("perf"):
+        pytest.skip("this host has no perf")
+    mount = sample_mount()
+    arguments = ["--mount", mount.path, "--repeat", 1, "--param", "bs=16k,1M", "--"]
+    arguments += ["dd", "if={mount}/big", "of=/dev/null", "bs={bs}"]
+    process = subprocess.Popen([*FUSETOOLS, *map(str, arguments)], cwd=tmp_path)
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob("sweep/runs/*/1/output")) and time.monotonic() < end:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    found = sweep(tmp_path, *arguments)
+    assert [one["params"]["bs"] for one in found["points"]] == ["16k", "1M"]
+    assert found["to_do"] == 0 and found["lost"] == 0
+    assert not os.path.exists("/run/fusetools/state.json")
+    for one, place in zip(found["points"], sorted(tmp_path.glob("sweep/runs/*/1"))):
+        assert {path.name for path in place.iterdir()} == {"run.json", "output", "perf.data"}
+        assert one["seconds"]["runs"] == 1
+        read = one["requests"]["read"]
+        # All of the file was read, in requests of that size, by what the kernel says of each.
+        size = read["count"]["median"] * read["size_bytes"]["median"]
+        assert size == pytest.approx(PAGES * 4096)
+        (h,) = fusetools.open(place / "perf.data").hist("read", layers=("request",)).histograms
+        assert (h.count, h.percentiles["99"]) == (read["count"]["median"], read["p99_ns"]["median"])
+
+
+def test_a_mount_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*FUSETOOLS, "--mount", "/no/mount", "--param", "n=1,2", "--", "echo", "{n}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
