@@ -160,7 +160,10 @@ def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -
             single[frames] = single.get(frames, 0) + after
     if not single and not double:
         raise Error(f"{name}: no stacks in it")
-    graph = Diff(double, unit) if double else Folded(single, unit)
+    try:
+        graph = Diff(double, unit) if double else Folded(single, unit)
+    except Error as error:
+        raise Error(f"{name}: {error}") from None
     check_not_empty(graph, name)
     return graph
 

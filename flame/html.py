@@ -9,7 +9,7 @@ from array import array
 from pathlib import Path
 
 from flame.folded import Diff, Graph, check_not_empty
-from flame.kinds import COLOURS, Kinds
+from flame.kinds import Kinds
 from flame.tree import tree
 
 
@@ -32,6 +32,7 @@ def html(
     check_not_empty(graph)
     merged = tree(graph)
     names = kinds.names if kinds is not None else ()
+    legend = kinds.legend if kinds is not None else []
     places = {name: place for place, name in enumerate(names)}
     data = {
         "title": title,
@@ -40,9 +41,7 @@ def html(
         "inverted": inverted,
         "reversed": reversed,
         "normalise": isinstance(graph, Diff) and graph.normalise,
-        "kinds": [
-            {"name": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(names)
-        ],
+        "kinds": [{"name": name, "colour": colour} for name, (_, colour) in zip(names, legend)],
         "frames": merged.frames,
         "kind": [places.get(kinds.of(frame) or "", -1) for frame in merged.frames] if kinds else [],
         "frame": _base64(merged.frame),

@@ -5,20 +5,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle, islice
 
-# Told apart by those who see few colours too, and light enough for black text: orange, green,
-# blue, yellow, purple, aqua, red, olive, grey. A kind's colour is that of its place.
-COLOURS = (
-    "#f0a35e",
-    "#7fc987",
-    "#8db7ee",
-    "#e9d25b",
-    "#c9a3e0",
-    "#6fcfcf",
-    "#f0928d",
-    "#b9c46b",
-    "#bdbdbd",
-)
+# Light enough for black text. A kind's colour is that of its place.
+COLOURS = {
+    "orange": "#f0a35e",
+    "green": "#7fc987",
+    "blue": "#8db7ee",
+    "yellow": "#e9d25b",
+    "purple": "#c9a3e0",
+    "aqua": "#6fcfcf",
+    "red": "#f0928d",
+    "olive": "#b9c46b",
+    "grey": "#bdbdbd",
+}
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,17 @@ class Kinds:
     of: Callable[[str], str | None]
     names: tuple[str, ...]
 
-    def colour(self, frame: str) -> tuple[int, int, int] | None:
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """The colour of each kind: its name and `#rrggbb`."""
+        return list(islice(cycle(COLOURS.items()), len(self.names)))
+
+    def colour(self, frame: str) -> tuple[int, int, int]:
         """A frame's red, green, blue: its kind's, a little lighter or darker by its name."""
         kind = self.of(frame)
         if kind is None or kind not in self.names:
-            return None
-        base = COLOURS[self.names.index(kind) % len(COLOURS)]
+            return 205, 205, 205
+        _, base = self.legend[self.names.index(kind)]
         shade = 0.92 + (zlib.crc32(frame.encode()) % 17) / 100
         r, g, b = (min(255, int(int(base[i : i + 2], 16) * shade)) for i in (1, 3, 5))
         return r, g, b

@@ -15,7 +15,7 @@ function numbers(base64, Type) {
 
 const ALL = data.frames.length;             // the frame of the root
 const frames = [...data.frames, "all"];
-const names = frames.map((frame) => frame.replace(/_\[[kijw]\]$/, ""));
+const nameOf = (frame) => frames[frame].replace(/_\[[kijw]\]$/, "");
 const compared = data.before !== "";
 
 // A tree is {n, frame, parent, before, after}: for each node, callers before callees and callees side by side, its
@@ -428,7 +428,7 @@ function find() {
     }
   }
   const matching = new Uint8Array(frames.length);
-  names.forEach((name, i) => (matching[i] = i !== ALL && pattern.test(name) ? 1 : 0));
+  for (let i = 0; i < ALL; i++) matching[i] = pattern.test(nameOf(i)) ? 1 : 0;
   panes.forEach((pane, which) => {
     const { tree } = pane;
     const own = new Uint8Array(tree.n);
@@ -495,25 +495,27 @@ function hash(text) {
 
 const rgbOf = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
-/** Every frame's colours for a theme and a colouring: [fill, ink, faded fill, faded ink]. */
 const palettes = new Map();
+
+/** The colours of frames that were drawn already, for a theme and a colouring. */
 function palette(theme, colouring) {
-  const key = theme + colouring;
-  if (palettes.has(key)) return palettes.get(key);
+  const key = `${theme} ${colouring}`;
+  if (!palettes.has(key)) palettes.set(key, []);
+  return palettes.get(key);
+}
+
+/** A frame's [fill, ink, faded fill, faded ink]. */
+function colourOf(frame, theme, colouring) {
   const { dim, paper, root } = THEMES[theme];
-  const colours = frames.map((frame, i) => {
-    const seed = hash(names[i]);
-    const kind = data.kind[i] ?? -1;
-    let rgb;
-    if (i === ALL) rgb = root;
-    else if (colouring === "kind" && kind >= 0) rgb = rgbOf(data.kinds[kind].colour).map((v) => Math.min(255, v * (0.92 + (seed % 17) / 100)));
-    else if (colouring === "kind") rgb = NO_KIND;
-    else rgb = [225 + (seed % 30), 95 + ((seed >>> 5) % 125), 50 + ((seed >>> 12) % 40)];
-    if (i !== ALL) rgb = rgb.map((v) => v * dim);
-    return paint(rgb, paper);
-  });
-  palettes.set(key, colours);
-  return colours;
+  if (frame === ALL) return paint(root, paper);
+  const seed = hash(nameOf(frame));
+  const kind = data.kind[frame] ?? -1;
+  let rgb = [225 + (seed % 30), 95 + ((seed >>> 5) % 125), 50 + ((seed >>> 12) % 40)];
+  if (colouring === "kind") {
+    const shade = 0.92 + (seed % 17) / 100;
+    rgb = kind < 0 ? NO_KIND : rgbOf(data.kinds[kind].colour).map((v) => Math.min(255, v * shade));
+  }
+  return paint(rgb.map((v) => v * dim), paper);
 }
 
 const paint = (rgb, paper) => {
@@ -654,7 +656,9 @@ function paintRows(target, width, first, last, theme) {
         const wide = Math.min(width, right) - l;
         const y = (row - first) * ROW;
         const matches = searching && own[i];
-        const paints = matches ? foundPaint : differ ? difference(theme, pane.tree, i) : colours[frame[i]];
+        const paints = matches ? foundPaint
+          : differ ? difference(theme, pane.tree, i)
+          : (colours[frame[i]] ??= colourOf(frame[i], theme, state.colour));
         const faded = searching && !matches ? 2 : 0;
         box(l, y, wide > 3 ? wide - 1 : wide - 0.25, paints[faded]);
         if (wide > 20) labels.push(l + 3, y, wide - 7, i, which, paints[faded + 1]);
@@ -670,7 +674,7 @@ function paintRows(target, width, first, last, theme) {
   for (let k = 0; k < labels.length; k += 6) {
     const { tree } = panes[labels[k + 4]];
     const node = labels[k + 3];
-    let name = names[tree.frame[node]];
+    let name = nameOf(tree.frame[node]);
     if (differ) {
       const much = change(tree, node);
       if (Math.abs(much) >= 0.01) name = (much > 0 ? "+ " : "- ") + name;
@@ -768,7 +772,7 @@ function describe({ pane, node }) {
   const { tree, zoom } = panes[pane];
   const frame = tree.frame[node];
   const kind = data.kinds[data.kind[frame] ?? -1];
-  const lines = [names[frame] + (kind ? ` (${kind.name})` : "")];
+  const lines = [nameOf(frame) + (kind ? ` (${kind.name})` : "")];
   let line = amount(weightOf(tree, node));
   if (tree.w[node] !== whole) line += `, ${percent(tree.w[node], whole)} of all`;
   if (tree.w[zoom] !== whole && tree.w[node] < tree.w[zoom]) line += `, ${percent(tree.w[node], tree.w[zoom])} of what is shown`;

@@ -40,7 +40,8 @@ def svg(
     A Diff is as wide as what is after, each frame that ends stacks red where it grew and blue
     where it shrank.
     inverted: the root at the top (an icicle graph). reversed: stacks merged from their leaves.
-    palette: one of `palettes()`, for the frames that have no kind. min_width: frames narrower than
+    kinds: coloured by these, others grey, and the subtitle says which is which; not in a Diff.
+    palette: one of `palettes()`, where there are no kinds. min_width: frames narrower than
     this are left out, per cent of the whole. width: in pixels; 0 for as wide as the window.
     Raises Error for a graph without any weight and for a palette that is unknown.
     """
@@ -62,13 +63,13 @@ def svg(
     else:
         weights = [str(round(graph.stacks[name] * fine)) for name in names]
     stacks = [unambiguous(name) for name in names]
-    colours = []
-    if kinds is not None:
+    colours: list[tuple[str, tuple[int, int, int]]] = []
+    if kinds is not None and not isinstance(graph, Diff):
+        legend = [f"{kind} {colour}" for kind, (colour, _) in zip(kinds.names, kinds.legend)]
+        subtitle = " · ".join([*([subtitle] if subtitle else []), ", ".join(legend)])
         pairs = zip(";".join(stacks).split(";"), ";".join(names).split(";"))
-        for frame, name in dict(pairs).items():
-            colour = kinds.colour(name)
-            if colour is not None:
-                colours.append((frame, colour))
+        colours = [(frame, kinds.colour(name)) for frame, name in dict(pairs).items()]
+        colours.append(("", (222, 224, 229)))
     try:
         return _inferno.svg(
             "\n".join(f"{stack} {weight}" for stack, weight in zip(stacks, weights)),

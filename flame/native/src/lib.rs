@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// An SVG flame graph of `text`: lines of `frame;frame weight`, or of `frame;frame before after`, sorted by frames.
 ///
-/// `colours` are (frame, (red, green, blue)) for the frames that the palette is not to colour. `min_width` is in
+/// `colours` are (frame, (red, green, blue)) for the frames that the palette is not to colour, the root's name is empty. `min_width` is in
 /// per cent of the whole, `width` in pixels (0: as wide as the window).
 ///
 /// Raises ValueError for a palette that is unknown and for text without any stack.
