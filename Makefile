@@ -54,4 +54,4 @@ bench: install build
 	$(PY) tests/bench/bench.py
 
 clean:
-	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build fusetools/*.so
+	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build fusetools/*.so flame/*.so

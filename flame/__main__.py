@@ -22,6 +22,8 @@ def main(argv: list[str] | None = None) -> int:
         # The reader has what it wanted; Python would complain once more at exit.
         sys.stderr.close()
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -76,9 +78,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> None:
-    graph = _read(args.input, args.unit)
+    graph = flame.read(args.input, unit=args.unit)
     if args.diff:
-        before = _read(args.diff, args.unit)
+        before = flame.read(args.diff, unit=args.unit)
         if isinstance(graph, flame.Diff) or isinstance(before, flame.Diff):
             raise flame.Error("one of these is a difference already")
         graph = flame.diff(before, graph)
@@ -86,19 +88,13 @@ def _run(args: argparse.Namespace) -> None:
         graph = flame.Diff(graph.stacks, graph.unit, args.normalise)
     text = _draw(graph, args)
     if args.output is None:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
         return
     try:
         args.output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise flame.Error(f"{args.output}: {error.strerror or error}") from None
-
-
-def _read(path: Path, unit: str) -> flame.Graph:
-    if str(path) != "-":
-        return flame.read(path, unit=unit)
-    return flame.parse(sys.stdin, unit=unit, name="stdin")
 
 
 def _draw(graph: flame.Graph, args: argparse.Namespace) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Union
 
 MAX_DEPTH = 4096
 MAX_LINE = 1 << 20
@@ -169,13 +170,20 @@ def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -
 
 
 def read(path: Path, *, unit: str = "samples") -> Graph:
-    """Reads a file of folded text, as `parse`; Error as well where it cannot be read."""
+    """Reads a file of folded text, `-` for stdin, as `parse`; Error also if it cannot be read."""
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            # A line that never ends is not read to its end.
-            return parse(iter(lambda: file.readline(MAX_LINE + 2), ""), unit=unit, name=str(path))
+        if str(path) == "-":
+            return _read(sys.stdin.buffer, unit, "stdin")
+        with path.open("rb") as file:
+            return _read(file, unit, str(path))
     except OSError as error:
         raise Error(f"{path}: {error.strerror or error}") from None
+
+
+def _read(file: BinaryIO, unit: str, name: str) -> Graph:
+    # A line that never ends is not read to its end.
+    lines = iter(lambda: file.readline(4 * MAX_LINE), b"")
+    return parse((line.decode(errors="replace") for line in lines), unit=unit, name=name)
 
 
 def folded(graph: Graph) -> str:

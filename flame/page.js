@@ -15,7 +15,8 @@ function numbers(base64, Type) {
 
 const ALL = data.frames.length;             // the frame of the root
 const frames = [...data.frames, "all"];
-const nameOf = (frame) => frames[frame].replace(/_\[[kijw]\]$/, "");
+const bare = (name) => name.replace(/_\[[kijw]\]$/, "");
+const nameOf = (frame) => bare(frames[frame]);
 const compared = data.before !== "";
 
 // A tree is {n, frame, parent, before, after}: for each node, callers before callees and callees side by side, its
@@ -852,9 +853,9 @@ function tellFilters() {
   };
   const without = (all, one) => all.filter((frame) => frame !== one);
   list.replaceChildren(
-    ...(state.sandwich ? [chip(`sandwich: ${state.sandwich}`, "Back to the whole graph", { sandwich: "" })] : []),
-    ...state.focus.map((frame) => chip(`focus: ${frame}`, "Show all stacks", { focus: without(state.focus, frame) })),
-    ...state.hide.map((frame) => chip(`hidden: ${frame}`, "Show it again", { hide: without(state.hide, frame) })),
+    ...(state.sandwich ? [chip(`sandwich: ${bare(state.sandwich)}`, "Back to the whole graph", { sandwich: "" })] : []),
+    ...state.focus.map((frame) => chip(`focus: ${bare(frame)}`, "Show all stacks", { focus: without(state.focus, frame) })),
+    ...state.hide.map((frame) => chip(`hidden: ${bare(frame)}`, "Show it again", { hide: without(state.hide, frame) })),
   );
   const cut = Math.min(...panes.map((pane) => pane.tree.cut ?? Infinity));
   if (cut < Infinity) {

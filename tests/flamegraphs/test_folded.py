@@ -175,6 +175,18 @@ def test_command_line(tmp_path, suffix):
     assert "b" in out.read_text()
 
 
+def test_what_is_no_utf8_is_read(tmp_path):
+    (tmp_path / "in").write_bytes(b"a\xff;b 1\n")
+    assert flame.read(tmp_path / "in") == flame.Folded({"a\ufffd;b": 1})
+
+
+def test_a_line_that_never_ends_is_refused(tmp_path):
+    with (tmp_path / "in").open("wb") as file:
+        file.truncate(1 << 32)
+    with pytest.raises(flame.Error, match="in, line 1: longer than 1,048,576 characters"):
+        flame.read(tmp_path / "in")
+
+
 def test_command_line_stdin_to_stdout():
     assert run("-", stdin="b 2\na 1\na 1\n").stdout == "a 2\nb 2\n"
 
