@@ -571,7 +571,6 @@ const letter = context.measureText("M".repeat(32)).width / 32;
 function fit(target, name, width) {
   const most = Math.floor(width / letter);
   if (most < 2) return "";
-  // eslint-disable-next-line no-control-regex
   if (/^[\x20-\x7e]*$/.test(name)) return name.length <= most ? name : most < 4 ? "" : name.slice(0, most - 1) + "…";
   if (target.measureText(name).width <= width) return name;
   const letters = [...name.slice(0, most)];
