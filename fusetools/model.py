@@ -6,7 +6,7 @@ nothing else, so text, JSON and CSV carry the same figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +219,176 @@ class GraphCalls:
     calls: Iterator[GraphCall]
     first: int
     unmatched: int
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class OperationErrors:
+    """What the requests of one operation were answered with.
+
+    ``requests`` were answered, ``errors`` of them with an error: (name, requests), most first.
+    ``negative``: lookups answered without an error and without an inode, which lets the kernel
+    remember that there is no such file; None where the recording does not tell.
+    """
+
+    operation: str
+    requests: int
+    errors: tuple[tuple[str, int], ...] = ()
+    negative: int | None = None
+
+    @property
+    def failed(self) -> int:
+        return sum(n for _, n in self.errors)
+
+    @property
+    def absent(self) -> int:
+        """Lookups of what is not there."""
+        return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """By operation, most errors first; those without any come last."""
+
+    operations: tuple[OperationErrors, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """What the daemon's thread did between the callback's entry and its reply.
+
+    ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
+    where its switches were not recorded. ``syscalls``: (name, calls, ns), longest first.
+    """
+
+    on_cpu: int | None
+    runnable: int | None
+    blocked: int | None
+    elsewhere: int | None
+    syscalls: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One FUSE request; None, or "", where the recording does not tell.
+
+    ``start``: when it was queued, ns since the recording's first event; ``duration``: from there to
+    its end, or to the recording's where it has none. ``path`` begins at the mount point if
+    ``whole``. ``inode`` is the file's, also where a lookup led to it. ``name``: what the callback
+    was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
+    where; ``answered``: bytes of the answer without its header. ``marks``: name (fusetools.stories)
+    to ns since the recording's first event. ``stages``: parts of the duration, which is their sum.
+    ``no_thread`` and ``asleep``: ns in the queue until a thread was free, and until it ran.
+    """
+
+    operation: str
+    unique: int | None
+    mount: str
+    fate: str
+    start: int
+    duration: int
+    error: str
+    waits: bool
+    comm: str
+    pid: int | None
+    tid: int | None
+    syscall: str
+    daemon_comm: str
+    daemon_pid: int | None
+    daemon_tid: int | None
+    path: str | None
+    whole: bool
+    name: str | None
+    inode: int | None
+    size: int | None
+    offset: int | None
+    answered: int | None
+    negative: bool
+    marks: dict[str, int]
+    stages: tuple[tuple[str, int], ...]
+    no_thread: int | None = None
+    asleep: int | None = None
+    meanwhile: Meanwhile | None = None
+
+
+@dataclass(frozen=True)
+class Slowest:
+    """``guessed``: names were told by what callers asked for next, not by the answers."""
+
+    requests: tuple[Request, ...]
+    guessed: bool
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Moment:
+    """``time`` in ns since the request's first mark; what either side did then, or ""."""
+
+    time: int
+    caller: str
+    daemon: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One request's story."""
+
+    request: Request
+    moments: tuple[Moment, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class QueuePart:
+    """A part of the time: requests in the queue, the daemon's threads at work."""
+
+    mean_queued: float
+    mean_busy: float
+    most_queued: int
+    most_busy: int
+
+
+@dataclass(frozen=True)
+class MountQueue:
+    """The queue of one mount's daemon, from the first request to the last.
+
+    ``threads``: those that served any. ns: ``total`` that its requests took, ``waited`` of it in
+    the queue, ``short`` of that while all threads were at work. ``parts`` are of equal length.
+    """
+
+    mount: str
+    requests: int
+    threads: int
+    start: int  # ns since the recording's first event
+    end: int
+    total: int
+    waited: int
+    short: int
+    whole: QueuePart
+    parts: tuple[QueuePart, ...]
+    levels: Iterable[
+        tuple[int, int, int]
+    ]  # since when (ns), requests in the queue, threads at work
+
+    @property
+    def share_short(self) -> float:
+        """Of the requests' time: in the queue while all threads were at work."""
+        return self.short / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class Queue:
+    """By mount, most requests first."""
+
+    mounts: tuple[MountQueue, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Exported:
+    path: str
+    requests: int
     facts: Facts
 
 

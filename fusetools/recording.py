@@ -34,6 +34,8 @@ from fusetools.model import (
     Calls,
     Count,
     Counts,
+    Errors,
+    Exported,
     Facts,
     Graph,
     GraphCall,
@@ -43,12 +45,16 @@ from fusetools.model import (
     Histograms,
     Losses,
     Missing,
+    Queue,
     RequestColumns,
     Requests,
     Session,
+    Shown,
+    Slowest,
 )
 
 if TYPE_CHECKING:
+    from fusetools.requests import Questions, Span
     from fusetools.stories import Stories
 
 # enum fuse_opcode of include/uapi/linux/fuse.h, in lower case.
@@ -278,6 +284,87 @@ class Recording:
         self._tree(found, function)  # is there any?
         calls = _single_calls(found, function)
         return GraphCalls(calls, found["first"], found["unmatched"], facts)
+
+    # Single requests
+
+    def slowest(self, *patterns: str, most: int = 20, filters: Filters | None = None) -> Slowest:
+        """The slowest requests, of the operations that a shell pattern matches, slowest first.
+
+        Those that have not ended count up to the recording's end.
+        """
+        from fusetools import requests
+
+        asked = self._requests()
+        found, facts = asked("slowest", filters, requests.operations(patterns), most)
+        spans = [requests.at_work(one) for one in found["kept"]]
+        moments = self._moments(asked.probes, spans)
+        return requests.slowest(found, moments, asked.probes, asked.names, facts)
+
+    def show(self, unique: int, filters: Filters | None = None) -> Shown:
+        """One request's story, by its number. Raises Error if there is none, or several."""
+        from fusetools import requests
+
+        asked = self._requests()
+        found, facts = asked("numbered", filters, unique)
+        kept = requests.only(found["kept"], unique, asked.names, self.path)
+        caller, daemon = self._moments(asked.probes, requests.spans(kept))
+        sides = (caller, daemon)
+        return requests.shown(
+            kept, sides, asked.probes, self._functions, found["first"], asked.names, facts
+        )
+
+    def errors(self, *patterns: str, filters: Filters | None = None) -> Errors:
+        """What requests were answered with, by operation; ``patterns`` as in slowest()."""
+        from fusetools import requests
+
+        wanted = requests.operations(patterns)
+        asked = self._requests()
+        found, facts = asked("errors", filters)
+        return requests.errors(found, wanted, asked.probes, facts)
+
+    def queue(self, filters: Filters | None = None) -> Queue:
+        """How many requests wait for the daemon, and how many of its threads work, over time."""
+        from fusetools import requests
+
+        asked = self._requests()
+        found, facts = asked("queue", filters, requests.PARTS)
+        return requests.queue(found, asked.names, facts)
+
+    def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
+        """Write the requests into a file: "perfetto", "csv" or "json", as they are complete."""
+        from fusetools import requests
+
+        asked = self._requests()
+        return requests.export(asked, Path(path), form, filters)
+
+    def _requests(self) -> Questions:
+        from fusetools.requests import Names, Questions, catalogue
+
+        mounts = {connection: path for path, (_, connection) in self._mounts().items()}
+        daemons = {
+            m["daemon_pid"]: str(m.get("comm") or "")
+            for m in _dicts(self.session.facts.get("mounts"))
+            if _natural(m.get("daemon_pid"))
+        }
+
+        probes = catalogue(self._catalogue, self._events)
+
+        def ask(question: str, filters: Filters | None, *more: Any) -> tuple[dict[str, Any], Facts]:
+            filters = filters or Filters()
+            asked = self._core_filters(filters)
+            asked["functions"] = [(at, name, "") for at, name in self._functions]
+            found = _ask(question, str(self.path), probes, asked, *more)
+            return found, self._facts(found, filters)
+
+        return Questions(ask, probes, Names(mounts, daemons))
+
+    def _moments(
+        self, probes: Sequence[Probe], spans: Sequence[Span | None]
+    ) -> list[list[tuple[Any, ...]]]:
+        """What happened in each span to its thread; nothing in none."""
+        wanted = [span for span in spans if span]
+        found = iter(_ask("moments", str(self.path), probes, wanted) if wanted else ())
+        return [next(found) if span else [] for span in spans]
 
     # How
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from fusetools import __version__, errors
+from fusetools import __version__
+from fusetools.errors import Error
 
 # In the order in which a user meets them. The one-line help stands here, so that `fusetools --help`
 # imports no command; a test holds it against the first line of the command's own help.
@@ -19,19 +20,24 @@ COMMANDS = {
     "record": "Record a workload on FUSE mounts into one perf.data.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
+    "slow": "Print the slowest requests: who made them, on which file, and where the time went.",
+    "show": "Print one request's story: what its caller and the daemon did, line by line.",
+    "errors": "Print which errors requests were answered with, and how many lookups found nothing.",
+    "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "diff": "Compare two recordings: calls and latency side by side.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",
     "overhead": "Measure what recording a workload costs it, layer by layer.",
+    "export": "Write every request, with all that is known of it, for other programs.",
     "merge": "Put what perf and trace-cmd recorded at once into one perf.data.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
 
 
 class Failure(click.ClickException):
-    """An errors.Error on its way to the terminal."""
+    """An Error on its way to the terminal."""
 
-    def __init__(self, error: errors.Error) -> None:
+    def __init__(self, error: Error) -> None:
         super().__init__(error.what)
         self.error = error
 
@@ -65,13 +71,13 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except errors.Error as error:
+        except Error as error:
             raise Failure(error) from error
         except BrokenPipeError:
             raise  # the reader of a pipe has had enough: click leaves quietly
         except OSError as error:
             where = f"cannot use {error.filename}" if error.filename else "cannot go on"
-            raise Failure(errors.Error(where, error.strerror or str(error))) from error
+            raise Failure(Error(where, error.strerror or str(error))) from error
         except KeyboardInterrupt:
             ctx.exit(130)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,6 +70,19 @@ def recording_options(function: F) -> F:
     return _with(function, *_OPTIONS)
 
 
+def request_options(function: F) -> F:
+    """The same for single requests, which are of all layers."""
+    return _with(function, "input", "pid", "comm", "mount", "from", "to")
+
+
+def export_options(function: F) -> F:
+    """The same where --to is taken: the span's end is --until."""
+    function = click.option(
+        "--until", "end", type=span, metavar="TIME", help="Leave out what came after."
+    )(function)
+    return _with(function, "input", "pid", "comm", "mount", "from")
+
+
 def graph_options(function: F) -> F:
     """The same for the kernel's calls alone, of which not each can be told its mount."""
     return _with(function, "input", "pid", "comm", "from", "to")
@@ -104,16 +117,20 @@ def say(text: str) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏"), "#"))
+        text = text.translate(dict(zip(map(ord, "▁▂▃▄▅▆▇…"), "__--==#~")))
         text = text.encode(encoding, "backslashreplace").decode(encoding)
     click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
 
 
-def write(path: str, text: str) -> None:
-    """Into a file, or to the terminal if it is called -."""
+def write(path: str, text: str | Iterable[str]) -> None:
+    """Into a file, or to the terminal if it is called -; in parts, where it is long."""
+    parts = [text] if isinstance(text, str) else text
     if path == "-":
-        say(text)
+        for part in parts:
+            say(part)
         return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(parts)
     except (OSError, ValueError) as error:
         raise Error(f"cannot write {path}", getattr(error, "strerror", "") or str(error)) from error

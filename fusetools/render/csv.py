@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fusetools.model import (
     Facts,
     Histogram,
     Losses,
+    Queue,
     Requests,
 )
 from fusetools.render.text import printable
@@ -66,6 +68,15 @@ def differences(result: Differences) -> str:
         for d in result.differences
     )
     return written(columns, rows)
+
+
+def queue(result: Queue) -> Iterator[str]:
+    """Every change: since when, ns since the recording's first event, and what then holds."""
+    yield written(("mount", "time_ns", "queued", "busy"), ())
+    for mount in result.mounts:
+        rows = ((mount.mount, *level) for level in mount.levels)
+        while some := list(islice(rows, 10_000)):
+            yield _rows(some)
 
 
 def read_counts(path: Path) -> Counts:
@@ -133,9 +144,12 @@ def _int(text: str) -> int | None:
 
 
 def written(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    return _rows([columns, *rows])
+
+
+def _rows(rows: Iterable[Iterable[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
     for row in rows:
         writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()

@@ -10,6 +10,7 @@ from fusetools.model import (
     Counts,
     Difference,
     Differences,
+    Errors,
     Facts,
     Graph,
     GraphCall,
@@ -17,7 +18,11 @@ from fusetools.model import (
     GraphNode,
     Histogram,
     Histograms,
+    Queue,
+    Request,
+    Shown,
     Side,
+    Slowest,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +104,52 @@ def differences(result: Differences) -> str:
             "b": facts(result.b),
         }
     )
+
+
+def errors(result: Errors) -> str:
+    rows = [
+        {
+            "operation": o.operation,
+            "requests": o.requests,
+            "failed": o.failed,
+            "errors": dict(o.errors),
+            "negative": o.negative,
+        }
+        for o in result.operations
+    ]
+    return dump({"operations": rows, **facts(result.facts)})
+
+
+def slowest(result: Slowest) -> str:
+    rows = [request(r) for r in result.requests]
+    return dump({"slowest": rows, "guessed": result.guessed, **facts(result.facts)})
+
+
+def shown(result: Shown) -> str:
+    moments = [vars(moment) for moment in result.moments]
+    return dump({"request": request(result.request), "moments": moments, **facts(result.facts)})
+
+
+def request(r: Request) -> dict[str, Any]:
+    """``start`` and ``marks`` are since the recording's first event."""
+    row = {**vars(r), "stages": [{"stage": name, "ns": ns} for name, ns in r.stages]}
+    if r.meanwhile:
+        calls = [{"syscall": s, "calls": n, "ns": ns} for s, n, ns in r.meanwhile.syscalls]
+        row["meanwhile"] = {**vars(r.meanwhile), "syscalls": calls}
+    return row
+
+
+def queue(result: Queue) -> str:
+    rows = [
+        {
+            **{key: value for key, value in vars(m).items() if key != "levels"},
+            "whole": vars(m.whole),
+            "parts": [vars(part) for part in m.parts],
+            "share_short": m.share_short,
+        }
+        for m in result.mounts
+    ]
+    return dump({"mounts": rows, **facts(result.facts)})
 
 
 def graph(result: Graph) -> str:

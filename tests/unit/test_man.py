@@ -65,8 +65,9 @@ def test_pages_are_well_formed(page: str) -> None:
     assert complaints == []
 
 
+REAL = ["hist", "count", "diff", "graph", "slow", "show", "errors", "queue"]
 EXAMPLE = re.compile(
-    r"(^\$ (fusetools (?:hist|count|diff|graph) [^|\n]*)\n)((?:.*\n)*?)(?=\.Ed)", re.M
+    rf"(^\$ (fusetools (?:{'|'.join(REAL)})(?: [^|\n]*)?)\n)((?:.*\n)*?)(?=\.Ed)", re.M
 )
 RECORDINGS = {
     "perf.data": "cernvmfs-6.1/perf.data.zst",
@@ -75,7 +76,7 @@ RECORDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", ["hist", "count", "diff", "graph"])
+@pytest.mark.parametrize("name", REAL)
 def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
     path = PAGES[f"fusetools-{name}"]
     text = path.read_text()

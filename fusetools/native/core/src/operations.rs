@@ -67,6 +67,7 @@ pub struct Operation(u8);
 
 impl Operation {
     pub const UNKNOWN: Operation = Operation(0);
+    pub const LOOKUP: Operation = Operation(1);
     pub const FORGET: Operation = Operation(2);
     /// CUSE_INIT, 4096 in the enumeration.
     const CUSE_INIT: Operation = Operation(63);
@@ -89,6 +90,14 @@ impl Operation {
             .iter()
             .position(|known| !known.is_empty() && *known == name);
         opcode.map_or(Operation::UNKNOWN, |opcode| Operation(opcode as u8))
+    }
+
+    /// Its callback is given a directory and a name in it.
+    pub fn names_a_file(self) -> bool {
+        matches!(
+            self.name(),
+            "lookup" | "create" | "mknod" | "mkdir" | "unlink" | "rmdir" | "rename" | "rename2"
+        )
     }
 
     /// The caller always waits for its answer. Else the kernel may send it in the background: read-ahead, what is

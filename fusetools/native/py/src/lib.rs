@@ -1,5 +1,6 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
+mod requests;
 mod stories;
 
 use std::path::{Path, PathBuf};
@@ -398,6 +399,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(columns, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;
     module.add_function(wrap_pyfunction!(stories::stories, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::moments, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     Ok(())
 }

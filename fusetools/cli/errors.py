@@ -1,0 +1,26 @@
+"""fusetools errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fusetools.cli.options import filters, opened, request_options, say
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
+@request_options
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(patterns: tuple[str, ...], path: str, as_json: bool, **options: Any) -> None:
+    """Print which errors requests were answered with, and how many lookups found nothing."""
+    result = opened(path).errors(*patterns, filters=filters(options))
+    if as_json:
+        from fusetools.render import json
+
+        say(json.errors(result))
+    else:
+        from fusetools.render import requests
+
+        say(requests.errors(result))

@@ -1,0 +1,30 @@
+"""fusetools queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fusetools.cli.options import filters, opened, request_options, say, write
+
+
+@click.command()
+@request_options
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--csv", "csv_path", metavar="FILE", help="Every change into this file; -: print it.")
+def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> None:
+    """Print how many requests wait for the daemon, and whether it is short of threads."""
+    result = opened(path).queue(filters=filters(options))
+    if csv_path is not None:
+        from fusetools.render import csv
+
+        write(csv_path, csv.queue(result))
+    if as_json:
+        from fusetools.render import json
+
+        say(json.queue(result))
+    elif csv_path is None:
+        from fusetools.render import requests
+
+        say(requests.queue(result))

@@ -1,0 +1,29 @@
+"""fusetools show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fusetools.cli.options import filters, opened, request_options, say
+
+
+@click.command()
+@click.argument("unique", type=click.IntRange(1, (1 << 64) - 1))
+@request_options
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+def command(unique: int, path: str, as_json: bool, **options: Any) -> None:
+    """Print one request's story: what its caller and the daemon did, line by line.
+
+    UNIQUE is the request's number, as `fusetools slow` prints it.
+    """
+    result = opened(path).show(unique, filters=filters(options))
+    if as_json:
+        from fusetools.render import json
+
+        say(json.shown(result))
+    else:
+        from fusetools.render import requests
+
+        say(requests.shown(result))

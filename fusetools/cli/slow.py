@@ -1,0 +1,34 @@
+"""fusetools slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fusetools.cli.options import filters, opened, request_options, say
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
+@request_options
+@click.option(
+    "-n",
+    "most",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    metavar="N",
+    help="How many.  [default: 20]",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+def command(patterns: tuple[str, ...], path: str, most: int, as_json: bool, **options: Any) -> None:
+    """Print the slowest requests: who made them, on which file, and where the time went."""
+    result = opened(path).slowest(*patterns, most=most, filters=filters(options))
+    if as_json:
+        from fusetools.render import json
+
+        say(json.slowest(result))
+    else:
+        from fusetools.render import requests
+
+        say(requests.slowest(result))

@@ -1,0 +1,234 @@
+//! Requests one by one, written as they are complete: a row each, as CSV or JSON.
+
+use std::io::{self, Write};
+
+use crate::events::ABSENT;
+use crate::named::{Known, Listener};
+use crate::operations::Arch;
+use crate::stitch::{Mark, FATES, MARK_NAMES};
+
+/// A cell of a row, or a value in JSON.
+pub(crate) enum Value<'a> {
+    None,
+    Number(u64),
+    Signed(i64),
+    Truth(bool),
+    Text(&'a str),
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn told(value: u64) -> Value<'a> {
+        match value {
+            ABSENT => Value::None,
+            value => Value::Number(value),
+        }
+    }
+
+    fn task(id: i32) -> Value<'a> {
+        match id {
+            ..0 => Value::None,
+            id => Value::Signed(id.into()),
+        }
+    }
+
+    fn text(text: &'a str) -> Value<'a> {
+        match text {
+            "" => Value::None,
+            text => Value::Text(text),
+        }
+    }
+
+    /// ASCII alone, so that no name can steer a terminal.
+    pub(crate) fn json(&self, out: &mut String) {
+        match self {
+            Value::None => out.push_str("null"),
+            Value::Number(number) => out.push_str(&number.to_string()),
+            Value::Signed(number) => out.push_str(&number.to_string()),
+            Value::Truth(truth) => out.push_str(if *truth { "true" } else { "false" }),
+            Value::Text(text) => {
+                out.push('"');
+                for unit in text.encode_utf16() {
+                    match u8::try_from(unit) {
+                        Ok(byte @ (b'"' | b'\\')) => out.extend(['\\', byte.into()]),
+                        Ok(byte @ b' '..=b'~') => out.push(byte.into()),
+                        _ => out.push_str(&format!("\\u{unit:04x}")),
+                    }
+                }
+                out.push('"');
+            }
+        }
+    }
+
+    /// What could steer a terminal is written as Python's escapes.
+    fn csv(&self, out: &mut String) {
+        let Value::Text(text) = self else {
+            if !matches!(self, Value::None) {
+                self.json(out);
+            }
+            return;
+        };
+        let mut plain = String::new();
+        for c in text.chars() {
+            match c as u32 {
+                _ if matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1 => plain.push(c),
+                code @ ..0x100 => plain.push_str(&format!("\\x{code:02x}")),
+                code @ ..0x1_0000 => plain.push_str(&format!("\\u{code:04x}")),
+                code => plain.push_str(&format!("\\U{code:08x}")),
+            }
+        }
+        if plain.contains(['"', ',']) {
+            plain = format!("\"{}\"", plain.replace('"', "\"\""));
+        }
+        out.push_str(&plain);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Csv,
+    /// A JSON object up to the last row in the array `requests`: the caller ends both.
+    Json,
+}
+
+/// Columns before the marks'.
+const COLUMNS: [&str; 26] = [
+    "operation",
+    "connection",
+    "unique",
+    "fate",
+    "waits",
+    "error",
+    "comm",
+    "pid",
+    "tid",
+    "syscall",
+    "daemon_pid",
+    "daemon_tid",
+    "path",
+    "path_whole",
+    "name",
+    "inode",
+    "size",
+    "offset",
+    "request_bytes",
+    "reply_bytes",
+    "duration_ns",
+    "no_thread_ns",
+    "asleep_ns",
+    "blocked_ns",
+    "runnable_ns",
+    "elsewhere_ns",
+];
+
+/// Writes a row for each request.
+pub struct Rows<W: Write> {
+    out: W,
+    form: Form,
+    arch: Arch,
+    rows: u64,
+    result: io::Result<()>,
+}
+
+impl<W: Write> Rows<W> {
+    pub fn new(out: W, form: Form, arch: Option<&str>) -> Rows<W> {
+        let mut rows = Rows {
+            out,
+            form,
+            arch: Arch::new(arch),
+            rows: 0,
+            result: Ok(()),
+        };
+        match form {
+            Form::Csv => rows.write(&format!("{}\n", columns().collect::<Vec<_>>().join(","))),
+            Form::Json => rows.write("{\"requests\": ["),
+        }
+        rows
+    }
+
+    /// How many rows were written.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.result?;
+        self.out.flush()?;
+        Ok(self.rows)
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.result.is_ok() {
+            self.result = self.out.write_all(text.as_bytes());
+        }
+    }
+}
+
+fn columns() -> impl Iterator<Item = String> {
+    let marks = MARK_NAMES.iter().map(|name| format!("{name}_ns"));
+    COLUMNS.iter().map(|name| (*name).to_owned()).chain(marks)
+}
+
+impl<W: Write> Listener for Rows<W> {
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        let path = known.path();
+        let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
+        let syscall = match story.syscall {
+            ABSENT => String::new(),
+            number => self.arch.syscall(number),
+        };
+        let end = story.at(Mark::End);
+        let duration = story.at(Mark::Begin).zip(end);
+        let plain = [
+            Value::Text(story.operation.name()),
+            Value::told(story.connection),
+            Value::told(story.unique),
+            Value::Text(fate.map_or("", |(_, name)| name)),
+            Value::Truth(story.waits),
+            end.map_or(Value::None, |_| Value::Signed(story.error.into())),
+            Value::text(known.comm()),
+            Value::task(story.pid),
+            Value::task(story.tid),
+            Value::text(&syscall),
+            Value::task(story.daemon_pid),
+            Value::task(story.daemon_tid),
+            path.as_ref()
+                .map_or(Value::None, |path| Value::Text(&path.text)),
+            path.as_ref()
+                .map_or(Value::None, |path| Value::Truth(path.whole)),
+            known.told.name.as_deref().map_or(Value::None, Value::Text),
+            known.inode().map_or(Value::None, Value::Number),
+            Value::told(known.told.size),
+            Value::told(known.told.offset),
+            Value::told(story.request_len),
+            Value::told(story.reply_len),
+            duration.map_or(Value::None, |(begin, end)| {
+                Value::Number(end.saturating_sub(begin))
+            }),
+            Value::told(story.no_thread),
+            Value::told(story.asleep),
+            Value::told(story.blocked),
+            Value::told(story.runnable),
+            Value::told(story.elsewhere),
+        ];
+        let marks = story.marks.iter().map(|time| Value::told(*time));
+        let values = plain.into_iter().chain(marks);
+        let mut line = String::with_capacity(512);
+        match self.form {
+            Form::Csv => {
+                for (place, value) in values.enumerate() {
+                    line.push_str(if place > 0 { "," } else { "" });
+                    value.csv(&mut line);
+                }
+                line.push('\n');
+            }
+            Form::Json => {
+                line.push_str(if self.rows > 0 { ",\n{" } else { "\n{" });
+                for (place, (name, value)) in columns().zip(values).enumerate() {
+                    line.push_str(if place > 0 { ", " } else { "" });
+                    line.push_str(&format!("\"{name}\": "));
+                    value.json(&mut line);
+                }
+                line.push('}');
+            }
+        }
+        self.rows += 1;
+        self.write(&line);
+    }
+}

@@ -1,0 +1,145 @@
+//! What threads did in some spans of time, event by event.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::comes_before;
+use crate::error::Error;
+use crate::events::{Batch, Ev, Meaning, Role, Side, ABSENT};
+use crate::reader::{Reader, ScanInfo};
+
+/// Moments that are kept of a span.
+pub const MOST: usize = 10_000;
+
+/// A thread from a time to another, both included, ns on the recording's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub tid: i32,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// What happened to a thread, or what it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub time: u64,
+    /// Whose event it is: who wakes a thread is another one.
+    pub tid: i32,
+    pub cpu: u32,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Row of the catalogue, and its values as in `Ev`.
+    Event(u32, [u64; 4]),
+    /// PERF_RECORD_SWITCH.
+    Switch { out: bool, preempt: bool },
+    /// A callback's name and inode.
+    Name(String, u64),
+}
+
+/// One pass; for each span its moments by time, at most `MOST` of them.
+pub fn gather(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    spans: &[Span],
+) -> Result<(ScanInfo, Vec<Vec<Moment>>), Error> {
+    let mut gathered = Gathered {
+        roles: catalogue.iter().map(|row| row.role).collect(),
+        spans,
+        by_tid: FxHashMap::default(),
+        found: vec![Vec::new(); spans.len()],
+    };
+    for (index, span) in spans.iter().enumerate() {
+        gathered.by_tid.entry(span.tid).or_default().push(index);
+    }
+    let info = reader.scan(catalogue, &mut |batch| gathered.push(&batch))?;
+    Ok((info, gathered.found))
+}
+
+struct Gathered<'a> {
+    roles: Vec<Role>,
+    spans: &'a [Span],
+    by_tid: FxHashMap<i32, Vec<usize>>,
+    found: Vec<Vec<Moment>>,
+}
+
+impl Gathered<'_> {
+    fn push(&mut self, batch: &Batch) {
+        let mut side = batch.side.iter().peekable();
+        for event in &batch.events {
+            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
+                self.side(record);
+            }
+            self.event(event);
+        }
+        side.for_each(|record| self.side(record));
+    }
+
+    fn event(&mut self, ev: &Ev) {
+        let Some(role) = self.roles.get(ev.kind as usize) else {
+            return;
+        };
+        // A switch is about two threads, and a waking about who is woken, too.
+        let about = match role {
+            Role::Switch => [ev.v[0], ev.v[2]],
+            Role::Waking => [ev.tid as u64, ev.v[0]],
+            _ => [ev.tid as u64, ABSENT],
+        };
+        for (place, tid) in about.into_iter().enumerate() {
+            if tid == ABSENT || (place == 1 && about[0] as i32 == tid as i32) {
+                continue;
+            }
+            self.keep(ev.time, tid as i32, || Moment {
+                time: ev.time,
+                tid: ev.tid,
+                cpu: ev.cpu,
+                what: What::Event(ev.kind, ev.v),
+            });
+        }
+    }
+
+    fn side(&mut self, record: &Side) {
+        let (time, tid, what) = match record {
+            Side::Switch {
+                time,
+                tid,
+                out,
+                preempt,
+                ..
+            } => (
+                *time,
+                *tid,
+                What::Switch {
+                    out: *out,
+                    preempt: *preempt,
+                },
+            ),
+            Side::Name {
+                time,
+                tid,
+                name,
+                ino,
+                ..
+            } => (*time, *tid, What::Name(name.clone(), *ino)),
+            _ => return,
+        };
+        self.keep(time, tid, || Moment {
+            time,
+            tid,
+            cpu: u32::MAX,
+            what: what.clone(),
+        });
+    }
+
+    fn keep(&mut self, time: u64, about: i32, moment: impl Fn() -> Moment) {
+        let spans = self.by_tid.get(&about).map_or(&[][..], Vec::as_slice);
+        for index in spans {
+            let span = &self.spans[*index];
+            let found = &mut self.found[*index];
+            if (span.from..=span.to).contains(&time) && found.len() < MOST {
+                found.push(moment());
+            }
+        }
+    }
+}

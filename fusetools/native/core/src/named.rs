@@ -1,0 +1,214 @@
+//! Each request's story with the names of files, for whoever wants requests one by one.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::{comes_before, Filters, RequestCounts};
+use crate::error::Error;
+use crate::events::{Ev, Meaning, Role, ABSENT};
+use crate::names::{Names, Path, Told, NOTHING};
+use crate::operations::Operation;
+use crate::reader::{Reader, ScanInfo};
+use crate::stitch::{asleep, Mark, Stitch, Story};
+
+/// A request, and what else is known of it.
+pub struct Known<'a> {
+    pub story: &'a Story,
+    pub told: &'a Told,
+    names: &'a Names,
+    comms: &'a [String],
+}
+
+impl Known<'_> {
+    pub fn path(&self) -> Option<Path> {
+        path(self.names, self.story, self.told)
+    }
+
+    /// The file's inode: that of a lookup is told by its answer.
+    pub fn inode(&self) -> Option<u64> {
+        let known = if self.story.operation.names_a_file() {
+            Some(self.told.answer)
+        } else {
+            [self.told.ino, self.story.nodeid]
+                .into_iter()
+                .find(|ino| *ino != ABSENT)
+        };
+        known.filter(|ino| !matches!(*ino, 0 | ABSENT))
+    }
+
+    /// The caller's name; empty where not known.
+    pub fn comm(&self) -> &str {
+        self.comms
+            .get(self.story.comm as usize)
+            .map_or("", String::as_str)
+    }
+
+    /// A lookup that was answered without an error and without an inode: there is no such file.
+    pub fn is_negative(&self) -> bool {
+        self.story.error == 0 && self.told.answer == 0
+    }
+}
+
+/// The path of the file that a request is about.
+pub fn path(names: &Names, story: &Story, told: &Told) -> Option<Path> {
+    let ino = match told.ino {
+        ABSENT => story.nodeid,
+        ino => ino,
+    };
+    names.path_of(story.daemon_pid, story.operation, ino, told.name.as_deref())
+}
+
+/// From when to when a thread of the daemon has a request in hand; no end: as long as the recording tells.
+pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
+    let from = story.at(Mark::Read).or(story.at(Mark::CallbackEnter))?;
+    // It may go on when it has replied; or leave the reply to another thread.
+    let to = story.at(Mark::CallbackReturn).or(story.at(Mark::End));
+    Some((from, to.map(|to| to.max(from))))
+}
+
+/// What looks at stories as they are complete, and at the events between them.
+pub trait Listener {
+    fn story(&mut self, known: &Known<'_>);
+
+    fn event(&mut self, _ev: &Ev, _role: Role) {}
+
+    /// All is told.
+    fn end(&mut self, _names: &Names) {}
+}
+
+/// Reads a recording once and tells each request that the filters let pass, when nothing more can be learned of it.
+pub fn tell(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    listener: &mut dyn Listener,
+) -> Result<(ScanInfo, RequestCounts), Error> {
+    let first = match (filters.from, filters.to) {
+        (None, None) => 0,
+        _ => reader.scan(&[], &mut |_| {})?.first,
+    };
+    let arch = reader.arch();
+    let mut stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
+    let mut teller = Teller {
+        names: Names::new(catalogue),
+        followed: Followed::new(catalogue),
+        counts: RequestCounts::default(),
+        listener,
+    };
+    let mut told: Vec<Story> = Vec::new();
+    let info = reader.scan(catalogue, &mut |batch| {
+        let mut side = batch.side.iter().peekable();
+        for event in &batch.events {
+            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
+                teller.names.side(record);
+                stitch.side(record, &mut |story| told.push(story.clone()));
+            }
+            teller.names.event(event);
+            stitch.event(event, &mut |story| told.push(story.clone()));
+            teller.tell(&mut told, stitch.comms());
+            if let Some(row) = catalogue.get(event.kind as usize) {
+                teller.listener.event(event, row.role);
+            }
+        }
+        for record in side {
+            teller.names.side(record);
+            stitch.side(record, &mut |story| told.push(story.clone()));
+        }
+    })?;
+    let comms = stitch.finish(&mut |story| told.push(story.clone()));
+    teller.tell(&mut told, &comms);
+    teller.listener.end(&teller.names);
+    Ok((info, teller.counts))
+}
+
+struct Teller<'a> {
+    names: Names,
+    followed: Followed,
+    counts: RequestCounts,
+    listener: &'a mut dyn Listener,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, stories: &mut Vec<Story>, comms: &[String]) {
+        for story in stories.drain(..) {
+            let told = self.names.take(story.daemon_pid, story.unique);
+            let told = told.as_ref().unwrap_or(&NOTHING);
+            let (begun, ended) = (
+                story.at(Mark::Begin).is_some(),
+                story.at(Mark::End).is_some(),
+            );
+            self.counts.begun += u64::from(begun);
+            self.counts.ended += u64::from(ended);
+            self.counts.matched += u64::from(begun && ended);
+            self.followed.story(&story, told, &mut self.names);
+            self.listener.story(&Known {
+                story: &story,
+                told,
+                names: &self.names,
+                comms,
+            });
+        }
+    }
+}
+
+/// Where the recording does not tell which inode a lookup is answered with: the caller's next request in the same
+/// system call is about it, but where the kernel knew a part of the path.
+struct Followed {
+    needed: bool,
+    /// By caller, and when it ran again after the lookup: what is known of the two.
+    halves: FxHashMap<(i32, u64), Half>,
+}
+
+/// Stories may be told in another order.
+enum Half {
+    Lookup(i32, u64, String),
+    Next(i32, u64),
+}
+
+const MOST_HALVES: usize = 1 << 16;
+
+impl Followed {
+    fn new(catalogue: &[Meaning]) -> Followed {
+        Followed {
+            needed: !catalogue.iter().any(|row| row.role == Role::Inode),
+            halves: FxHashMap::default(),
+        }
+    }
+
+    fn story(&mut self, story: &Story, told: &Told, names: &mut Names) {
+        if !self.needed || story.daemon_pid < 0 {
+            return;
+        }
+        // Most lookups are the last of their system call.
+        if self.halves.len() > MOST_HALVES {
+            self.halves.clear();
+        }
+        let ino = match told.ino {
+            ABSENT => story.nodeid,
+            ino => ino,
+        };
+        if let Some(resumed) = story.at(Mark::Resumed) {
+            let next = Half::Next(story.daemon_pid, ino);
+            self.meet((story.tid, resumed), next, names);
+        }
+        let found = story.operation == Operation::LOOKUP && story.error == 0;
+        if let (true, Some(runs), Some(name)) = (found, story.at(Mark::Runs), &told.name) {
+            let lookup = Half::Lookup(story.daemon_pid, told.ino, name.clone());
+            self.meet((story.tid, runs), lookup, names);
+        }
+    }
+
+    fn meet(&mut self, key: (i32, u64), half: Half, names: &mut Names) {
+        let other = self.halves.remove(&key);
+        match (half, other) {
+            (Half::Lookup(daemon, directory, name), Some(Half::Next(same, ino)))
+            | (Half::Next(same, ino), Some(Half::Lookup(daemon, directory, name))) => {
+                if daemon == same && !names.knows(daemon, ino) {
+                    names.learn(daemon, directory, &name, ino);
+                }
+            }
+            (half, _) => {
+                self.halves.insert(key, half);
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Requests as a trace that ui.perfetto.dev and chrome://tracing show.
+//!
+//! The format is Chrome's 'Trace Event Format': an array of events in any order; X is a span of a thread, spans of a
+//! thread lie in one another; b and e begin and end a span that is no thread's; s, t and f are the points of a flow,
+//! each on the span that is there; M names a process or a thread. Times are in us.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::events::{Ev, Role};
+use crate::export::Value;
+use crate::named::{at_work, Known, Listener};
+use crate::operations::Arch;
+use crate::stitch::{Mark, Story};
+
+/// Callers and the daemon's threads are tracks, a request is a span on both and a flow between them. What it leaves to
+/// the caller: the end of the array and of the object around it, and the daemon's names.
+pub struct Trace<W: Write> {
+    out: W,
+    arch: Arch,
+    /// Where the trace begins, ns on the recording's clock.
+    first: u64,
+    requests: u64,
+    any: bool,
+    result: io::Result<()>,
+    callers: FxHashMap<i32, Calls>,
+    named: FxHashSet<(&'static str, i32)>,
+    /// (process, thread) of those that served.
+    servants: FxHashSet<(i32, i32)>,
+}
+
+type Task = (i32, i32);
+
+/// A caller's system calls: the one it is in, and those before it in which it made requests, the last ones of them.
+#[derive(Default)]
+struct Calls {
+    open: Option<Call>,
+    made: VecDeque<Call>,
+}
+
+/// Their requests' stories may still be to come.
+const MOST_MADE: usize = 64;
+
+struct Call {
+    number: u64,
+    enter: u64,
+    exit: Option<u64>,
+    /// A request was made in it; one of those that are told; it is written.
+    made: bool,
+    wanted: bool,
+    written: bool,
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    Value::Text(text).json(&mut out);
+    out
+}
+
+/// us, to the ns.
+fn micros(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}
+
+impl<W: Write> Trace<W> {
+    pub fn new(out: W, arch: Option<&str>, first: u64) -> Trace<W> {
+        let mut trace = Trace {
+            out,
+            arch: Arch::new(arch),
+            first,
+            requests: 0,
+            any: false,
+            result: Ok(()),
+            callers: FxHashMap::default(),
+            named: FxHashSet::default(),
+            servants: FxHashSet::default(),
+        };
+        trace.write("{\"traceEvents\": [");
+        trace
+    }
+
+    /// How many requests were written, and the daemons' (process, thread)s.
+    pub fn finish(mut self) -> io::Result<(u64, Vec<(i32, i32)>)> {
+        self.result?;
+        self.out.flush()?;
+        let mut servants: Vec<Task> = self.servants.into_iter().collect();
+        servants.sort_unstable();
+        Ok((self.requests, servants))
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.result.is_ok() {
+            self.result = self.out.write_all(text.as_bytes());
+        }
+    }
+
+    /// One event; `more` are further members.
+    fn put(&mut self, phase: char, name: &str, (pid, tid): Task, more: &str) {
+        let between = if self.any { "," } else { "" };
+        self.any = true;
+        self.write(&format!(
+            "{between}\n{{\"ph\": \"{phase}\", \"name\": {}, \"pid\": {pid}, \"tid\": {tid}{more}}}",
+            quoted(name)
+        ));
+    }
+
+    fn at(&self, time: u64) -> String {
+        let time = micros(time.saturating_sub(self.first));
+        format!(", \"cat\": \"fuse\", \"ts\": {time}")
+    }
+
+    fn span(&mut self, name: &str, task: Task, (from, to): (u64, u64), args: &str) {
+        let duration = micros(to.saturating_sub(from));
+        let more = format!("{}, \"dur\": {duration}{args}", self.at(from));
+        self.put('X', name, task, &more);
+    }
+
+    /// A point of the request's flow, or an end of its span where that is no thread's.
+    fn point(&mut self, phase: char, name: &str, task: Task, time: u64, args: &str) {
+        let more = format!("{}, \"id\": {}{args}", self.at(time), self.requests);
+        self.put(phase, name, task, &more);
+    }
+
+    fn name(&mut self, what: &'static str, (pid, tid): Task, name: &str) {
+        let id = if what == "process_name" { pid } else { tid };
+        if !name.is_empty() && self.named.insert((what, id)) {
+            let args = format!(", \"args\": {{\"name\": {}}}", quoted(name));
+            self.put('M', what, (pid, tid), &args);
+        }
+    }
+
+    fn caller(&mut self, known: &Known<'_>, name: &str, args: &str) {
+        let story = known.story;
+        let Some(begin) = story.at(Mark::Begin).filter(|_| story.tid >= 0) else {
+            return;
+        };
+        let task = (story.pid, story.tid);
+        self.name("process_name", task, known.comm());
+        self.name("thread_name", task, known.comm());
+        self.called(task, begin);
+        let Some(end) = story.at(Mark::End) else {
+            return;
+        };
+        if stands_alone(story) {
+            let until = story.at(Mark::Runs).unwrap_or(end).max(end);
+            self.span(name, task, (begin, until), args);
+            if let Some((read, _)) = in_hand(story).filter(|(read, _)| *read >= begin) {
+                self.span("queue", task, (begin, read.min(until)), "");
+            }
+            if until > end {
+                self.span("wakeup", task, (end, until), "");
+            }
+        } else {
+            self.point('b', name, task, begin, args);
+            self.point('e', name, task, end, "");
+        }
+    }
+
+    fn daemon(&mut self, story: &Story, name: &str, args: &str) {
+        let Some((from, to)) = in_hand(story).filter(|_| story.daemon_tid >= 0) else {
+            return;
+        };
+        let task = (story.daemon_pid, story.daemon_tid);
+        self.servants.insert(task);
+        self.span(name, task, (from, to), args);
+        let within = |time: u64| time.clamp(from, to);
+        let enter = story.at(Mark::CallbackEnter).map(within);
+        let end = story.at(Mark::End).map(within);
+        if let Some(enter) = enter {
+            self.span("callback", task, (enter, to), "");
+        }
+        let enter = enter.unwrap_or(from);
+        if let (Some(reply), Some(end)) = (story.at(Mark::Reply).map(within), end) {
+            self.span("reply", task, (reply.max(enter), end.max(enter)), "");
+        }
+        let Some(begin) = story.at(Mark::Begin).filter(|_| story.tid >= 0) else {
+            return;
+        };
+        let caller = (story.pid, story.tid);
+        let bind = ", \"bp\": \"e\"";
+        let back = end.filter(|_| stands_alone(story));
+        self.point('s', "request", caller, begin, "");
+        match back {
+            Some(end) => {
+                self.point('t', "request", task, from, bind);
+                self.point('f', "request", caller, end, bind);
+            }
+            None => self.point('f', "request", task, from, bind),
+        }
+    }
+
+    /// The caller's system call is written once, when a request is told that was made in it.
+    fn called(&mut self, task: Task, begin: u64) {
+        let Some(calls) = self.callers.get_mut(&task.1) else {
+            return;
+        };
+        let made = calls.made.iter_mut().rev();
+        let mut latest = calls.open.iter_mut().chain(made);
+        let Some(call) = latest.find(|call| call.enter <= begin) else {
+            return;
+        };
+        call.wanted = true;
+        if let Some(exit) = call.exit.filter(|exit| *exit >= begin && !call.written) {
+            call.written = true;
+            let (number, enter) = (call.number, call.enter);
+            self.call(task, number, (enter, exit));
+        }
+    }
+
+    fn call(&mut self, task: Task, number: u64, span: (u64, u64)) {
+        let name = self.arch.syscall(number);
+        self.span(&name, task, span, "");
+    }
+}
+
+/// Has a place of its own on the caller's track: the caller waited for it, and for no other at that time.
+fn stands_alone(story: &Story) -> bool {
+    story.waits && (story.nth == 0 || story.at(Mark::Resumed).is_some())
+}
+
+/// From when to when a thread of the daemon has it in hand.
+fn in_hand(story: &Story) -> Option<(u64, u64)> {
+    let (from, to) = at_work(story)?;
+    Some((from, to?))
+}
+
+impl<W: Write> Listener for Trace<W> {
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        let operation = story.operation.name();
+        let name = match known.path() {
+            Some(path) if path.whole => format!("{operation} /{}", path.text),
+            Some(path) => format!("{operation} …/{}", path.text),
+            None => operation.to_owned(),
+        };
+        let mut args = String::new();
+        for (key, value) in [
+            ("unique", Value::told(story.unique)),
+            ("connection", Value::told(story.connection)),
+            ("error", Value::Signed(story.error.into())),
+            ("inode", known.inode().map_or(Value::None, Value::Number)),
+            ("size", Value::told(known.told.size)),
+            ("offset", Value::told(known.told.offset)),
+        ] {
+            if !matches!(value, Value::None) {
+                let between = if args.is_empty() { "" } else { ", " };
+                args.push_str(&format!("{between}\"{key}\": "));
+                value.json(&mut args);
+            }
+        }
+        let args = format!(", \"args\": {{{args}}}");
+        self.requests += 1;
+        self.caller(known, &name, &args);
+        self.daemon(story, &name, &args);
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        let number = ev.v[0];
+        match role {
+            Role::SysEnter if !self.arch.is_fake(number) => {
+                self.callers.entry(ev.tid).or_default().open = Some(Call {
+                    number,
+                    enter: ev.time,
+                    exit: None,
+                    made: false,
+                    wanted: false,
+                    written: false,
+                });
+            }
+            Role::Begin => {
+                let calls = self.callers.get_mut(&ev.tid);
+                if let Some(open) = calls.and_then(|calls| calls.open.as_mut()) {
+                    open.made = true;
+                }
+            }
+            Role::SysExit if !self.arch.is_fake(number) => {
+                let Some(calls) = self.callers.get_mut(&ev.tid) else {
+                    return;
+                };
+                let call = calls.open.take();
+                let Some(mut call) = call.filter(|call| call.made && call.number == number) else {
+                    return;
+                };
+                call.exit = Some(ev.time);
+                call.written = call.wanted;
+                let span = call.wanted.then_some((call.enter, ev.time));
+                if calls.made.len() == MOST_MADE {
+                    calls.made.pop_front();
+                }
+                calls.made.push_back(call);
+                if let Some(span) = span {
+                    self.call((ev.pid, ev.tid), number, span);
+                }
+            }
+            _ => {}
+        }
+    }
+}

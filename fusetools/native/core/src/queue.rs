@@ -1,0 +1,242 @@
+//! How many requests wait for the daemon and how many of its threads are at work, over time.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::events::{Ev, Role, ABSENT};
+use crate::named::{at_work, Known, Listener};
+use crate::stitch::Mark;
+
+/// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
+const ASLEEP: u64 = 3;
+
+/// Mounts that are told apart; more are counted with the last.
+const MOST_MOUNTS: usize = 1 << 12;
+
+/// From `time` on, ns on the recording's clock: requests in the queue, and threads of the daemon at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    pub time: u64,
+    pub queued: u32,
+    pub busy: u32,
+}
+
+/// One mount's daemon.
+#[derive(Debug)]
+pub struct Queue {
+    /// ABSENT where not told.
+    pub connection: u64,
+    /// Requests that were given to it, and its threads that served any.
+    pub requests: u64,
+    pub threads: u64,
+    /// ns that its requests took, from begin to end, and of that in the queue.
+    pub total: u64,
+    pub waited: u64,
+    /// By time, a level for each change.
+    pub levels: Vec<Level>,
+}
+
+/// Takes 16 bytes for each change.
+#[derive(Default)]
+pub struct Queues {
+    replied: FxHashMap<i32, VecDeque<Replied>>,
+    places: FxHashMap<u64, usize>,
+    mounts: Vec<Mount>,
+}
+
+/// A thread of the daemon has replied: when, and when it lost its CPU after that, ABSENT: it has not.
+struct Replied {
+    end: u64,
+    preempted: u64,
+}
+
+/// Requests that a thread replied to and whose stories are not told yet; of more it is taken to work on.
+const MOST_REPLIED: usize = 64;
+
+struct Mount {
+    connection: u64,
+    requests: u64,
+    threads: FxHashSet<i32>,
+    total: u64,
+    waited: u64,
+    /// Time, and by how much the queue and the threads at work change.
+    changes: Vec<(u64, i8, i8)>,
+}
+
+impl Queues {
+    fn mount<'a>(
+        places: &mut FxHashMap<u64, usize>,
+        mounts: &'a mut Vec<Mount>,
+        connection: u64,
+    ) -> &'a mut Mount {
+        let known = mounts.len();
+        let new = known.min(MOST_MOUNTS - 1);
+        let place = *places.entry(connection).or_insert(new);
+        if place == known {
+            mounts.push(Mount {
+                connection,
+                requests: 0,
+                threads: FxHashSet::default(),
+                total: 0,
+                waited: 0,
+                changes: Vec::new(),
+            });
+        }
+        &mut mounts[place]
+    }
+
+    /// By requests, most first.
+    pub fn finish(self) -> Vec<Queue> {
+        let mut queues: Vec<Queue> = self.mounts.into_iter().map(Mount::finish).collect();
+        queues.sort_by_key(|queue| std::cmp::Reverse(queue.requests));
+        queues
+    }
+}
+
+impl Mount {
+    fn finish(mut self) -> Queue {
+        self.changes.sort_unstable();
+        let mut levels: Vec<Level> = Vec::new();
+        let (mut queued, mut busy) = (0i64, 0i64);
+        for (time, more, work) in self.changes {
+            queued += i64::from(more);
+            busy += i64::from(work);
+            let level = Level {
+                time,
+                queued: queued.max(0) as u32,
+                busy: busy.max(0) as u32,
+            };
+            match levels.last_mut().filter(|last| last.time == time) {
+                Some(last) => *last = level,
+                None => levels.push(level),
+            }
+        }
+        levels.dedup_by(|next, last| (next.queued, next.busy) == (last.queued, last.busy));
+        Queue {
+            connection: self.connection,
+            requests: self.requests,
+            threads: self.threads.len() as u64,
+            total: self.total,
+            waited: self.waited,
+            levels,
+        }
+    }
+}
+
+impl Listener for Queues {
+    fn event(&mut self, ev: &Ev, role: Role) {
+        match role {
+            Role::End => {
+                let replied = self.replied.entry(ev.tid).or_default();
+                if replied.len() == MOST_REPLIED {
+                    replied.pop_front();
+                }
+                replied.push_back(Replied {
+                    end: ev.time,
+                    preempted: ABSENT,
+                });
+            }
+            Role::Switch => {
+                let [prev, state, ..] = ev.v;
+                let replied = self.replied.get_mut(&(prev as i32));
+                if let Some(last) = replied.and_then(VecDeque::back_mut) {
+                    if last.preempted == ABSENT && state & ASLEEP == 0 {
+                        last.preempted = ev.time;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        let mount = Queues::mount(&mut self.places, &mut self.mounts, story.connection);
+        let work = at_work(story);
+        if let Some(begin) = story.at(Mark::Begin) {
+            mount.requests += 1;
+            let end = story.at(Mark::End);
+            let left = work.map(|(from, _)| from).or(story.at(Mark::Reply)).or(end);
+            let left = left.map(|left| left.max(begin));
+            mount.changes.push((begin, 1, 0));
+            if let Some(left) = left {
+                mount.changes.push((left, -1, 0));
+            }
+            if let (Some(end), Some(left)) = (end, left) {
+                mount.total += end.saturating_sub(begin);
+                mount.waited += left.min(end).saturating_sub(begin);
+            }
+        }
+        if let Some((from, mut to)) = work {
+            mount.threads.insert(story.daemon_tid);
+            // What has replied and only lacks a CPU is not at work.
+            let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
+                let end = story.at(Mark::End)?;
+                replied.iter().find(|replied| replied.end == end)
+            });
+            if let Some(replied) = replied {
+                to = to.map(|to| to.min(replied.preempted));
+            }
+            mount.changes.push((from, 0, 1));
+            if let Some(to) = to {
+                mount.changes.push((to, 0, -1));
+            }
+        }
+    }
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Part {
+    pub mean_queued: f64,
+    pub mean_busy: f64,
+    pub most_queued: u32,
+    pub most_busy: u32,
+    /// ns that requests waited in the queue while all threads were at work.
+    pub short: u128,
+}
+
+impl Queue {
+    /// From the first change to the last one in `parts` of equal length, of an empty queue none.
+    pub fn parts(&self, parts: usize) -> Vec<Part> {
+        let (Some(first), Some(last)) = (self.levels.first(), self.levels.last()) else {
+            return Vec::new();
+        };
+        let (first, span) = (first.time, u128::from(last.time - first.time));
+        let bound = |part: usize| first + (span * part as u128 / parts as u128) as u64;
+        let mut level = 0;
+        let over = |part: usize| {
+            let (from, to) = (bound(part), bound(part + 1));
+            let mut found = Part::default();
+            let (mut queued, mut busy) = (0u128, 0u128);
+            while let Some(at) = self.levels.get(level) {
+                let next = self.levels.get(level + 1).map_or(to, |next| next.time);
+                let (begin, end) = (at.time.max(from), next.min(to));
+                let passed = u128::from(end.saturating_sub(begin));
+                queued += passed * u128::from(at.queued);
+                busy += passed * u128::from(at.busy);
+                if passed > 0 {
+                    found.most_queued = found.most_queued.max(at.queued);
+                    found.most_busy = found.most_busy.max(at.busy);
+                }
+                if u64::from(at.busy) >= self.threads {
+                    found.short += passed * u128::from(at.queued);
+                }
+                if next >= to {
+                    break;
+                }
+                level += 1;
+            }
+            let length = u128::from(to - from).max(1) as f64;
+            found.mean_queued = queued as f64 / length;
+            found.mean_busy = busy as f64 / length;
+            found
+        };
+        (0..parts).map(over).collect()
+    }
+
+    pub fn connection(&self) -> Option<u64> {
+        Some(self.connection).filter(|connection| *connection != ABSENT)
+    }
+}

@@ -1,0 +1,138 @@
+//! The slowest requests, and those of a number.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::events::{Ev, Role};
+use crate::named::{path, Known, Listener};
+use crate::names::{Names, Path, Told};
+use crate::stitch::{Mark, Story};
+
+/// A request that is kept, with what is known of it.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    pub story: Story,
+    pub told: Told,
+    pub path: Option<Path>,
+    pub inode: Option<u64>,
+    pub comm: String,
+    /// ns from its begin to its end, or to the end of the recording.
+    pub duration: u64,
+}
+
+impl Kept {
+    /// What names told only after the request.
+    fn learn(&mut self, names: &Names) {
+        if !self.path.as_ref().is_some_and(|path| path.whole) {
+            self.path = path(names, &self.story, &self.told);
+        }
+    }
+
+    fn new(known: &Known<'_>, duration: u64) -> Kept {
+        Kept {
+            story: known.story.clone(),
+            told: known.told.clone(),
+            path: known.path(),
+            inode: known.inode(),
+            comm: known.comm().to_owned(),
+            duration,
+        }
+    }
+}
+
+/// Keeps the `most` slowest of the operations in `wanted` (a set of bits); the earlier ones of equally slow ones.
+pub struct Slowest {
+    most: usize,
+    wanted: u64,
+    heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
+    kept: Vec<Kept>,
+    /// The latest event's time.
+    now: u64,
+}
+
+impl Slowest {
+    pub fn new(most: usize, wanted: u64) -> Slowest {
+        Slowest {
+            most,
+            wanted,
+            heap: BinaryHeap::new(),
+            kept: Vec::new(),
+            now: 0,
+        }
+    }
+
+    /// Slowest first.
+    pub fn finish(self) -> Vec<Kept> {
+        let mut kept = self.kept;
+        kept.sort_by_key(|one| (Reverse(one.duration), one.story.start()));
+        kept
+    }
+}
+
+impl Listener for Slowest {
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        let Some(begin) = story.at(Mark::Begin) else {
+            return;
+        };
+        if self.wanted & story.operation.bit() == 0 || self.most == 0 {
+            return;
+        }
+        let end = story.at(Mark::End).unwrap_or(self.now);
+        let duration = end.saturating_sub(begin);
+        let rank = |place| Reverse((duration, Reverse(begin), place));
+        if self.kept.len() < self.most {
+            self.heap.push(rank(self.kept.len() as u32));
+            self.kept.push(Kept::new(known, duration));
+            return;
+        }
+        let Some(Reverse((least, earlier, place))) = self.heap.peek().copied() else {
+            return;
+        };
+        if (duration, Reverse(begin)) > (least, earlier) {
+            self.heap.pop();
+            self.heap.push(rank(place));
+            self.kept[place as usize] = Kept::new(known, duration);
+        }
+    }
+
+    fn event(&mut self, ev: &Ev, _role: Role) {
+        self.now = self.now.max(ev.time);
+    }
+
+    fn end(&mut self, names: &Names) {
+        self.kept.iter_mut().for_each(|kept| kept.learn(names));
+    }
+}
+
+/// Keeps the requests of a number, at most `MOST` of them.
+pub struct Numbered {
+    unique: u64,
+    pub kept: Vec<Kept>,
+}
+
+const MOST: usize = 64;
+
+impl Numbered {
+    pub fn new(unique: u64) -> Numbered {
+        Numbered {
+            unique,
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl Listener for Numbered {
+    fn story(&mut self, known: &Known<'_>) {
+        let story = known.story;
+        if story.unique == self.unique && self.kept.len() < MOST {
+            let begin = story.at(Mark::Begin).unwrap_or(story.start());
+            let end = story.at(Mark::End).unwrap_or(begin);
+            self.kept.push(Kept::new(known, end.saturating_sub(begin)));
+        }
+    }
+
+    fn end(&mut self, names: &Names) {
+        self.kept.iter_mut().for_each(|kept| kept.learn(names));
+    }
+}

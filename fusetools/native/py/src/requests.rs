@@ -1,0 +1,298 @@
+//! Single requests with the names of files: the slowest, those of a number, errors, the queue, and all into a file.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use fusetools_core::analysis::{Filters, RequestCounts};
+use fusetools_core::events::{Meaning, Role, ABSENT};
+use fusetools_core::export::{Form, Rows};
+use fusetools_core::moments::{gather, Span, What};
+use fusetools_core::named::{tell, Listener};
+use fusetools_core::operations::{Arch, Operation};
+use fusetools_core::outcomes::Outcomes;
+use fusetools_core::perfetto::Trace;
+use fusetools_core::queue::Queues;
+use fusetools_core::slowest::{Kept, Numbered, Slowest};
+use fusetools_core::stitch::{FATES, MARK_NAMES};
+use fusetools_core::{Reader, ScanInfo};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::{filters_of, meaning, read_error, scan_dict, Row};
+
+/// What a question about requests is asked with.
+struct Question {
+    reader: Reader,
+    path: PathBuf,
+    catalogue: Vec<Meaning>,
+    filters: Filters,
+}
+
+impl Question {
+    fn new(path: PathBuf, catalogue: Vec<Row>, filters: &Bound<'_, PyDict>) -> PyResult<Question> {
+        let catalogue = catalogue.into_iter().map(meaning);
+        Ok(Question {
+            reader: Reader::open(&path).map_err(|error| read_error(&path, error))?,
+            path,
+            catalogue: catalogue.collect::<PyResult<_>>()?,
+            filters: filters_of(filters)?,
+        })
+    }
+
+    fn arch(&self) -> Arch {
+        Arch::new(self.reader.arch().as_deref())
+    }
+
+    fn tell<'py>(
+        &self,
+        py: Python<'py>,
+        listener: &mut (dyn Listener + Send),
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let filters = self.filters.clone();
+        let told = py.detach(|| tell(&self.reader, &self.catalogue, filters, listener));
+        let (info, counts) = told.map_err(|error| read_error(&self.path, error))?;
+        facts(py, info, counts)
+    }
+}
+
+fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
+    let dict = scan_dict(py, info)?;
+    let requests = PyDict::new(py);
+    requests.set_item("begun", counts.begun)?;
+    requests.set_item("ended", counts.ended)?;
+    requests.set_item("matched", counts.matched)?;
+    dict.set_item("requests", requests)?;
+    Ok(dict)
+}
+
+fn known(value: u64) -> Option<u64> {
+    Some(value).filter(|value| *value != ABSENT)
+}
+
+fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'py, PyDict>> {
+    let story = &kept.story;
+    let dict = PyDict::new(py);
+    dict.set_item("operation", story.operation.name())?;
+    let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
+    dict.set_item("fate", fate.map_or("", |(_, name)| name))?;
+    dict.set_item("waits", story.waits)?;
+    for (name, value) in [
+        ("connection", story.connection),
+        ("unique", story.unique),
+        ("size", kept.told.size),
+        ("offset", kept.told.offset),
+        ("answer", kept.told.answer),
+        ("request_len", story.request_len),
+        ("reply_len", story.reply_len),
+        ("no_thread", story.no_thread),
+        ("asleep", story.asleep),
+        ("blocked", story.blocked),
+        ("runnable", story.runnable),
+        ("elsewhere", story.elsewhere),
+    ] {
+        dict.set_item(name, known(value))?;
+    }
+    dict.set_item("error", story.error)?;
+    dict.set_item("comm", &kept.comm)?;
+    for (name, id) in [
+        ("pid", story.pid),
+        ("tid", story.tid),
+        ("daemon_pid", story.daemon_pid),
+        ("daemon_tid", story.daemon_tid),
+    ] {
+        dict.set_item(name, Some(id).filter(|id| *id >= 0))?;
+    }
+    let syscall = known(story.syscall).map(|number| arch.syscall(number));
+    dict.set_item("syscall", syscall)?;
+    let path = kept.path.as_ref();
+    dict.set_item("path", path.map(|path| (path.text.as_str(), path.whole)))?;
+    dict.set_item("name", kept.told.name.as_deref())?;
+    dict.set_item("inode", kept.inode)?;
+    dict.set_item("duration", kept.duration)?;
+    let marks = PyDict::new(py);
+    for (name, time) in MARK_NAMES.iter().zip(&story.marks) {
+        if let Some(time) = known(*time) {
+            marks.set_item(*name, time)?;
+        }
+    }
+    dict.set_item("marks", marks)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn slowest<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    operations: Vec<String>,
+    most: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let bits = operations.iter().map(|name| Operation::of_name(name).bit());
+    let wanted = match operations.is_empty() {
+        true => u64::MAX,
+        false => bits.fold(0, |all, bit| all | bit),
+    };
+    let mut slowest = Slowest::new(most, wanted);
+    let dict = question.tell(py, &mut slowest)?;
+    let kept = slowest.finish();
+    let kept = kept.iter().map(|one| kept_dict(py, one, question.arch()));
+    dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn numbered<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    unique: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let mut numbered = Numbered::new(unique);
+    let dict = question.tell(py, &mut numbered)?;
+    let kept = numbered.kept.iter();
+    let kept = kept.map(|one| kept_dict(py, one, question.arch()));
+    dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
+
+#[pyfunction]
+pub fn moments(
+    py: Python<'_>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    spans: Vec<(i32, u64, u64)>,
+) -> PyResult<Vec<Vec<Moment>>> {
+    let question = Question::new(path, catalogue, &PyDict::new(py))?;
+    let spans: Vec<Span> = spans
+        .into_iter()
+        .map(|(tid, from, to)| Span { tid, from, to })
+        .collect();
+    let found = py.detach(|| gather(&question.reader, &question.catalogue, &spans));
+    let (_, found) = found.map_err(|error| read_error(&question.path, error))?;
+    let arch = question.arch();
+    let roles: Vec<Role> = question.catalogue.iter().map(|row| row.role).collect();
+    let told = |moment: fusetools_core::moments::Moment| {
+        let (kind, v, text) = match moment.what {
+            What::Event(kind, v) => {
+                let syscall = matches!(
+                    roles.get(kind as usize),
+                    Some(Role::SysEnter | Role::SysExit)
+                );
+                let real = syscall && !arch.is_fake(v[0]);
+                let text = real.then(|| arch.syscall(v[0]));
+                (i64::from(kind), v.map(known), text)
+            }
+            What::Switch { out, preempt } => {
+                let v = [Some(u64::from(out)), Some(u64::from(preempt)), None, None];
+                (-1, v, None)
+            }
+            What::Name(name, ino) => (-2, [known(ino), None, None, None], Some(name)),
+        };
+        (moment.time, moment.tid, moment.cpu, kind, v, text)
+    };
+    Ok(found
+        .into_iter()
+        .map(|moments| moments.into_iter().map(told).collect())
+        .collect())
+}
+
+#[pyfunction]
+pub fn errors<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let mut outcomes = Outcomes::default();
+    let dict = question.tell(py, &mut outcomes)?;
+    let operations = outcomes.operations.into_iter().map(|(operation, outcome)| {
+        let errors: Vec<(u32, u64)> = outcome.errors.into_iter().collect();
+        (operation.name(), outcome.answered, outcome.negative, errors)
+    });
+    dict.set_item("operations", operations.collect::<Vec<_>>())?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn queue<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    parts: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let mut queues = Queues::default();
+    let dict = question.tell(py, &mut queues)?;
+    let queues = py.detach(|| queues.finish());
+    let queues = queues.iter().map(|queue| {
+        let one = PyDict::new(py);
+        one.set_item("connection", queue.connection())?;
+        one.set_item("requests", queue.requests)?;
+        one.set_item("threads", queue.threads)?;
+        one.set_item("total", queue.total)?;
+        one.set_item("waited", queue.waited)?;
+        for (name, parts) in [("whole", 1), ("parts", parts)] {
+            let parts = queue.parts(parts).into_iter().map(|part| {
+                let most = (part.most_queued, part.most_busy);
+                (part.mean_queued, part.mean_busy, most, part.short)
+            });
+            one.set_item(name, parts.collect::<Vec<_>>())?;
+        }
+        let levels = &queue.levels;
+        one.set_item("time", crate::column(py, levels, |l| l.time.to_le_bytes())?)?;
+        one.set_item(
+            "queued",
+            crate::column(py, levels, |l| l.queued.to_le_bytes())?,
+        )?;
+        one.set_item("busy", crate::column(py, levels, |l| l.busy.to_le_bytes())?)?;
+        Ok(one)
+    });
+    dict.set_item("mounts", queues.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn export<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    output: PathBuf,
+    form: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let arch = question.reader.arch();
+    let file = BufWriter::new(File::create(&output)?);
+    let (dict, rows, servants) = match form {
+        "perfetto" => {
+            let first = question.reader.scan(&[], &mut |_| {});
+            let first = first
+                .map_err(|error| read_error(&question.path, error))?
+                .first;
+            let mut trace = Trace::new(file, arch.as_deref(), first);
+            let dict = question.tell(py, &mut trace)?;
+            let (rows, servants) = trace.finish()?;
+            (dict, rows, servants)
+        }
+        "csv" | "json" => {
+            let form = if form == "csv" { Form::Csv } else { Form::Json };
+            let mut rows = Rows::new(file, form, arch.as_deref());
+            let dict = question.tell(py, &mut rows)?;
+            (dict, rows.finish()?, Vec::new())
+        }
+        other => return Err(PyValueError::new_err(format!("no such form: {other}"))),
+    };
+    dict.set_item("rows", rows)?;
+    dict.set_item("servants", servants)?;
+    Ok(dict)
+}

@@ -1,0 +1,257 @@
+"""Single requests as text for a terminal, 80 columns wide where names allow."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+from fusetools.model import (
+    Errors,
+    Meanwhile,
+    MountQueue,
+    OperationErrors,
+    Queue,
+    Request,
+    Shown,
+    Slowest,
+)
+from fusetools.render.text import (
+    duration,
+    footer,
+    lines,
+    missing,
+    number,
+    plural,
+    printable,
+    table,
+    ways_out,
+)
+
+WIDTH = 80
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+# Of the requests' time, spent in the queue while all threads were at work.
+SHORT = 0.10
+AT_TIMES = 0.01
+
+
+# slow
+
+
+def slowest(result: Slowest) -> str:
+    numbers = [str(r.unique or "") for r in result.requests]
+    wide = max(map(len, ["REQUEST", *numbers]))
+    said = []
+    if result.requests:
+        said.append(f"{'DURATION':>9}  {'WHAT':{WIDTH - 13 - wide}}  {'REQUEST':>{wide}}")
+    for r in result.requests:
+        said += _slow(r, wide)
+    said += ["" if said else "no requests", *footer(result.facts)]
+    if result.guessed and any(r.path for r in result.requests):
+        said += [
+            "names of files are told by what callers asked for next, since the recording does",
+            "not hold which inodes lookups were answered with (one made now does)",
+        ]
+    return lines([*said, *missing(result.facts.missing)])
+
+
+def _slow(r: Request, wide: int) -> list[str]:
+    indent = " " * 11
+    room = WIDTH - 13 - wide
+    unique = "" if r.unique is None else str(r.unique)
+    by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
+    where = f" in {printable(r.syscall)}" if r.syscall else ""
+    calls = r.meanwhile.syscalls if r.meanwhile else ()
+    said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    said += _wrap([f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)], indent)
+    said += _wrap((_stage(r, name, ns) for name, ns in r.stages), indent)
+    if calls:
+        first, *others = (_called(*call) for call in calls)
+        said += _wrap([f"the daemon's thread {r.daemon_tid} called {first}", *others], indent)
+    return said
+
+
+def what(r: Request, room: int) -> str:
+    """The operation and the file; of a path that is too long the end."""
+    if r.path is None:
+        file = f"inode {r.inode}" if r.inode is not None else ""
+    elif r.whole:
+        file = f"/{r.path}"
+    else:
+        file = f"…/{r.path}"
+    file = printable(file)
+    if r.operation in ("getxattr", "setxattr", "removexattr") and r.name:
+        file += f" {printable(r.name)}"
+    room -= len(r.operation) + 1
+    if len(file) > room:
+        file = "…" + file[-room + 1 :]
+    return f"{r.operation} {file}".rstrip()
+
+
+def _asked(r: Request) -> str:
+    if r.size is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
+        return ""
+    got = ""
+    if r.answered is not None and r.operation != "write" and not r.error:
+        got = f"{number(r.answered)} of "
+    return f"{got}{plural(r.size, 'byte')} at {number(r.offset)}"
+
+
+def _outcome(r: Request) -> str:
+    if r.fate != "matched":
+        return {"unfinished": "not answered yet", "interrupted": "interrupted"}.get(r.fate, r.fate)
+    return r.error or ("no such file" if r.negative else "")
+
+
+def _stage(r: Request, name: str, ns: int) -> str:
+    said = f"{name.replace('+', ' and ')} {duration(ns)}"
+    within: list[str] = []
+    if name.startswith("queue") and r.no_thread:
+        within.append(f"no thread free {duration(r.no_thread)}")
+    if name == "daemon" and r.meanwhile:
+        within += _states(r.meanwhile)
+    return said + (f" ({', '.join(within)})" if within else "")
+
+
+def _states(m: Meanwhile) -> list[str]:
+    if m.on_cpu is None:
+        return []
+    said = [f"on CPU {duration(m.on_cpu)}"]
+    others = (("blocked", m.blocked), ("no CPU free", m.runnable), ("elsewhere", m.elsewhere))
+    return said + [f"{name} {duration(ns)}" for name, ns in others if ns]
+
+
+def _called(name: str, calls: int, ns: int) -> str:
+    many = f" {number(calls)} times," if calls > 1 else ""
+    return f"{printable(name)}{many} {duration(ns)}"
+
+
+def _wrap(parts: Iterable[str], indent: str) -> list[str]:
+    """Parts with commas between them, broken there alone."""
+    whole = ", ".join(re.sub("(?<!,) ", "\xa0", part) for part in parts if part)
+    said = textwrap.wrap(
+        whole, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+    )
+    return [line.replace("\xa0", " ") for line in said]
+
+
+# show
+
+
+def shown(result: Shown) -> str:
+    r = result.request
+    details = [duration(r.duration), f"mount {printable(r.mount)}" if r.mount else ""]
+    details += [f"inode {r.inode}" if r.inode is not None else "", _asked(r), _outcome(r)]
+    said = [f"request {r.unique}: {what(r, 60)}", *_wrap(details, "  ")]
+    said += [*_wrap((_stage(r, name, ns) for name, ns in r.stages), "  "), ""]
+    times = [duration(moment.time, "us") for moment in result.moments]
+    wide = max(map(len, times), default=0)
+    left = (WIDTH - wide - 5) // 2
+    caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"
+    daemon = f"{printable(r.daemon_comm) or 'daemon'} {r.daemon_tid}"
+    said.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
+    for when, moment in zip(times, result.moments):
+        columns = [
+            textwrap.wrap(printable(text), left, subsequent_indent="  ") or [""]
+            for text in (moment.caller, moment.daemon)
+        ]
+        for one, other in zip_longest(*columns, fillvalue=""):
+            said.append(f"{when:>{wide}}  {one:{left}} | {other}".rstrip())
+            when = ""
+    return lines([*said, "", *footer(result.facts)])
+
+
+# errors
+
+
+def errors(result: Errors) -> str:
+    rows: list[Sequence[str] | str] = [("OPERATION", "REQUESTS", "ANSWERED", "COUNT", "SHARE")]
+    plain: list[str] = []
+    for o in result.operations:
+        counts = list(o.errors)
+        if o.negative:
+            counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
+        if not counts:
+            plain.append(f"{o.operation} {number(o.requests)}")
+        for i, (name, n) in enumerate(counts):
+            first = (o.operation, number(o.requests)) if i == 0 else ("", "")
+            rows.append((*first, name, number(n), share(n, o.requests)))
+    said = table(rows, "<><>>") if len(rows) > 1 else []
+    if plain:
+        said += [""] * bool(said) + _wrap([f"without an error: {plain[0]}", *plain[1:]], "")
+    for o in result.operations:
+        if o.operation == "lookup":
+            said += ["", *_lookups(o)]
+    if not result.operations:
+        said = ["no requests"]
+    return lines([*said, "", *footer(result.facts), *missing(result.facts.missing)])
+
+
+def _lookups(o: OperationErrors) -> list[str]:
+    of_all = f"{number(o.absent)} of {number(o.requests)} ({share(o.absent, o.requests)})"
+    said = [f"negative lookups: {of_all}"]
+    if o.negative is None:
+        said.append("  without those that were answered by no inode: not in this recording")
+    return said
+
+
+def share(n: int, whole: int) -> str:
+    return f"{100 * n / whole:.1f} %" if whole else ""
+
+
+# queue
+
+
+def queue(result: Queue) -> str:
+    said: list[str] = []
+    for m in result.mounts:
+        said += [*_mount(m), ""]
+    if not said:
+        said = ["no requests", ""]
+    return lines([*said, *footer(result.facts), *missing(result.facts.missing)])
+
+
+def _mount(m: MountQueue) -> list[str]:
+    whole = m.whole
+    served = f"{plural(m.requests, 'request')}, served by {plural(m.threads, 'thread')}"
+    rows = [
+        ("", "mean", "max"),
+        ("requests in the queue", number(whole.mean_queued), number(whole.most_queued)),
+        ("threads at work", number(whole.mean_busy), number(whole.most_busy)),
+    ]
+    said = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
+    begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start, m.end))
+    queued = [part.mean_queued for part in m.parts]
+    busy = [part.mean_busy for part in m.parts]
+    said += [
+        "",
+        f"  {'queue':8} {sparkline(queued, max(queued, default=0))}",
+        f"  {'threads':8} {sparkline(busy, m.threads)}",
+        f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
+    ]
+    return [*said, "", *verdict(m)]
+
+
+def sparkline(values: Iterable[float], most: float) -> str:
+    """A character for each value; any that is not 0 shows."""
+    levels = len(_LEVELS) - 1
+    heights = (max(min(round(levels * v / most), levels), 1) if v > 0 < most else 0 for v in values)
+    return "".join(_LEVELS[height] for height in heights)
+
+
+def verdict(m: MountQueue) -> list[str]:
+    """Is the daemon short of threads?"""
+    waited = share(m.waited, m.total) or "0 %"
+    short = share(m.short, m.total) or "0 %"
+    threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
+    waits = f"requests waited in its queue for {short} of their time while {threads} at work."
+    if m.share_short >= SHORT:
+        said = textwrap.wrap(f"The daemon is short of threads: {waits}", WIDTH)
+        more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+        return [*said, *ways_out(more, "  ")]
+    if m.share_short >= AT_TIMES:
+        return textwrap.wrap(f"The daemon is short of threads at times: {waits}", WIDTH)
+    enough = f"requests waited in its queue for {waited} of their time, for {short} of it while"
+    return textwrap.wrap(f"The daemon has threads enough: {enough} {threads} at work.", WIDTH)

@@ -1,0 +1,412 @@
+"""slow, show, errors, queue and export on real recordings, against `perf script`'s text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import data
+import golden
+import numpy as np
+import pytest
+import script
+
+import fusetools
+from fusetools.render import requests as text_of
+from fusetools.stories import MARKS
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "samples/recordings/demo.data"
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data.unpack(
+        "cernvmfs-6.1/perf.data.zst", tmp_path_factory.mktemp("client") / "perf.data"
+    )
+
+
+@dataclass
+class Plain:
+    """A request as the text of `perf script` tells it."""
+
+    unique: int
+    opcode: int
+    tid: int
+    begin: int
+    end: int = 0
+    error: int = 0
+    read: int = 0
+    left: int = 0
+    thread: int = 0
+    ino: int = 0
+    name: str = ""
+
+
+def plain(events: list[script.Event]) -> dict[int, Plain]:
+    """By number, of a recording of one mount with the fuse tracepoints."""
+    found: dict[int, Plain] = {}
+    read: dict[int, int] = {}  # by thread: when its last read returned with something
+    callback: dict[int, Plain] = {}
+    for e in events:
+        if e.name == "fuse:fuse_request_send":
+            found[e.number("req")] = Plain(e.number("req"), e.number("opcode"), e.tid, e.time)
+        elif e.name == "fuse:fuse_request_end":
+            one = found[e.number("req")]
+            one.end, one.error = e.time, e.number("error")
+        elif e.name == "raw_syscalls:sys_exit" and e.text.startswith("NR 0 = "):
+            read[e.tid] = e.time
+        elif e.name.startswith("fuse_daemon:cvmfs_"):
+            if e.name.endswith("__return"):
+                callback.pop(e.tid).left = e.time
+            else:
+                one = callback[e.tid] = found[e.number("unique")]
+                one.read, one.thread, one.ino = read[e.tid], e.tid, e.number("ino")
+                one.name = e.string("name") if "name=" in e.text else ""
+    return found
+
+
+@pytest.fixture(scope="session")
+def demo() -> dict[int, Plain]:
+    found = plain(script.events(DEMO))
+    assert len(found) == 277
+    return found
+
+
+# slow
+
+
+@pytest.mark.parametrize("name", ["demo", "client"])
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("slow", ["slow", "-n", "5"]),
+        ("slow-lookup", ["slow", "lookup", "-n", "2"]),
+        ("slow-json", ["slow", "-n", "1", "--json"]),
+        ("errors", ["errors"]),
+        ("errors-json", ["errors", "getxattr", "--json"]),
+        ("queue", ["queue"]),
+    ],
+)
+def test_output(name: str, command: str, args: list[str], run, request) -> None:
+    path = DEMO if name == "demo" else request.getfixturevalue("client")
+    result = run(*args, "-i", str(path))
+    assert result.exit_code == 0
+    golden.check(f"{command}-{name}.txt", result.output)
+    if "json" not in command:
+        assert all(len(line) <= 80 for line in result.output.splitlines() if "not rec" not in line)
+
+
+def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
+    result = fusetools.open(DEMO).slowest(most=50)
+    assert not result.facts.losses.lost and len(result.requests) == 50
+    by_duration = sorted(demo.values(), key=lambda one: (one.begin - one.end, one.begin))
+    assert [r.unique for r in result.requests] == [one.unique for one in by_duration[:50]]
+    for r in result.requests:
+        one = demo[r.unique or 0]
+        assert (r.duration, r.tid) == (one.end - one.begin, one.tid)
+        assert sum(ns for _, ns in r.stages) == r.duration
+        assert dict(r.stages)["queue"] == one.read - one.begin
+
+
+def test_patterns_choose_operations() -> None:
+    recording = fusetools.open(DEMO)
+    assert {r.operation for r in recording.slowest("read*", "open*").requests} == {
+        "readdir",
+        "opendir",
+    }
+    assert len(recording.slowest(most=10_000).requests) == 277
+    assert recording.slowest("write").requests == ()
+    with pytest.raises(fusetools.Error, match="there is no operation lookups"):
+        recording.slowest("lookups")
+
+
+def test_names_are_joined_into_paths(demo: dict[int, Plain]) -> None:
+    """The tree is a directory of files: `find` looks each up and asks for its attributes."""
+    result = fusetools.open(DEMO).slowest(most=1000)
+    assert result.guessed
+    paths = {}
+    lookups = [r for r in result.requests if r.operation == "lookup"]
+    assert len(lookups) == 136
+    directory = next(one.ino for one in demo.values() if one.name.startswith("file-"))
+    for r in lookups:
+        one = demo[r.unique or 0]
+        assert r.name == one.name
+        assert (r.path, r.whole) == (
+            f"dir-00/{one.name}" if one.ino == directory else one.name,
+            True,
+        )
+    # Each lookup was followed by a getattr of what it found.
+    order = sorted(demo.values(), key=lambda one: one.begin)
+    for one, after in zip(order, order[1:]):
+        if one.name and after.opcode == 3:
+            paths[after.ino] = f"dir-00/{one.name}" if one.ino == directory else one.name
+    told = {r.inode: r.path for r in result.requests if r.operation == "getattr"}
+    assert len(told) > 100 and told == {ino: paths[ino] for ino in told}
+
+
+def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
+    events = [e for e in script.events(DEMO) if e.name.startswith("raw_syscalls")]
+    for r in fusetools.open(DEMO).slowest("lookup", most=20).requests:
+        start, end = r.marks["callback_enter"], r.marks["reply"]
+        first = demo[r.unique or 0].begin - r.marks["begin"]
+        inside = [e for e in events if e.tid == r.daemon_tid and start <= e.time - first < end]
+        enters = [
+            e.time for e in inside if e.name.endswith("enter") and e.text.startswith("NR 262")
+        ]
+        exits = [e.time for e in inside if e.name.endswith("exit") and e.text.startswith("NR 262")]
+        assert len(enters) == len(exits) == 1
+        assert r.meanwhile is not None
+        assert r.meanwhile.syscalls == (("newfstatat", 1, exits[0] - enters[0]),)
+        states = (r.meanwhile.on_cpu, r.meanwhile.runnable, r.meanwhile.blocked)
+        assert sum(ns or 0 for ns in states) == end - start
+
+
+# show
+
+
+def test_show(run) -> None:
+    result = run("show", "148", "-i", str(DEMO))
+    golden.check("show-demo.txt", result.output)
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+    golden.check("show-json-demo.txt", run("show", "148", "-i", str(DEMO), "--json").output)
+
+
+def test_a_story_has_every_mark_and_every_event(demo: dict[int, Plain]) -> None:
+    recording = fusetools.open(DEMO)
+    events = script.events(DEMO)
+    for unique in list(demo)[10:30]:
+        shown = recording.show(unique)
+        marks = shown.request.marks
+        first = min(marks.values())
+        times = {moment.time + first for moment in shown.moments}
+        assert set(marks.values()) <= times, unique
+        start = demo[unique].begin - marks["begin"]
+        # The daemon's system calls, from the one that brought the request to its callback's return.
+        wanted = {
+            e.time - start
+            for e in events
+            if e.tid == demo[unique].thread
+            and marks["read"] <= e.time - start <= marks["callback_return"]
+            and (e.name.startswith("raw_syscalls") or "cvmfs" in e.name)
+        }
+        assert len(wanted) >= 6 and wanted <= times
+
+
+def test_a_number_that_is_not_there(run) -> None:
+    result = run("show", "999999", "-i", str(DEMO))
+    assert result.exit_code == 1 and "has no request 999999" in result.stderr
+    assert "try: fusetools slow" in result.stderr
+    for wrong in ("0", "-1", "x", str(1 << 64)):
+        assert run("show", "-i", str(DEMO), "--", wrong).exit_code == 2
+
+
+# errors
+
+
+def test_errors_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
+    result = fusetools.open(DEMO).errors()
+    assert sum(o.requests for o in result.operations) == len(demo)
+    assert sum(o.failed for o in result.operations) == sum(one.error != 0 for one in demo.values())
+
+
+def test_the_clients_errors_are_those_of_perf_script(client: Path) -> None:
+    ends = [e for e in script.events(client) if e.name == "fuse_kernel:fuse_request_end"]
+    by_opcode = Counter((e.number("opcode"), e.number("error")) for e in ends)
+    names = {1: "lookup", 22: "getxattr", 25: "flush", 15: "read", 14: "open"}
+    found = {o.operation: o for o in fusetools.open(client).errors().operations}
+    for opcode, name in names.items():
+        of = {error: n for (one, error), n in by_opcode.items() if one == opcode}
+        assert found[name].requests == sum(of.values())
+        assert found[name].failed == sum(n for error, n in of.items() if error)
+    assert found["getxattr"].errors == (("ENODATA", by_opcode[22, -61]),)
+    assert found["flush"].errors == (("ENOSYS", 1),)
+
+
+# queue
+
+
+def test_the_queue_is_that_of_perf_script(demo: dict[int, Plain]) -> None:
+    (mount,) = fusetools.open(DEMO).queue().mounts
+    changes = sorted(
+        [(one.begin, 1) for one in demo.values()] + [(one.read, -1) for one in demo.values()]
+    )
+    start, end = mount.start, mount.end
+    first = changes[0][0] - start
+    length = most = at = area = 0
+    for time, change in changes:
+        area += length * (time - first - at)
+        at, length = time - first, length + change
+        most = max(most, length)
+    assert mount.mount == "/mnt/sample"
+    assert mount.whole.most_queued == most
+    assert mount.whole.mean_queued == pytest.approx(area / (end - start))
+    assert mount.requests == len(demo)
+    assert mount.threads == len({one.thread for one in demo.values()})
+    assert mount.waited == sum(one.read - one.begin for one in demo.values())
+    assert mount.total == sum(one.end - one.begin for one in demo.values())
+    means = [part.mean_queued for part in mount.parts]
+    assert np.mean(means) == pytest.approx(mount.whole.mean_queued, rel=1e-3)
+    levels = list(mount.levels)
+    assert max(q for _, q, _ in levels) == most and levels[-1][1:] == (0, 0)
+
+
+def test_threads_at_work(demo: dict[int, Plain]) -> None:
+    """From the read to the callback's return; after the reply only until it loses its CPU."""
+    preempted: dict[int, list[int]] = {}
+    for e in script.events(DEMO):
+        if e.name == "sched:sched_switch" and "prev_state=R" in e.text:
+            preempted.setdefault(e.number("prev_pid"), []).append(e.time)
+    changes = []
+    for one in demo.values():
+        left = [time for time in preempted.get(one.thread, []) if one.end < time < one.left]
+        changes += [(one.read, 1), (min([one.left, *left]), -1)]
+    busy = most = at = area = 0
+    for time, change in sorted(changes):
+        area += busy * (time - at) if at else 0
+        at, busy = time, busy + change
+        most = max(most, busy)
+    (mount,) = fusetools.open(DEMO).queue().mounts
+    assert mount.whole.most_busy == most
+    assert mount.whole.mean_busy == pytest.approx(area / (mount.end - mount.start))
+
+
+def test_queue_csv_holds_every_change(run) -> None:
+    (mount,) = fusetools.open(DEMO).queue().mounts
+    rows = list(csv.reader(io.StringIO(run("queue", "-i", str(DEMO), "--csv", "-").output)))
+    assert rows[0] == ["mount", "time_ns", "queued", "busy"]
+    assert [tuple(map(int, row[1:])) for row in rows[1:]] == list(mount.levels)
+    assert {row[0] for row in rows[1:]} == {"/mnt/sample"}
+    assert run("queue", "-i", str(DEMO), "--csv", "nowhere/x").exit_code == 1
+
+
+def test_queue_json_has_what_the_text_has(run) -> None:
+    (mount,) = json.loads(run("queue", "-i", str(DEMO), "--json").output)["mounts"]
+    text = run("queue", "-i", str(DEMO)).output
+    assert f"{mount['requests']} requests, served by {mount['threads']} threads" in text
+    assert len(mount["parts"]) == 60
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "line"),
+    [((0, 1, 8), 8, " ▁█"), ((0.01, 4, 7.9), 8, "▁▄█"), ((), 0, ""), ((0, 0), 0, "  ")],
+)
+def test_sparklines(values: tuple[float, ...], most: float, line: str) -> None:
+    assert text_of.sparkline(values, most) == line
+
+
+# export
+
+
+def exported(run, tmp_path: Path, path: Path, form: str) -> str:
+    out = tmp_path / f"out.{form}"
+    result = run("export", "-i", str(path), "--to", form, "-o", str(out))
+    assert result.exit_code == 0, result.output
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    return out.read_text()
+
+
+@pytest.mark.parametrize("name", ["demo", "client"])
+def test_rows_are_the_stories(name: str, run, tmp_path: Path, request) -> None:
+    path = DEMO if name == "demo" else request.getfixturevalue("client")
+    stories = fusetools.open(path).stories()
+    rows = list(csv.DictReader(io.StringIO(exported(run, tmp_path, path, "csv"))))
+    objects = json.loads(exported(run, tmp_path, path, "json"))
+    assert len(rows) == len(objects["requests"]) == len(stories.begin)
+    rows.sort(key=lambda row: int(row["begin_ns"] or row["callback_enter_ns"]))
+    for mark in MARKS:
+        told = [int(row[f"{mark}_ns"] or 0) for row in rows]
+        assert told == getattr(stories, mark).tolist(), mark
+    assert [int(row["unique"]) for row in rows] == stories.unique.tolist()
+    assert [int(row["error"]) for row in rows] == stories.error.tolist()
+    assert [int(row["tid"]) for row in rows] == stories.tid.tolist()
+    assert [row["operation"] for row in rows] == [stories.operations[i] for i in stories.operation]
+    # JSON has the same values.
+    by_number = {str(o["unique"]): o for o in objects["requests"]}
+    for row in rows:
+        for key, value in by_number[row["unique"]].items():
+            cell = str(value).lower() if isinstance(value, bool) else value
+            assert row[key] == ("" if cell is None else str(cell)), key
+    assert objects["counts"]["matched"] == len(rows)
+
+
+def test_the_trace_is_one(run, tmp_path: Path) -> None:
+    """By the rules of the Trace Event Format."""
+    trace = json.loads(exported(run, tmp_path, DEMO, "perfetto"))
+    stories = fusetools.open(DEMO).stories()
+    events = trace["traceEvents"]
+    keys = {"X": {"ts", "dur"}, "M": {"args"}, **{phase: {"ts", "id", "cat"} for phase in "stfbe"}}
+    for e in events:
+        assert {"ph", "name", "pid", "tid"} | keys[e["ph"]] <= set(e), e
+        assert all(isinstance(e[key], int) for key in ("pid", "tid"))
+        assert all(
+            isinstance(e[key], (int, float)) and e[key] >= 0 for key in ("ts", "dur") if key in e
+        )
+
+    # Spans of a thread lie in one another.
+    threads: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    for e in events:
+        if e["ph"] == "X":
+            ts, dur = round(e["ts"] * 1000), round(e["dur"] * 1000)
+            threads.setdefault((e["pid"], e["tid"]), []).append((ts, -dur, e["name"]))
+    for spans in threads.values():
+        around: list[int] = []
+        for ts, minus, name in sorted(spans):
+            while around and around[-1] <= ts:
+                around.pop()
+            assert not around or ts - minus <= around[-1], name
+            around.append(ts - minus)
+
+    # Each request is a span of its caller, of its begin and duration, and one of its daemon.
+    waited = stories.waits == 1
+    caller = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == 17180]
+    daemon = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == 17165]
+    by_number = {e["args"]["unique"]: e for e in caller}
+    first = round(caller[0]["ts"] * 1000) - int(stories.begin[0])
+    assert len(by_number) == waited.sum() == 276 and len(daemon) == 277
+    for unique, begin, runs in zip(stories.unique, stories.begin, stories.runs):
+        if int(unique) in by_number:
+            e = by_number[int(unique)]
+            assert round(e["ts"] * 1000) == int(begin) + first
+            assert round(e["dur"] * 1000) == int(runs - begin)
+    assert sum(e["ph"] == "b" for e in events) == sum(e["ph"] == "e" for e in events) == 1
+
+    # A flow's points go from the caller to the daemon and back, in time order.
+    flows: dict[int, list[tuple[float, str, int]]] = {}
+    for e in events:
+        if e["ph"] in "stf":
+            flows.setdefault(e["id"], []).append((e["ts"], e["ph"], e["pid"]))
+    assert len(flows) == 277
+    shapes = Counter(tuple((ph, pid) for _, ph, pid in sorted(points)) for points in flows.values())
+    assert shapes == {
+        (("s", 17180), ("t", 17165), ("f", 17180)): 276,
+        (("s", 17180), ("f", 17165)): 1,  # releasedir, for which nobody waits
+    }
+    # A system call that made requests stands once.
+    calls = [e for e in events if e["ph"] == "X" and e["name"] == "newfstatat"]
+    assert len(calls) == int(((stories.sys_enter > 0) & (stories.syscall == 262)).sum())
+    names = {
+        (e["name"], e["tid"]): e["args"]["name"] for e in events if "name" in e.get("args", {})
+    }
+    assert names["process_name", 17180] == "find" and names["process_name", 17165] == "samplefs"
+
+
+def test_export_printed_and_into_nothing(run) -> None:
+    for wrong in ("nowhere/x", "/dev/full"):
+        result = run("export", "-i", str(DEMO), "--to", "csv", "-o", wrong)
+        assert result.exit_code == 1 and f"cannot write {wrong}" in result.stderr
+    printed = run("export", "-i", str(DEMO), "--to", "json", "-o", "-").stdout
+    assert len(json.loads(printed)["requests"]) == 277
+
+
+def test_spans_of_time(run, tmp_path: Path, demo: dict[int, Plain]) -> None:
+    first = min(one.begin for one in demo.values()) - 46_524_167
+    wanted = sum(60_000_000 <= one.begin - first < 61_000_000 for one in demo.values())
+    args = ["--from", "60ms", "--until", "61ms", "-o", str(tmp_path / "x")]
+    run("export", "-i", str(DEMO), "--to", "csv", *args)
+    assert len((tmp_path / "x").read_text().splitlines()) == 1 + wanted
+    assert wanted > 0
