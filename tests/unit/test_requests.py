@@ -14,6 +14,7 @@ import golden
 import numpy as np
 import pytest
 import script
+import trace_format
 
 import fusetools
 from fusetools.render import requests as text_of
@@ -339,27 +340,7 @@ def test_the_trace_is_one(run, tmp_path: Path) -> None:
     trace = json.loads(exported(run, tmp_path, DEMO, "perfetto"))
     stories = fusetools.open(DEMO).stories()
     events = trace["traceEvents"]
-    keys = {"X": {"ts", "dur"}, "M": {"args"}, **{phase: {"ts", "id", "cat"} for phase in "stfbe"}}
-    for e in events:
-        assert {"ph", "name", "pid", "tid"} | keys[e["ph"]] <= set(e), e
-        assert all(isinstance(e[key], int) for key in ("pid", "tid"))
-        assert all(
-            isinstance(e[key], (int, float)) and e[key] >= 0 for key in ("ts", "dur") if key in e
-        )
-
-    # Spans of a thread lie in one another.
-    threads: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-    for e in events:
-        if e["ph"] == "X":
-            ts, dur = round(e["ts"] * 1000), round(e["dur"] * 1000)
-            threads.setdefault((e["pid"], e["tid"]), []).append((ts, -dur, e["name"]))
-    for spans in threads.values():
-        around: list[int] = []
-        for ts, minus, name in sorted(spans):
-            while around and around[-1] <= ts:
-                around.pop()
-            assert not around or ts - minus <= around[-1], name
-            around.append(ts - minus)
+    trace_format.check(events)
 
     # Each request is a span of its caller, of its begin and duration, and one of its daemon.
     waited = stories.waits == 1
