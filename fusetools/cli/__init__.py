@@ -26,6 +26,7 @@ COMMANDS = {
     "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "diff": "Compare two recordings: calls and latency side by side.",
+    "compare": "Tell whether recordings or sweeps differ by more than noise, and which is best.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",
     "overhead": "Measure what recording a workload costs it, layer by layer.",
     "export": "Write every request, with all that is known of it, for other programs.",

@@ -19,13 +19,14 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
 from fusetools.measure.experiment import Experiment
+from fusetools.model import LAYERS
 
 DEFINITION = "sweep.json"
 TABLE = "sweep.csv"
@@ -35,7 +36,8 @@ MOST_BYTES = 64 << 20  # of a file of JSON
 @dataclass(frozen=True)
 class Requests:
     """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
-    requests could not be recorded. ``size``: mean bytes of data, None where it was not told."""
+    requests could not be recorded; ``size``: mean bytes of data, None where it was not told;
+    ``buckets``: those of model.Histogram."""
 
     layer: str
     count: int
@@ -43,6 +45,18 @@ class Requests:
     p99: float | None
     mean: float | None
     size: float | None = None
+    buckets: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Any) -> Requests:
+        """ValueError, TypeError or KeyError: it is none."""
+        rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
+        one = cls(**{**data, "buckets": rows})
+        known = [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
+        _check([one.count, *known, *(n for row in rows for n in row)])
+        if one.layer not in LAYERS or any(row[1] > 1 << 64 for row in rows):
+            raise ValueError("a histogram makes no sense")
+        return one
 
 
 @dataclass(frozen=True)
@@ -71,16 +85,16 @@ class Run:
     @classmethod
     def from_json(cls, data: Any) -> Run:
         """ValueError, TypeError or KeyError: it is none."""
-        operations = {str(k): Requests(**v) for k, v in dict(data.pop("requests")).items()}
+        operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
         run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
-        numbers = [run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost]
-        numbers += [n for n in (run.bytes, run.bandwidth) if n is not None]
-        for one in operations.values():
-            numbers += [one.count]
-            numbers += [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
-        if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in numbers):
-            raise ValueError("a figure makes no sense")
+        _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
+        _check([n for n in (run.bytes, run.bandwidth) if n is not None])
         return run
+
+
+def _check(numbers: Iterable[Any]) -> None:
+    if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in numbers):
+        raise ValueError("a figure makes no sense")
 
 
 class Folder:

@@ -238,7 +238,7 @@ def _requests(path: str) -> dict[str, Requests]:
             if h.layer == layer and h.count and h.operation and h.operation not in found:
                 times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
                 size = sizes.get(h.operation)
-                found[h.operation] = Requests(layer, h.count, *times, size)
+                found[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
     return dict(sorted(found.items(), key=lambda one: -one[1].count))
 
 

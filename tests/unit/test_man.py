@@ -65,7 +65,7 @@ def test_pages_are_well_formed(page: str) -> None:
     assert complaints == []
 
 
-REAL = ["hist", "count", "diff", "graph", "slow", "show", "errors", "queue"]
+REAL = ["hist", "count", "diff", "graph", "compare", "slow", "show", "errors", "queue"]
 EXAMPLE = re.compile(
     rf"(^\$ (fusetools (?:{'|'.join(REAL)})(?: [^|\n]*)?)\n)((?:.*\n)*?)(?=\.Ed)", re.M
 )
@@ -83,7 +83,7 @@ def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
     example = EXAMPLE.search(text)
     assert example
     for recording, source in RECORDINGS.items():
-        if name == "diff" or recording == "perf.data":
+        if name in ("diff", "compare") or recording == "perf.data":
             data.unpack(source, tmp_path / recording)
     monkeypatch.chdir(tmp_path)
     if name == "graph":

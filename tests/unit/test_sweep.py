@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import golden
@@ -427,6 +428,9 @@ def test_damaged_folders_are_said(data) -> None:
         {"seconds": float("nan")},
         {"requests": 3},
         {"requests": {"read": {"count": 1}}},
+        {"requests": {"read": asdict(Requests("disk", 1, 1, 1, 1))}},
+        {"requests": {"read": asdict(Requests("daemon", 1, 1, 1, 1, None, ((1, 2),)))}},  # type: ignore[arg-type]
+        {"requests": {"read": asdict(Requests("daemon", 1, 1, 1, -1))}},
         {"more": 1},
         {"warnings": 3},
     ],
