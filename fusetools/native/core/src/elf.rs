@@ -130,7 +130,7 @@ pub fn demangle(name: &str) -> String {
     name.to_owned()
 }
 
-fn map(path: &Path) -> Result<Mmap, Error> {
+pub(crate) fn map(path: &Path) -> Result<Mmap, Error> {
     // Opening a fifo would wait for its writer.
     let metadata = fs::metadata(path).map_err(|e| error(path, e))?;
     if !metadata.is_file() {

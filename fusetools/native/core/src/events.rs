@@ -100,8 +100,6 @@ pub enum Side {
         pid: i32,
         tid: i32,
         comm: String,
-        /// The process runs another program from now on.
-        exec: bool,
     },
     /// Code in an address space, only where stacks are asked for.
     Map(Box<Map>),

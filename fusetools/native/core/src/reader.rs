@@ -188,6 +188,14 @@ impl Reader {
         found
     }
 
+    /// The kernel's symbols, as the recording has them: those it needs, or all, or none.
+    pub fn kallsyms(&self) -> Option<&[u8]> {
+        let range = &self.tracing()?.kallsyms;
+        self.bytes
+            .get(range.clone())
+            .filter(|text| !text.is_empty())
+    }
+
     /// The version of the perf that recorded.
     pub fn perf_version(&self) -> Option<String> {
         self.text(feature::VERSION)
@@ -1024,7 +1032,6 @@ impl<'a> ScanPlan<'a> {
                     pid: id(8)?,
                     tid: id(12)?,
                     comm,
-                    exec: header.misc & record::MISC_COMM_EXEC != 0,
                 }
             }
             record::MMAP | record::MMAP2 if self.stacks => {

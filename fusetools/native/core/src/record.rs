@@ -34,8 +34,6 @@ pub const COMPRESSED2: u32 = 83;
 /// What the processor was in.
 pub const MISC_KERNEL: u16 = 1;
 pub const MISC_USER: u16 = 2;
-/// A COMM that exec made.
-pub const MISC_COMM_EXEC: u16 = 1 << 13;
 /// An MMAP2 with a build id where others have a device and an inode.
 pub const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 pub const MISC_SWITCH_OUT: u16 = 1 << 13;

@@ -386,7 +386,6 @@ fn two_mounts() -> (Vec<Ev>, Vec<Side>) {
         pid: tid,
         tid,
         comm: comm.into(),
-        exec: false,
     };
     let events = vec![
         ev(100, 901, ENTER, &[SYS_STAT]),
@@ -504,7 +503,6 @@ fn names_follow_fork_and_exec() {
         pid: tid,
         tid,
         comm: comm.into(),
-        exec: false,
     };
     let side = [
         comm(0, 901, "make"),
@@ -1119,7 +1117,6 @@ fn any_side() -> impl Strategy<Value = Side> {
             pid: tid,
             tid,
             comm: "find".into(),
-            exec: false,
         },
         _ => Side::Lost { time },
     })

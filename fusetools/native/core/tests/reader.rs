@@ -189,7 +189,6 @@ fn every_layout_of_a_sample() {
                     pid: 5,
                     tid: 6,
                     comm: "cvmfs2".into(),
-                    exec: false,
                 }]
             );
             assert_eq!(found.info.counts, [0, 3, 0]);
@@ -243,7 +242,6 @@ fn records_that_are_no_samples() {
                 pid: 30,
                 tid: 31,
                 comm: "find".into(),
-                exec: false,
             },
             Side::Fork {
                 time: 20,

@@ -1,6 +1,7 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
 mod requests;
+mod flame;
 mod stories;
 
 use std::path::{Path, PathBuf};
@@ -406,5 +407,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
+    module.add_function(wrap_pyfunction!(flame::flame_on_cpu, module)?)?;
     Ok(())
 }

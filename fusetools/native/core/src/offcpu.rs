@@ -1,0 +1,190 @@
+//! Time off the CPU: from a task's switch-out to its next switch-in, on whatever CPU that is.
+//!
+//! What the scheduler tells (sched_switch, PERF_RECORD_SWITCH, sched_waking) is put together by task: a task that
+//! moves between CPUs is switched in where it goes. The idle tasks, all of number 0, are nobody's waiting.
+
+use rustc_hash::FxHashMap;
+
+use crate::events::ABSENT;
+
+/// Why a task was not running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It waited for something.
+    Blocked,
+    /// What it waited for had come, and it waited for a CPU.
+    Runnable,
+    /// It had not asked to be switched out.
+    Preempted,
+}
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker {
+    pub time: u64,
+    /// -1: an interrupt that found no task running (the idle task's is 0).
+    pub pid: i32,
+    pub tid: i32,
+    pub stack: u64,
+}
+
+/// A span off the CPU. `T`: what the caller noted when it began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait<T> {
+    pub pid: i32,
+    pub tid: i32,
+    pub from: u64,
+    pub to: u64,
+    pub preempted: bool,
+    pub stack: u64,
+    pub waker: Option<Waker>,
+    pub note: T,
+}
+
+impl<T> Wait<T> {
+    /// Its parts and how long each took, ns; together the whole.
+    pub fn parts(&self) -> [(State, u64); 2] {
+        let whole = self.to - self.from;
+        if self.preempted {
+            return [(State::Preempted, whole), (State::Runnable, 0)];
+        }
+        let woken = self.waker.map_or(self.to, |waker| waker.time);
+        let blocked = woken.clamp(self.from, self.to) - self.from;
+        [
+            (State::Blocked, blocked),
+            (State::Runnable, whole - blocked),
+        ]
+    }
+}
+
+/// Tasks that are off the CPU.
+pub struct OffCpu<T> {
+    open: FxHashMap<i32, Wait<T>>,
+    /// Bits of prev_state that say a task waits for something.
+    asleep: u64,
+    /// Switched out again without having been switched in: some event is missing.
+    pub unmatched: u64,
+}
+
+impl<T> OffCpu<T> {
+    /// `asleep`: the bits of prev_state that say a task waits for something, as the recording's own format has them.
+    pub fn new(asleep: u64) -> OffCpu<T> {
+        OffCpu {
+            open: FxHashMap::default(),
+            asleep,
+            unmatched: 0,
+        }
+    }
+
+    pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) {
+        if tid == 0 {
+            return;
+        }
+        let preempted = prev_state != ABSENT && prev_state & self.asleep == 0;
+        let wait = Wait {
+            pid,
+            tid,
+            from: time,
+            to: time,
+            preempted,
+            stack: ABSENT,
+            waker: None,
+            note,
+        };
+        if self.open.insert(tid, wait).is_some() {
+            self.unmatched += 1;
+        }
+    }
+
+    /// The stack that a task was switched out with.
+    pub fn stack(&mut self, tid: i32, time: u64, stack: u64) {
+        if let Some(wait) = self.open.get_mut(&tid).filter(|wait| wait.from == time) {
+            wait.stack = stack;
+        }
+    }
+
+    /// A task is told to run. Only the first time after its switch-out ends its wait.
+    pub fn wake(&mut self, tid: i32, waker: Waker) {
+        if let Some(wait) = self.open.get_mut(&tid) {
+            wait.waker.get_or_insert(waker);
+        }
+    }
+
+    /// The waker's stack, which comes right after.
+    pub fn waker_stack(&mut self, tid: i32, time: u64, stack: u64) {
+        let wait = self.open.get_mut(&tid);
+        if let Some(waker) = wait.and_then(|wait| wait.waker.as_mut()) {
+            if waker.time == time {
+                waker.stack = stack;
+            }
+        }
+    }
+
+    /// A task runs again: its wait, where its beginning was seen.
+    pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
+        let mut wait = self.open.remove(&tid)?;
+        wait.to = time.max(wait.from);
+        Some(wait)
+    }
+
+    /// A task has ended, or another has got its number.
+    pub fn forget(&mut self, tid: i32) {
+        self.open.remove(&tid);
+    }
+
+    /// Those that had not ended.
+    pub fn unfinished(&self) -> impl Iterator<Item = &Wait<T>> {
+        self.open.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_did_not_ask_to_be_switched_out_was_preempted() {
+        for (state, preempted) in [(0x100, true), (0, true), (2, false), (ABSENT, false)] {
+            let mut off = OffCpu::new(0xff);
+            off.out(1, 1, 10, state, ());
+            let wait = off.on(1, 20).unwrap();
+            assert_eq!(wait.preempted, preempted, "{state:#x}");
+            assert_eq!(wait.parts().map(|(_, ns)| ns), [10, 0]);
+        }
+    }
+
+    #[test]
+    fn a_wait_is_of_a_task_not_of_a_cpu() {
+        let mut off = OffCpu::new(0xff);
+        off.out(5, 5, 100, 1, 'a');
+        off.out(0, 0, 100, 0, 'i');
+        off.stack(5, 100, 7);
+        off.out(6, 6, 150, 1, 'b');
+        let waker = |time| Waker {
+            time,
+            pid: 6,
+            tid: 6,
+            stack: ABSENT,
+        };
+        off.wake(5, waker(180));
+        off.waker_stack(5, 180, 9);
+        off.wake(5, waker(190));
+        let wait = off.on(5, 200).unwrap();
+        assert_eq!(
+            (wait.from, wait.to, wait.stack, wait.note),
+            (100, 200, 7, 'a')
+        );
+        assert_eq!(
+            wait.waker,
+            Some(Waker {
+                stack: 9,
+                ..waker(180)
+            })
+        );
+        assert_eq!(wait.parts(), [(State::Blocked, 80), (State::Runnable, 20)]);
+        assert_eq!(off.on(5, 300), None);
+        assert_eq!(off.on(0, 300), None);
+        off.out(6, 6, 400, 1, 'c');
+        assert_eq!((off.unmatched, off.unfinished().count()), (1, 1));
+    }
+}

@@ -1,0 +1,255 @@
+//! Address spaces and names of tasks as a recording tells them: which file's code is where, in which process, when.
+//!
+//! As in perf: threads share their process's space, a fork copies it, and a mapping takes the place of what it covers.
+//! So it does after an exec: until the new program runs, stacks are still those of the old one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::events::{Map, Side};
+
+/// Mappings of a process, different files, processes and names: what is beyond is left out. The kernel allows a
+/// process 65,530 mappings, of which few are code.
+const MOST_MAPPINGS: usize = 1 << 13;
+const MOST: usize = 1 << 20;
+
+/// A part of a file in an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// Of `start` in the file.
+    pub offset: u64,
+    /// Index into `Spaces::files`.
+    pub file: u32,
+}
+
+/// What is mapped in a process, by start.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// Changes with every change, and is that of no other space: what is known of an address is known of it.
+    pub version: u64,
+    mappings: BTreeMap<u64, Mapping>,
+}
+
+impl Space {
+    pub fn find(&self, address: u64) -> Option<&Mapping> {
+        let (_, mapping) = self.mappings.range(..=address).next_back()?;
+        (address < mapping.end).then_some(mapping)
+    }
+
+    fn add(&mut self, new: Mapping) {
+        let before = self.mappings.range(..new.start).next_back();
+        if let Some(old) = before
+            .map(|(_, old)| *old)
+            .filter(|old| old.end > new.start)
+        {
+            self.mappings.insert(
+                old.start,
+                Mapping {
+                    end: new.start,
+                    ..old
+                },
+            );
+            self.keep_end(old, new.end);
+        }
+        while let Some((&start, &old)) = self.mappings.range(new.start..new.end).next() {
+            self.mappings.remove(&start);
+            self.keep_end(old, new.end);
+        }
+        if self.mappings.len() < MOST_MAPPINGS {
+            self.mappings.insert(new.start, new);
+        }
+    }
+
+    /// What of an old mapping lies beyond a new one's end.
+    fn keep_end(&mut self, old: Mapping, end: u64) {
+        if old.end > end {
+            let offset = old.offset.wrapping_add(end - old.start);
+            self.mappings.insert(
+                end,
+                Mapping {
+                    start: end,
+                    offset,
+                    ..old
+                },
+            );
+        }
+    }
+}
+
+/// A file that is mapped somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MappedFile {
+    pub path: String,
+    /// Empty where the recording does not tell.
+    pub build_id: Vec<u8>,
+}
+
+#[derive(Default)]
+pub struct Spaces {
+    pub files: Vec<MappedFile>,
+    known: FxHashMap<MappedFile, u32>,
+    processes: FxHashMap<i32, Arc<Space>>,
+    /// Of threads.
+    comms: FxHashMap<i32, Arc<str>>,
+    versions: u64,
+    /// The kernel and its modules: name as perf has it ("[kernel.kallsyms]_text", "[fuse]").
+    pub kernel: Vec<Map>,
+}
+
+impl Spaces {
+    /// The build ids that the file's header lists stand for those that its mappings lack.
+    pub fn push(&mut self, side: &Side, build_ids: &FxHashMap<String, Vec<u8>>) {
+        match side {
+            Side::Map(map) if map.pid == -1 => {
+                if self.kernel.len() < MOST_MAPPINGS {
+                    self.kernel.push((**map).clone());
+                }
+            }
+            Side::Map(map) => {
+                let Some(end) = map
+                    .start
+                    .checked_add(map.len)
+                    .filter(|&end| end > map.start)
+                else {
+                    return;
+                };
+                let mut file = MappedFile {
+                    path: map.path.clone(),
+                    build_id: map.build_id.clone(),
+                };
+                if file.build_id.is_empty() {
+                    if let Some(build_id) = build_ids.get(&file.path) {
+                        file.build_id.clone_from(build_id);
+                    }
+                }
+                let next = self.files.len() as u32;
+                if next as usize >= MOST || self.processes.len() >= MOST {
+                    return;
+                }
+                let number = *self.known.entry(file.clone()).or_insert(next);
+                if number == next {
+                    self.files.push(file);
+                }
+                self.versions += 1;
+                let space = Arc::make_mut(self.processes.entry(map.pid).or_default());
+                space.version = self.versions;
+                space.add(Mapping {
+                    start: map.start,
+                    end,
+                    offset: map.offset,
+                    file: number,
+                });
+            }
+            Side::Comm { tid, comm, .. } => {
+                if self.comms.len() < MOST {
+                    self.comms.insert(*tid, comm.as_str().into());
+                }
+            }
+            Side::Fork {
+                pid,
+                tid,
+                ppid,
+                ptid,
+                ..
+            } => {
+                if let Some(comm) = self.comms.get(ptid).cloned() {
+                    self.comms.insert(*tid, comm);
+                }
+                if pid != ppid {
+                    match self.processes.get(ppid).cloned() {
+                        Some(space) => self.processes.insert(*pid, space),
+                        None => self.processes.remove(pid),
+                    };
+                }
+            }
+            // Its last switch comes after its end.
+            _ => {}
+        }
+    }
+
+    pub fn of(&self, pid: i32) -> Option<&Arc<Space>> {
+        self.processes.get(&pid)
+    }
+
+    /// A thread's name; as perf prints it where the recording does not tell.
+    pub fn comm(&self, tid: i32) -> Arc<str> {
+        match self.comms.get(&tid) {
+            Some(comm) => comm.clone(),
+            None if tid == 0 => "swapper".into(),
+            None => format!(":{tid}").into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pid: i32, start: u64, len: u64, offset: u64, path: &str) -> Side {
+        Side::Map(Box::new(Map {
+            time: 0,
+            pid,
+            start,
+            len,
+            offset,
+            path: path.into(),
+            build_id: vec![],
+        }))
+    }
+
+    fn place(spaces: &Spaces, pid: i32, address: u64) -> Option<(String, u64)> {
+        let mapping = spaces.of(pid)?.find(address)?;
+        let path = spaces.files[mapping.file as usize].path.clone();
+        Some((path, address - mapping.start + mapping.offset))
+    }
+
+    #[test]
+    fn a_mapping_takes_the_place_of_what_it_covers() {
+        let mut spaces = Spaces::default();
+        let none = FxHashMap::default();
+        spaces.push(&map(1, 100, 100, 1000, "a"), &none);
+        spaces.push(&map(1, 140, 20, 0, "b"), &none);
+        let at = |address| place(&spaces, 1, address);
+        assert_eq!(at(99), None);
+        assert_eq!(at(139), Some(("a".into(), 1039)));
+        assert_eq!(at(140), Some(("b".into(), 0)));
+        assert_eq!(at(160), Some(("a".into(), 1060)));
+        assert_eq!(at(200), None);
+        spaces.push(&map(1, 0, 1000, 5, "c"), &none);
+        assert_eq!(place(&spaces, 1, 150), Some(("c".into(), 155)));
+        assert_eq!(spaces.of(1).unwrap().mappings.len(), 1);
+        spaces.push(&map(1, u64::MAX - 5, 100, 0, "beyond"), &none);
+        assert_eq!(place(&spaces, 1, u64::MAX - 1), None);
+    }
+
+    #[test]
+    fn forks_copy_and_threads_share() {
+        let mut spaces = Spaces::default();
+        let none = FxHashMap::default();
+        let fork = |pid, tid, ppid| Side::Fork {
+            time: 0,
+            pid,
+            tid,
+            ppid,
+            ptid: ppid,
+        };
+        let comm = |pid| Side::Comm {
+            time: 0,
+            pid,
+            tid: pid,
+            comm: "x".into(),
+        };
+        spaces.push(&map(1, 100, 100, 0, "a"), &none);
+        spaces.push(&comm(1), &none);
+        spaces.push(&fork(2, 2, 1), &none);
+        spaces.push(&map(2, 300, 100, 0, "b"), &none);
+        assert_eq!(place(&spaces, 2, 150), Some(("a".into(), 50)));
+        assert_eq!(place(&spaces, 1, 350), None);
+        spaces.push(&fork(1, 7, 1), &none);
+        assert_eq!((&*spaces.comm(7), &*spaces.comm(8)), ("x", ":8"));
+    }
+}

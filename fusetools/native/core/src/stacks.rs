@@ -1,0 +1,304 @@
+//! Call chains to frames with names, and stacks added up.
+
+use std::borrow::Cow;
+
+use rustc_hash::FxHashMap;
+
+use crate::elf;
+use crate::events::Chain;
+use crate::spaces::{MappedFile, Space, Spaces};
+use crate::symbols::{Kernel, Table};
+
+/// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
+const CONTEXT_MAX: u64 = -4095i64 as u64;
+const CONTEXT_KERNEL: u64 = -128i64 as u64;
+const CONTEXT_USER: u64 = -512i64 as u64;
+
+/// Frames of a stack that are shown: a picture of deeper ones is none. (The kernel records 127 unless told otherwise.)
+pub const DEEPEST: usize = 1024;
+/// Different stacks, with those they begin with, that are added up.
+const MOST_NODES: usize = 1 << 22;
+
+/// Where a frame's code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    Kernel,
+    /// A library or program: index into `Frames::files`.
+    File(u32),
+    /// A thread's name, or a frame that stands for something else than a function.
+    Other,
+}
+
+/// Names of frames, each once.
+pub struct Frames<'a> {
+    kernel: Option<Kernel<'a>>,
+    /// The recording's kernel modules: start, end, name.
+    modules: Vec<(u64, u64, String)>,
+    /// By file of the recording's spaces.
+    tables: FxHashMap<u32, Option<Table>>,
+    pub files: Vec<MappedFile>,
+    pub names: Vec<(Box<str>, Origin)>,
+    known: FxHashMap<(Box<str>, Origin), u32>,
+    of_kernel: FxHashMap<u64, u32>,
+    /// By file and place in it.
+    of_files: FxHashMap<(u32, u64), u32>,
+    /// By stack, and the version of the space that its user part is of.
+    of_stacks: FxHashMap<(u64, u64), Box<[u32]>>,
+    pub chains: Vec<Chain>,
+    /// Whether a chain has addresses that are not the kernel's.
+    user: Vec<bool>,
+    /// Addresses of the kernel met, and of them those without a name.
+    pub kernel_addresses: u64,
+    pub nameless: u64,
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(kernel: Option<Kernel<'a>>) -> Frames<'a> {
+        Frames {
+            kernel,
+            modules: Vec::new(),
+            tables: FxHashMap::default(),
+            files: Vec::new(),
+            names: Vec::new(),
+            known: FxHashMap::default(),
+            of_kernel: FxHashMap::default(),
+            of_files: FxHashMap::default(),
+            of_stacks: FxHashMap::default(),
+            chains: Vec::new(),
+            user: Vec::new(),
+            kernel_addresses: 0,
+            nameless: 0,
+        }
+    }
+
+    /// Stacks of a batch, whose numbers go on from those before.
+    pub fn add_chains(&mut self, new: &[Chain]) {
+        self.chains.extend_from_slice(new);
+        self.user.extend(new.iter().map(|chain| {
+            let mut user = false;
+            chain.iter().any(|&ip| {
+                user = if ip >= CONTEXT_MAX {
+                    ip != CONTEXT_KERNEL
+                } else {
+                    user
+                };
+                user && ip < CONTEXT_MAX
+            })
+        }));
+    }
+
+    /// The number of a name.
+    pub fn name(&mut self, name: &str, origin: Origin) -> u32 {
+        let key = (Box::from(name), origin);
+        if let Some(&number) = self.known.get(&key) {
+            return number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(key.clone());
+        self.known.insert(key, number);
+        number
+    }
+
+    /// A stack's frames, outermost first. `pid`'s space names what is not the kernel's.
+    pub fn of(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Box<[u32]> {
+        let Some(user) = usize::try_from(stack).ok().and_then(|at| self.user.get(at)) else {
+            return Box::default();
+        };
+        let space = if *user { spaces.of(pid) } else { None };
+        let version = space.map_or(0, |space| space.version);
+        if let Some(frames) = self.of_stacks.get(&(stack, version)) {
+            return frames.clone();
+        }
+        let chain = self.chains[stack as usize].clone();
+        let mut kernel = false;
+        let mut frames = Vec::new();
+        for &ip in chain.iter() {
+            match ip {
+                CONTEXT_KERNEL => kernel = true,
+                CONTEXT_USER => kernel = false,
+                // A hypervisor's guest: nobody here knows its addresses.
+                CONTEXT_MAX.. => kernel = false,
+                _ if frames.len() == DEEPEST => break,
+                _ if kernel => frames.push(self.of_kernel(ip, spaces)),
+                _ => frames.push(self.of_user(ip, space.map(|space| &**space), spaces)),
+            }
+        }
+        frames.reverse();
+        let frames: Box<[u32]> = frames.into();
+        self.of_stacks.insert((stack, version), frames.clone());
+        frames
+    }
+
+    /// The one frame of a sample without a stack.
+    pub fn of_address(&mut self, address: u64, spaces: &Spaces, pid: i32) -> u32 {
+        if address as i64 >= 0 {
+            self.of_user(address, spaces.of(pid).map(|space| &**space), spaces)
+        } else {
+            self.of_kernel(address, spaces)
+        }
+    }
+
+    fn of_kernel(&mut self, address: u64, spaces: &Spaces) -> u32 {
+        if let Some(&name) = self.of_kernel.get(&address) {
+            return name;
+        }
+        if self.modules.len() != spaces.kernel.len() {
+            self.modules = spaces
+                .kernel
+                .iter()
+                .map(|map| {
+                    // "[fuse]", or the path of its file.
+                    let name = map.path.rsplit('/').next().unwrap_or("");
+                    let name = name.split_once('.').map_or(name, |(name, _)| name);
+                    let name = name.trim_start_matches('[').trim_end_matches(']');
+                    (
+                        map.start,
+                        map.start.saturating_add(map.len),
+                        name.replace('-', "_"),
+                    )
+                })
+                .collect();
+        }
+        self.kernel_addresses += 1;
+        let named = self.kernel.as_ref().and_then(|kernel| kernel.name(address));
+        let name = match named {
+            Some(name) => tidy(name).into_owned(),
+            None => {
+                self.nameless += 1;
+                let module = self
+                    .modules
+                    .iter()
+                    .find(|(start, end, name)| {
+                        (*start..*end).contains(&address) && !name.starts_with("kernel")
+                    })
+                    .map_or("kernel", |(.., name)| name);
+                format!("[{module}]")
+            }
+        };
+        let number = self.name(&name, Origin::Kernel);
+        self.of_kernel.insert(address, number);
+        number
+    }
+
+    fn of_user(&mut self, address: u64, space: Option<&Space>, spaces: &Spaces) -> u32 {
+        let Some(mapping) = space.and_then(|space| space.find(address)) else {
+            return self.name("[unknown]", Origin::Other);
+        };
+        let place = (address - mapping.start).wrapping_add(mapping.offset);
+        let file = mapping.file;
+        if let Some(&name) = self.of_files.get(&(file, place)) {
+            return name;
+        }
+        if self.files.len() != spaces.files.len() {
+            self.files
+                .extend_from_slice(&spaces.files[self.files.len()..]);
+        }
+        let mapped = &self.files[file as usize];
+        let table = self.tables.entry(file).or_insert_with(|| Table::of(mapped));
+        let name = match table.as_ref().and_then(|table| table.name(place)) {
+            Some(name) => tidy(&elf::demangle(name)).into_owned(),
+            None => {
+                let name = mapped.path.rsplit('/').next().unwrap_or("");
+                // "[vdso]" has its brackets already.
+                let name = name.trim_start_matches('[').trim_end_matches(']');
+                format!("[{}]", if name.is_empty() { "unknown" } else { name })
+            }
+        };
+        let number = self.name(&name, Origin::File(file));
+        self.of_files.insert((file, place), number);
+        number
+    }
+
+    /// Paths of files in which addresses were met that have no name.
+    pub fn without_symbols(&self) -> Vec<&str> {
+        let mut paths: Vec<&str> = self
+            .tables
+            .iter()
+            .filter(|(_, table)| table.is_none())
+            .map(|(&file, _)| self.files[file as usize].path.as_str())
+            .filter(|path| path.starts_with('/') && !path.starts_with("//"))
+            .collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+}
+
+/// As stackcollapse-perf.pl prints a function's name.
+fn tidy(name: &str) -> Cow<'_, str> {
+    // What follows the first parenthesis that is not that of "(anonymous namespace)".
+    let mut end = name.len();
+    if !name.contains(".(") {
+        for (at, _) in name.match_indices('(') {
+            if !name[at..].starts_with("(anonymous namespace)") {
+                end = at;
+                break;
+            }
+        }
+    }
+    let name = &name[..end];
+    if !name.contains([';', '"', '\'']) {
+        return name.into();
+    }
+    name.replace(';', ":").replace(['"', '\''], "").into()
+}
+
+/// Stacks added up: a tree.
+#[derive(Default)]
+pub struct Fold {
+    /// Caller, name, what is added to exactly this stack.
+    nodes: Vec<(u32, u32, u64)>,
+    index: FxHashMap<(u32, u32), u32>,
+    /// Too many different stacks: some are cut.
+    pub full: bool,
+}
+
+pub const ROOT: u32 = u32::MAX;
+
+impl Fold {
+    /// The stack one frame longer.
+    pub fn below(&mut self, node: u32, name: u32) -> u32 {
+        if let Some(&found) = self.index.get(&(node, name)) {
+            return found;
+        }
+        if self.nodes.len() == MOST_NODES {
+            self.full = true;
+            return node;
+        }
+        let new = self.nodes.len() as u32;
+        self.nodes.push((node, name, 0));
+        self.index.insert((node, name), new);
+        new
+    }
+
+    pub fn path(&mut self, node: u32, names: &[u32]) -> u32 {
+        names
+            .iter()
+            .fold(node, |node, &name| self.below(node, name))
+    }
+
+    pub fn add(&mut self, node: u32, weight: u64) {
+        if let Some(node) = self.nodes.get_mut(node as usize) {
+            node.2 = node.2.saturating_add(weight);
+        }
+    }
+
+    /// Each stack with a weight, "comm;outermost;…;innermost".
+    pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> Vec<(String, u64)> {
+        let weighing = self.nodes.iter().filter(|(.., weight)| *weight > 0);
+        let mut path = Vec::new();
+        weighing
+            .map(|&(caller, name, weight)| {
+                path.clear();
+                path.push(name);
+                let mut at = caller;
+                while let Some(&(caller, name, _)) = self.nodes.get(at as usize) {
+                    path.push(name);
+                    at = caller;
+                }
+                let frames = path.iter().rev().map(|&name| &*names[name as usize].0);
+                (frames.collect::<Vec<_>>().join(";"), weight)
+            })
+            .collect()
+    }
+}

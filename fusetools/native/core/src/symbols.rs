@@ -1,0 +1,486 @@
+//! Names of addresses: the kernel's by its list (/proc/kallsyms), a program's by the symbol tables of its files.
+//!
+//! Which of several symbols names an address is decided as in perf (tools/perf/util/symbol.c, symbol-elf.c), so that
+//! both show the same. All of it is hostile input, and bounded by the size of the file read.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use object::elf::{
+    FileHeader32, FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC,
+    STT_GNU_IFUNC, STT_NOTYPE, STV_HIDDEN, STV_INTERNAL,
+};
+use object::read::elf::{
+    FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
+};
+use object::{Endianness, FileKind};
+
+use crate::elf;
+use crate::spaces::MappedFile;
+
+/// Lines of a kallsyms that only an extract has (see `Kernel::extract`): a symbol of a stack, and where the one
+/// before ends.
+const FRAME: u8 = b'f';
+const END: u8 = b'e';
+/// Fewer symbols than any kernel has: a list of these tells nothing of the addresses between them.
+const FEW: usize = 5_000;
+const PAGE: u64 = 4096;
+
+/// The kernel's symbols.
+#[derive(Default)]
+pub struct Kernel<'a> {
+    text: Cow<'a, [u8]>,
+    symbols: Vec<Symbol>,
+}
+
+struct Symbol {
+    start: u64,
+    end: u64,
+    name: Range<usize>,
+    module: Range<usize>,
+}
+
+impl<'a> Kernel<'a> {
+    /// Reads a kallsyms: lines "ADDRESS TYPE NAME", of a module with a tab and "[MODULE]" after it. None where it holds
+    /// too little to tell what an address is in, or hides its addresses.
+    pub fn new(text: Cow<'a, [u8]>) -> Option<Kernel<'a>> {
+        let mut symbols = Vec::new();
+        let mut ends = Vec::new();
+        let extract = lines(&text).any(|(_, kind, ..)| kind == FRAME);
+        for (start, kind, name, module) in lines(&text) {
+            let wanted = match kind {
+                END if extract => {
+                    ends.push(start);
+                    false
+                }
+                FRAME => true,
+                b'T' | b't' | b'W' | b'w' => !extract,
+                _ => false,
+            };
+            if wanted && start != 0 {
+                symbols.push(Symbol {
+                    start,
+                    end: start,
+                    name,
+                    module,
+                });
+            }
+        }
+        if symbols.is_empty() || !extract && symbols.len() < FEW {
+            return None;
+        }
+        symbols.sort_by_key(|symbol| symbol.start);
+        // Of several at one address perf takes the last.
+        symbols.reverse();
+        symbols.dedup_by_key(|symbol| symbol.start);
+        symbols.reverse();
+        ends.sort_unstable();
+        for at in 0..symbols.len() {
+            let next = symbols.get(at + 1);
+            let symbol = &symbols[at];
+            let mut end = next.map_or(u64::MAX, |next| next.start);
+            if extract {
+                let told = ends.partition_point(|&end| end <= symbol.start);
+                end = ends.get(told).map_or(end, |&told| told.min(end));
+            } else if next.map_or(true, |next| {
+                next.module.is_empty() != symbol.module.is_empty()
+            }) {
+                // Between the kernel and its modules there is a lot of nothing.
+                let page = symbol.start.saturating_add(PAGE).next_multiple_of(PAGE);
+                end = end.min(page);
+            }
+            symbols[at].end = end;
+        }
+        Some(Kernel { text, symbols })
+    }
+
+    fn find(&self, address: u64) -> Option<&Symbol> {
+        let at = self.symbols.partition_point(|s| s.start <= address);
+        let symbol = &self.symbols[at.checked_sub(1)?];
+        (address < symbol.end).then_some(symbol)
+    }
+
+    /// The function that an address is in.
+    pub fn name(&self, address: u64) -> Option<&str> {
+        let symbol = self.find(address)?;
+        std::str::from_utf8(&self.text[symbol.name.clone()]).ok()
+    }
+
+    /// The address of a symbol.
+    pub fn address(&self, name: &str) -> Option<u64> {
+        let found = lines(&self.text).find(|(.., at, _)| &self.text[at.clone()] == name.as_bytes());
+        found.map(|(start, ..)| start)
+    }
+
+    /// Of the list, what names these addresses and no others: small enough to be a part of a recording. Its lines have
+    /// types of their own, so that nobody takes them for all of the kernel's symbols.
+    pub fn extract(&self, addresses: impl Iterator<Item = u64>) -> Vec<u8> {
+        let used: BTreeSet<usize> = addresses
+            .filter_map(|address| {
+                let at = self.symbols.partition_point(|s| s.start <= address);
+                let at = at.checked_sub(1)?;
+                (address < self.symbols[at].end).then_some(at)
+            })
+            .collect();
+        let mut out = Vec::new();
+        for &at in &used {
+            let symbol = &self.symbols[at];
+            out.extend(format!("{:016x} {} ", symbol.start, FRAME as char).bytes());
+            out.extend(&self.text[symbol.name.clone()]);
+            if !symbol.module.is_empty() {
+                out.push(b'\t');
+                out.extend(&self.text[symbol.module.clone()]);
+            }
+            out.push(b'\n');
+            if !used.contains(&(at + 1)) || self.symbols[at + 1].start != symbol.end {
+                out.extend(format!("{:016x} {} -\n", symbol.end, END as char).bytes());
+            }
+        }
+        out
+    }
+}
+
+/// Of each line of a kallsyms: address, type, name, "[MODULE]" or nothing.
+fn lines(text: &[u8]) -> impl Iterator<Item = (u64, u8, Range<usize>, Range<usize>)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || loop {
+        let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+        let len = rest
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .unwrap_or(rest.len());
+        let start = at;
+        at += len + 1;
+        if let Some((address, kind, name, module)) = line(&rest[..len]) {
+            let placed = |range: Range<usize>| range.start + start..range.end + start;
+            return Some((address, kind, placed(name), placed(module)));
+        }
+    })
+}
+
+fn line(line: &[u8]) -> Option<(u64, u8, Range<usize>, Range<usize>)> {
+    let mut address = 0u64;
+    let digits = line.iter().position(|&byte| byte == b' ')?;
+    for &byte in &line[..digits] {
+        address = address.checked_mul(16)? | u64::from((byte as char).to_digit(16)?);
+    }
+    let kind = *line.get(digits + 1)?;
+    let name = digits + 3;
+    let rest = line.get(name..)?;
+    let space = |byte: &u8| byte.is_ascii_whitespace();
+    let len = rest.iter().position(space).unwrap_or(rest.len());
+    let module = name + len + rest[len..].iter().take_while(|byte| space(byte)).count();
+    Some((address, kind, name..name + len, module..line.len()))
+}
+
+/// The functions of a file, by their place in it.
+#[derive(Default)]
+pub struct Table {
+    functions: Vec<Function>,
+}
+
+#[derive(Clone)]
+struct Function {
+    start: u64,
+    end: u64,
+    /// As in the symbol table.
+    name: Box<str>,
+    weak: bool,
+    global: bool,
+}
+
+impl Table {
+    /// The symbols of a program or library, and of its separate debug file where it has none itself. None where there is
+    /// no such file here, or another one: `build_id` is that of the file recorded, empty where it is not known.
+    pub fn of(file: &MappedFile) -> Option<Table> {
+        // What is not a file: "[vdso]", "//anon", "/memfd:x (deleted)".
+        let path = Path::new(&file.path);
+        if !path.is_absolute() || file.path.starts_with("//") {
+            return None;
+        }
+        let wanted = hex(&file.build_id);
+        let own = elf::build_id(path).ok();
+        if let (Some(Some(own)), false) = (&own, wanted.is_empty()) {
+            if *own != wanted {
+                return Table::debug(path, &wanted, None);
+            }
+        }
+        let build_id = own.flatten().unwrap_or_else(|| wanted.clone());
+        let Ok(main) = elf::map(path) else {
+            return Table::debug(path, &wanted, None);
+        };
+        let main = Elf::parse(&main)?;
+        if main.symtab {
+            return Some(Table::new(main.functions));
+        }
+        match Table::debug(path, &build_id, Some(&main)) {
+            Some(table) => Some(table),
+            None => Some(Table::new(main.functions)),
+        }
+    }
+
+    /// Of the debug file with that build id; `main`: the file that runs, which knows where in it an address lies.
+    fn debug(path: &Path, build_id: &str, main: Option<&Elf>) -> Option<Table> {
+        let mut places: Vec<PathBuf> = Vec::new();
+        if build_id.len() > 2 {
+            let (first, rest) = build_id.split_at(2);
+            places.push(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug").into());
+        }
+        // As .gnu_debuglink has it by default.
+        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
+            let mut name = name.to_owned();
+            name.push(".debug");
+            places.push(folder.join(".debug").join(&name));
+            places.push(folder.join(&name));
+            let below = Path::new("/usr/lib/debug").join(folder.strip_prefix("/").ok()?);
+            places.push(below.join(&name));
+        }
+        places.iter().find_map(|place| {
+            if !build_id.is_empty() && elf::build_id(place).ok()??.as_str() != build_id {
+                return None;
+            }
+            let debug = elf::map(place).ok()?;
+            let mut debug = Elf::parse_placed(&debug, main.map(|main| &main.loads[..]))?;
+            if !debug.symtab {
+                return None;
+            }
+            if let Some(main) = main {
+                debug.functions.extend(main.functions.iter().cloned());
+            }
+            Some(Table::new(debug.functions))
+        })
+    }
+
+    fn new(mut functions: Vec<Function>) -> Table {
+        functions.sort_by_key(|function| function.start);
+        for at in 0..functions.len() {
+            if functions[at].end == functions[at].start {
+                let next = functions.get(at + 1).map(|next| next.start);
+                functions[at].end = next.unwrap_or(
+                    functions[at]
+                        .start
+                        .next_multiple_of(PAGE)
+                        .saturating_add(PAGE),
+                );
+            }
+        }
+        // dedup_by gives the later one first.
+        functions.dedup_by(|later, kept| {
+            if later.start != kept.start {
+                return false;
+            }
+            if !first_is_better(kept, later) {
+                std::mem::swap(kept, later);
+            }
+            true
+        });
+        Table { functions }
+    }
+
+    /// The function at a place in the file, its name as in the symbol table.
+    pub fn name(&self, offset: u64) -> Option<&str> {
+        let at = self.functions.partition_point(|f| f.start <= offset);
+        // One may lie within another.
+        let near = self.functions[at.saturating_sub(8)..at].iter().rev();
+        let found = near.into_iter().find(|f| offset < f.end);
+        found.map(|function| &*function.name)
+    }
+}
+
+/// perf's choice between two symbols of one address.
+fn first_is_better(a: &Function, b: &Function) -> bool {
+    let size = |f: &Function| f.end - f.start;
+    if (size(a) == 0) != (size(b) == 0) {
+        return size(b) == 0;
+    }
+    if a.weak != b.weak {
+        return b.weak;
+    }
+    if a.global != b.global {
+        return a.global;
+    }
+    let (a, b) = (elf::demangle(&a.name), elf::demangle(&b.name));
+    let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
+    if underscores(&a) != underscores(&b) {
+        return underscores(&a) < underscores(&b);
+    }
+    a.len() >= b.len()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// PT_LOAD: vaddr, size in memory, offset in the file.
+type Loads = [(u64, u64, u64)];
+
+struct Elf {
+    loads: Vec<(u64, u64, u64)>,
+    functions: Vec<Function>,
+    /// It has a full symbol table, not only that of the dynamic linker.
+    symtab: bool,
+}
+
+impl Elf {
+    fn parse(data: &[u8]) -> Option<Elf> {
+        Elf::parse_placed(data, None)
+    }
+
+    /// `loads`: those of the file that runs, where `data` is its debug file.
+    fn parse_placed(data: &[u8], loads: Option<&Loads>) -> Option<Elf> {
+        match FileKind::parse(data) {
+            Ok(FileKind::Elf64) => Elf::parse_class::<FileHeader64<Endianness>>(data, loads),
+            Ok(FileKind::Elf32) => Elf::parse_class::<FileHeader32<Endianness>>(data, loads),
+            _ => None,
+        }
+    }
+
+    fn parse_class<Class: FileHeader<Endian = Endianness>>(
+        data: &[u8],
+        loads: Option<&Loads>,
+    ) -> Option<Elf> {
+        let header = Class::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, data).ok()?;
+        let own: Vec<(u64, u64, u64)> = header
+            .program_headers(endian, data)
+            .ok()?
+            .iter()
+            .filter(|segment| segment.p_type(endian) == PT_LOAD)
+            .map(|segment| {
+                (
+                    segment.p_vaddr(endian).into(),
+                    segment.p_memsz(endian).into(),
+                    segment.p_offset(endian).into(),
+                )
+            })
+            .collect();
+        let place = |address: u64| {
+            loads
+                .unwrap_or(&own)
+                .iter()
+                .find_map(|&(vaddr, size, offset)| {
+                    let inside = address.checked_sub(vaddr).filter(|&inside| inside < size)?;
+                    offset.checked_add(inside)
+                })
+        };
+        let mut functions = Vec::new();
+        let mut symtab = false;
+        // Damaged tables may all point at the same long bytes: read no more of them than some times the file.
+        let mut budget = data.len().saturating_mul(4);
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            let found = sections
+                .enumerate()
+                .find(|(_, section)| section.sh_type(endian) == kind);
+            let Some((index, section)) = found else {
+                continue;
+            };
+            let Ok(table) = SymbolTable::<Class>::parse(endian, data, &sections, index, section)
+            else {
+                continue;
+            };
+            symtab |= kind == SHT_SYMTAB && !table.is_empty();
+            for (index, symbol) in table.enumerate() {
+                if symbol.is_undefined(endian) {
+                    continue;
+                }
+                match symbol.st_type() {
+                    STT_FUNC | STT_GNU_IFUNC => {}
+                    // A label of assembly, in code.
+                    STT_NOTYPE => {
+                        let hidden = matches!(symbol.st_visibility(), STV_HIDDEN | STV_INTERNAL);
+                        let section = table.symbol_section(endian, symbol, index).ok().flatten();
+                        let section = section.and_then(|s| sections.section(s).ok());
+                        let code = section.is_some_and(|section| {
+                            let name = sections.section_name(endian, section).unwrap_or(b"");
+                            name.windows(4).any(|part| part == b"text")
+                        });
+                        if hidden || !code {
+                            continue;
+                        }
+                    }
+                    _ => continue,
+                }
+                let Ok(name) = table.symbol_name(endian, symbol) else {
+                    continue;
+                };
+                budget = match budget.checked_sub(name.len() + 1) {
+                    Some(left) => left,
+                    None => break,
+                };
+                let Ok(name) = std::str::from_utf8(name) else {
+                    continue;
+                };
+                let Some(start) = place(symbol.st_value(endian).into()) else {
+                    continue;
+                };
+                if name.is_empty() {
+                    continue;
+                }
+                let size: u64 = symbol.st_size(endian).into();
+                functions.push(Function {
+                    start,
+                    end: start.saturating_add(size),
+                    name: name.into(),
+                    weak: symbol.st_bind() == STB_WEAK,
+                    global: symbol.st_bind() == STB_GLOBAL,
+                });
+            }
+        }
+        if loads.is_none() {
+            Elf::add_plt::<Class>(&sections, endian, data, &mut functions, budget);
+        }
+        Some(Elf {
+            loads: own,
+            functions,
+            symtab,
+        })
+    }
+
+    /// The jumps to other libraries' functions, `NAME@plt`: one for each entry of `.rela.plt`, in its order, after a
+    /// first one of the same size (on aarch64 of two).
+    fn add_plt<Class: FileHeader<Endian = Endianness>>(
+        sections: &SectionTable<Class>,
+        endian: Endianness,
+        data: &[u8],
+        functions: &mut Vec<Function>,
+        mut budget: usize,
+    ) -> Option<()> {
+        let (_, plt) = sections.section_by_name(endian, b".plt")?;
+        let (_, relocations) = sections.section_by_name(endian, b".rela.plt")?;
+        let (entries, link) = relocations.rela(endian, data).ok()??;
+        let symbols = sections.symbol_table_by_index(endian, data, link).ok()?;
+        let size = match u64::from(plt.sh_entsize(endian).into()) {
+            0 => 16,
+            size => size,
+        };
+        let aarch64 = data.get(18..20) == Some(&[183, 0]);
+        let mut at = u64::from(plt.sh_offset(endian).into()) + if aarch64 { 32 } else { size };
+        for entry in entries {
+            let start = at;
+            at = at.checked_add(size)?;
+            let Some(index) = entry.symbol(endian, false) else {
+                continue;
+            };
+            let symbol = symbols.symbol(index).ok()?;
+            let name = std::str::from_utf8(symbols.symbol_name(endian, symbol).ok()?).ok()?;
+            budget = budget.checked_sub(name.len())?;
+            functions.push(Function {
+                start,
+                end: at,
+                name: format!("{}@plt", elf::demangle(name)).into(),
+                weak: false,
+                global: true,
+            });
+        }
+        Some(())
+    }
+}
+
+/// A kallsyms as a file, "/proc/kallsyms" among them, whose size is not known before it is read.
+pub fn read_kallsyms(path: &Path) -> std::io::Result<Vec<u8>> {
+    fs::read(path)
+}
