@@ -203,11 +203,18 @@ def graph(
     """What the kernel's functions called: a tree of all ways, and each single call."""
 
 def merge(
-    inputs: Sequence[str | PathLike[str]], output: str | PathLike[str], session: str
+    inputs: Sequence[str | PathLike[str]],
+    output: str | PathLike[str],
+    session: str,
+    kallsyms: str | PathLike[str] | None = None,
+    maps: Sequence[tuple[int, int, int, int, str, bytes]] = (),
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 
     `session` is the JSON of the `fusetools:session` sample, at most 60,000 bytes, and replaces
-    those of the inputs; "" keeps the first of them. The output, of mode 0600, takes its place
+    those of the inputs; "" keeps the first of them. `kallsyms`: the traced kernel's symbols, of
+    which those in stacks become a part of the output (without it: those of a trace.dat). `maps`:
+    (pid, start, length, offset in the file, path, build id or b"") of code that was mapped before
+    the recording began. The output, of mode 0600, takes its place
     when it is whole and may be an input; on an error nothing is left of it.
     """

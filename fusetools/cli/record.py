@@ -54,8 +54,14 @@ NEXT = ("fusetools hist", "fusetools count")
 )
 @click.option(
     "--call-graph",
-    type=click.Choice(["fp", "dwarf"]),
-    help="Add user stacks where tasks wait: by frame pointers, or dwarf (8 KB for each).",
+    type=click.Choice(["fp", "dwarf", "kernel"]),
+    default="fp",
+    show_default=True,
+    help="How user stacks are recorded: by frame pointers, unwound later (dwarf: 8 KB for each), "
+    "or the kernel's alone.",
+)
+@click.option(
+    "--wakers", is_flag=True, help="Add the stacks of those who wake others, for flame --offwake."
 )
 @click.option("--as-root", is_flag=True, help="Keep root: do not go back to who called sudo.")
 @click.option(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 from fusetools.host.files import Files
 
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
@@ -23,6 +26,29 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
             if link.endswith(FUSE) or link == PERF_EVENT or TRACEFS in link:
                 found.setdefault(int(name), []).append((number, link))
     return dict(sorted(found.items()))
+
+
+class Code(NamedTuple):
+    """A part of a process's memory that holds code: addresses, the offset in its file, the file."""
+
+    start: int
+    end: int
+    offset: int
+    device: str  # "fe:01"
+    inode: int  # 0: of no file, as "[vdso]" is
+    path: str
+
+
+def code(files: Files, pid: int) -> tuple[Code, ...]:
+    """What a process has mapped executable, as /proc/PID/maps tells it (proc(5))."""
+    found = []
+    for line in (files.read(f"/proc/{pid}/maps", quiet=True) or "").splitlines():
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
+        if match:
+            start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
+            path = match[6].replace("\\012", "\n")
+            found.append(Code(start, end, offset, match[4], int(match[5]), path))
+    return tuple(found)
 
 
 def comm(files: Files, pid: int) -> str:

@@ -52,10 +52,12 @@ class Probe:
 class Event:
     """An event that perf records, of the kernel's own or of a Probe.
 
-    ``workload``: only in the workload and its children, else wherever it happens.
+    ``workload``: only in the workload and its children, else wherever it happens. ``frequency``: a
+    sample so often a second on each CPU that is not idle, not one for each time it happens.
     """
 
-    name: str  # "system:name"
+    name: str  # "system:name", or one that is perf's own
     filter: str = ""
     stack: bool = False
     workload: bool = False
+    frequency: int = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusetools.plan.planner import CALIBRATION, ProbePlan
+from fusetools.plan.planner import CALIBRATION, CLOCK, ProbePlan
 
 # From the caller inwards, and what belongs to none of the layers.
-PARTS = ("syscall", "kernel", "request", "daemon", "off-CPU")
+PARTS = ("syscall", "kernel", "request", "daemon", "on-CPU", "off-CPU")
 
 
 def parts(plan: ProbePlan) -> dict[str, ProbePlan]:
@@ -42,5 +42,7 @@ def _only(plan: ProbePlan, part: str) -> ProbePlan:
 
 def _layer(event: str) -> str:
     """The part that an event of the kernel's own belongs to."""
+    if event == CLOCK:
+        return "on-CPU"
     system = event.partition(":")[0]
     return {"raw_syscalls": "syscall", "fuse": "request"}.get(system, "off-CPU")

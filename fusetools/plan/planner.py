@@ -42,6 +42,10 @@ from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
 
 DAEMON_GROUP = "fuse_daemon"
+# Samples of what runs: by a timer that every host has, so that they count time. A prime's
+# neighbour, so that they do not keep step with what happens 100 times a second.
+CLOCK = "cpu-clock"
+FREQUENCY = 99
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
@@ -73,7 +77,7 @@ class ProbePlan:
     targets: tuple[Target, ...]
     probes: tuple[Probe, ...]
     events: tuple[Event, ...]
-    call_graph: str | None = None
+    call_graph: str = "fp"
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
@@ -97,6 +101,8 @@ class ProbePlan:
             said.append(f"{len(functions)} callback{'s' if len(functions) > 1 else ''}")
         if replies:
             said.append("the daemon's replies")
+        if CLOCK in names:
+            said.append("on-CPU")
         if "sched:sched_switch" in names:
             said.append("off-CPU")
         if "raw_syscalls:sys_enter" in names:
@@ -243,7 +249,7 @@ def plan(
     daemons = _comms(found, comms or {})
     have = set(facts.tracepoints)
     workload = bool(request.command)
-    for name, scoped in _task_events(facts.arch, daemons, workload, cgroup):
+    for name, scoped in _task_events(facts.arch, daemons, request, cgroup):
         if name in have:
             events.append(scoped)
     if "sched:sched_switch" not in have:
@@ -269,6 +275,7 @@ def plan(
     ours = kernel.plan(facts, connections, request.backend, request.functions)
     events += ours.events
     events += [Event(probe.event) for probe in probes]
+    events.append(Event(CLOCK, stack=True, frequency=FREQUENCY))
     missing += ours.missing
     if not ours.events and not ours.graph and not probes:
         first = missing[0]
@@ -423,7 +430,7 @@ def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
 
 
 def _task_events(
-    arch: str, daemons: Sequence[str], workload: bool, cgroup: bool
+    arch: str, daemons: Sequence[str], request: Request, cgroup: bool
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
@@ -434,10 +441,11 @@ def _task_events(
     leave = "id >= 0" if arch == "x86_64" else ""
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", True),
-        ("sched:sched_waking", ("comm", "COMM"), "", False),
+        ("sched:sched_waking", ("comm", "COMM"), "", request.wakers),
         ("raw_syscalls:sys_enter", ("COMM",), enter, False),
         ("raw_syscalls:sys_exit", ("COMM",), leave, False),
     )
+    workload = bool(request.command)
     if workload and not cgroup:
         return [(name, Event(name, also, stack)) for name, _, also, stack in scopes]
     events = []

@@ -12,8 +12,9 @@ class Request:
     ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
     groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
-    ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: "fp" or
-    "dwarf" for user stacks, None for the kernel's alone. ``backend``: one of kernel.BACKENDS;
+    ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: how
+    user stacks are recorded: "fp", "dwarf", or "kernel" for the kernel's alone; ``wakers``: also
+    the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
     file that the workload's own output goes to, None: where ours goes.
     """
@@ -24,7 +25,8 @@ class Request:
     command: tuple[str, ...] = ()
     duration: float | None = None
     output: str = "perf.data"
-    call_graph: str | None = None
+    call_graph: str = "fp"
+    wakers: bool = False
     as_root: bool = False
     backend: str = "auto"
     functions: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.events import Event
-from fusetools.plan.planner import ProbePlan
+from fusetools.plan.planner import CLOCK, ProbePlan
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
@@ -70,7 +70,7 @@ def command_line(
     if plan.call_graph == "dwarf":
         # only the global option unwinds in perf 6.1; the others are set back one by one
         argv += ["--call-graph", "dwarf,8192"]
-    elif plan.call_graph is None:
+    elif plan.call_graph == "kernel":
         argv += ["--kernel-callchains"]
     ours = [event for event in plan.events if event.workload and cgroup]
     if ours:
@@ -86,14 +86,19 @@ def command_line(
     return argv
 
 
-def _event(event: Event, call_graph: str | None) -> list[str]:
-    switch = event.name == "sched:sched_switch"
-    if call_graph == "dwarf":
-        graph = "" if event.stack and switch else "/call-graph=fp/" if event.stack else "no"
-        graph = "/call-graph=no/" if graph == "no" else graph
-    else:
-        graph = "/call-graph=fp/" if event.stack else ""
-    argv = ["-e", event.name + graph]
+def _event(event: Event, call_graph: str) -> list[str]:
+    unwound = call_graph == "dwarf" and event.name in ("sched:sched_switch", CLOCK)
+    terms = []
+    if event.frequency:
+        terms.append(f"freq={event.frequency}")
+    if event.stack and not unwound:
+        terms.append("call-graph=fp")
+    if call_graph == "dwarf" and not event.stack:
+        terms.append("call-graph=no")
+    if event.frequency:
+        # perf would call it by all its terms; I: not on an idle CPU
+        return ["-e", f"{event.name}/{','.join(terms)},name={event.name}/I"]
+    argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
     if event.filter:
         argv += ["--filter", event.filter]
     # of each event: without it perf's own system calls were most of them

@@ -30,11 +30,11 @@ from typing import Any
 from fusetools import __version__, _core
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
-from fusetools.host.facts import HostFacts, Library
+from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files
 from fusetools.host.mounts import with_daemon
 from fusetools.host.probe import read_host
-from fusetools.host.processes import thread_comms
+from fusetools.host.processes import code, thread_comms
 from fusetools.plan import planner, probeset
 from fusetools.plan.events import RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
@@ -259,6 +259,8 @@ class Recording:
         self.lost: dict[str, int] = {}
         self.refused: list[Probe] = []
         self.daemons: dict[int, int | None] = {}
+        # (pid, start, length, offset in the file, path, build id) of the daemons' code
+        self.maps: list[tuple[int, int, int, int, str, bytes]] = []
         self.room = sizes(facts.cpus, 0)
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         self._stopped = False
@@ -310,6 +312,7 @@ class Recording:
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
+                self.maps += _maps(target.mount)
         self.perf.enable()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
@@ -565,13 +568,15 @@ class Recording:
         return outcome
 
     def _merge(self, whole: Path, session: Mapping[str, Any]) -> None:
-        """perf's events, function_graph's, and the session, into one file."""
+        """perf's events, function_graph's, and the session, into one file, with what names its
+        stacks elsewhere: the kernel's symbols, and what the daemons had mapped."""
+        merge = partial(_core.merge, kallsyms="/proc/kallsyms", maps=self.maps)
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
             why = self._clocks_disagree(graph)
             if not why:
                 try:
-                    _core.merge([str(self.raw), str(graph)], str(whole), encode_session(session))
+                    merge([str(self.raw), str(graph)], str(whole), encode_session(session))
                     return
                 except _core.CoreError as error:
                     why = ": ".join(error.args)
@@ -579,7 +584,7 @@ class Recording:
             apart = self.output.with_name(self.output.name + ".trace.dat")
             graph.replace(apart)
             self.outcome.warnings.append(f"function_graph is kept apart, in {apart}: {why}")
-        _core.merge([str(self.raw)], str(whole), encode_session(session))
+        merge([str(self.raw)], str(whole), encode_session(session))
 
     def _clocks_disagree(self, graph: Path) -> str:
         """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
@@ -724,6 +729,19 @@ class Recording:
             if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
                 self.missing.append(Missing(f"requests, {probe.role}", why))
+
+
+def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes]]:
+    pid = mount.daemon_pid
+    assert pid is not None
+    build_ids = {
+        (library.device, library.inode): bytes.fromhex(library.build_id or "")
+        for library in mount.libraries
+    }
+    return [
+        (pid, c.start, c.end - c.start, c.offset, c.path, build_ids.get((c.device, c.inode), b""))
+        for c in code(Files(Path("/")), pid)
+    ]
 
 
 def _mount(target: Target) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def test_a_stripped_library() -> None:
 def test_a_daemon_that_is_not_found() -> None:
     lost = mount(daemon_pid=None, comm=None, libraries=(), why="no process here has it open")
     plan = make(host("6.18", lost))
-    assert plan.layers == ("requests", "off-CPU", "system calls")
+    assert plan.layers == ("requests", "on-CPU", "off-CPU", "system calls")
     assert plan.unavailable[0].why == "no process here has it open"
     with pytest.raises(Error) as caught:  # and no requests either
         make(replace(host("6.1", lost), tracers=("nop",), dynamic_events=("uprobe",)))
@@ -288,15 +288,19 @@ def test_call_graphs() -> None:
     assert facts.perf is not None
     room = sizes(2, 1 << 40)
 
-    def argv(how: str | None) -> str:
-        plan = make(facts, Request(command=("x",), call_graph=how))
+    def argv(how: str, wakers: bool = False) -> str:
+        plan = make(facts, Request(command=("x",), call_graph=how, wakers=wakers))
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
-    assert "--kernel-callchains" in argv(None)
-    assert "-e sched:sched_switch/call-graph=fp/" in argv(None)
+    assert "--kernel-callchains" in argv("kernel")
+    assert "-e sched:sched_switch/call-graph=fp/" in argv("kernel")
+    assert "-e cpu-clock/freq=99,call-graph=fp,name=cpu-clock/I" in argv("fp")
+    assert "-e sched:sched_waking --filter" in argv("fp")
+    assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
     assert "--kernel-callchains" not in argv("fp")
     assert "--call-graph dwarf,8192" in argv("dwarf")
     assert "-e sched:sched_switch --filter" in argv("dwarf")
+    assert "-e cpu-clock/freq=99,name=cpu-clock/I" in argv("dwarf")
     assert "-e fuse_daemon:cvmfs_lookup/call-graph=no/" in argv("dwarf")
     assert "-e fuse:fuse_request_send/call-graph=fp/" in argv("dwarf")
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use memmap2::Mmap;
 use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, STT_FUNC};
 use object::elf::{SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, SymbolTable};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym, SymbolTable};
 use object::{Endianness, FileKind};
 
 /// A function that a probe can be put on.
@@ -87,7 +87,47 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
 /// The GNU build id in lower-case hexadecimal.
 pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
     let map = map(path)?;
-    Ok(Image::parse(&map).map_err(|why| error(path, why))?.build_id)
+    let damaged = |Damage(why)| error(path, format!("damaged ELF file: {why}"));
+    match FileKind::parse(&*map) {
+        Ok(FileKind::Elf64) => build_id_of::<FileHeader64<Endianness>>(&map).map_err(damaged),
+        Ok(FileKind::Elf32) => build_id_of::<FileHeader32<Endianness>>(&map).map_err(damaged),
+        _ => Err(error(path, "it is not an ELF file")),
+    }
+}
+
+fn build_id_of<Elf: FileHeader<Endian = Endianness>>(
+    data: &[u8],
+) -> Result<Option<String>, Damage> {
+    let header = Elf::parse(data)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, data)?;
+    let sections = header.sections(endian, data)?;
+    let mut budget = data.len() as u64;
+    let mut find = |notes: Option<NoteIterator<'_, Elf>>, size: u64| {
+        budget = budget.checked_sub(size)?;
+        let mut notes = notes?;
+        // A damaged note hides the ones after it, not the symbols.
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+                let digits = note.desc().iter().map(|byte| format!("{byte:02x}"));
+                return Some(digits.collect());
+            }
+        }
+        None
+    };
+    let in_sections = sections
+        .iter()
+        .filter(|section| section.sh_type(endian) == SHT_NOTE)
+        .find_map(|section| {
+            let notes = section.notes(endian, data).unwrap_or(None);
+            find(notes, section.sh_size(endian).into())
+        });
+    Ok(in_sections.or_else(|| {
+        segments.iter().find_map(|segment| {
+            let notes = segment.notes(endian, data).unwrap_or(None);
+            find(notes, segment.p_filesz(endian).into())
+        })
+    }))
 }
 
 /// A C++ or Rust name without its arguments' types, e.g. `cvmfs::cvmfs_lookup`; any other name as it is.
@@ -222,45 +262,7 @@ impl Image {
             }
         }
 
-        let mut build_id = None;
-        let mut budget = data.len() as u64;
-        let mut notes =
-            |notes: Option<object::read::elf::NoteIterator<'_, Elf>>, size: u64| -> bool {
-                if build_id.is_some() || size > budget {
-                    return build_id.is_some();
-                }
-                budget -= size;
-                let Some(mut notes) = notes else { return false };
-                // A damaged note hides the ones after it, not the symbols.
-                while let Ok(Some(note)) = notes.next() {
-                    if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
-                        build_id = Some(
-                            note.desc()
-                                .iter()
-                                .map(|byte| format!("{byte:02x}"))
-                                .collect(),
-                        );
-                        return true;
-                    }
-                }
-                false
-            };
-        for section in sections.iter().filter(|s| s.sh_type(endian) == SHT_NOTE) {
-            if notes(
-                section.notes(endian, data).unwrap_or(None),
-                section.sh_size(endian).into(),
-            ) {
-                break;
-            }
-        }
-        for segment in segments {
-            if notes(
-                segment.notes(endian, data).unwrap_or(None),
-                segment.p_filesz(endian).into(),
-            ) {
-                break;
-            }
-        }
+        let build_id = build_id_of::<Elf>(data)?;
         Ok(Image {
             loads,
             symbols,

@@ -7,7 +7,7 @@ mod head;
 mod source;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,10 +16,13 @@ use std::path::{Path, PathBuf};
 use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME};
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use crate::error::Error;
+use crate::events::{Layer, Map, Meaning, Role};
 use crate::file::{feature, Bytes};
 use crate::reader::Reader;
 use crate::record::{self, u32_at};
+use crate::symbols::Kernel;
 use crate::tracedat::{self, TraceDat};
+use crate::tracing::Tracing;
 
 /// Records that a file has once.
 const ONCE: [u32; 3] = [record::THREAD_MAP, record::CPU_MAP, record::TIME_CONV];
@@ -128,6 +131,16 @@ impl Input {
     }
 }
 
+/// What the events of a recording do not tell, and others need to name its stacks.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// The traced kernel's symbols (/proc/kallsyms): those of functions in stacks become a part of the recording. Without
+    /// it those of a trace.dat.
+    pub kallsyms: Option<PathBuf>,
+    /// What was mapped before the recording began.
+    pub maps: Vec<Map>,
+}
+
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
 ///
 /// Inputs are perf.data files, and trace.dat files of version 6, whose events become samples: `funcgraph_entry` those of
@@ -137,6 +150,16 @@ impl Input {
 /// Needs memory for the rounds of the inputs, not for the files. The output is written beside `output` and takes its place when it is
 /// whole; on an error nothing is left of it. Damaged inputs give what can be saved of them, and a warning.
 pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeInfo, Error> {
+    merge_with(inputs, output, session, &Extras::default())
+}
+
+/// The same, completed with what the inputs do not tell.
+pub fn merge_with(
+    inputs: &[PathBuf],
+    output: &Path,
+    session: &str,
+    extras: &Extras,
+) -> Result<MergeInfo, Error> {
     let mut warnings = Warnings {
         inputs,
         lines: Vec::new(),
@@ -214,6 +237,9 @@ pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeIn
     if let Some(sample) = &session {
         written.put(&mut out, sample)?;
     }
+    for map in &extras.maps {
+        written.put(&mut out, &mapping(map, tail))?;
+    }
     written.put_all(&mut out, &mut sources)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
@@ -223,7 +249,11 @@ pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeIn
         feature::EVENT_DESC,
         Cow::Owned(encode_event_desc(&head.events, attr_size)),
     );
-    if let Some(tracing) = &head.tracing {
+    if let Some(tracing) = &mut head.tracing {
+        let symbols = stack_symbols(&opened, extras)?;
+        if !symbols.is_empty() {
+            tracing.kallsyms = Cow::Owned(join_lines(&tracing.kallsyms, &symbols));
+        }
         head.features
             .insert(feature::TRACING_DATA, Cow::Owned(tracing.encode()));
     }
@@ -250,6 +280,84 @@ pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeIn
         records: written.records,
         warnings: warnings.lines,
     })
+}
+
+/// A PERF_RECORD_MMAP2 of a program's code, with a sample id of `tail` bytes that tells nothing, as perf makes them up.
+fn mapping(map: &Map, tail: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend(map.pid.to_le_bytes());
+    body.extend(map.pid.to_le_bytes());
+    for word in [map.start, map.len, map.offset] {
+        body.extend(word.to_le_bytes());
+    }
+    let mut build_id = [0; 24];
+    let len = map.build_id.len().min(20);
+    build_id[0] = len as u8;
+    build_id[4..4 + len].copy_from_slice(&map.build_id[..len]);
+    body.extend(build_id);
+    body.extend(5u32.to_le_bytes()); // PROT_READ | PROT_EXEC
+    body.extend(2u32.to_le_bytes()); // MAP_PRIVATE
+    let path = map.path.as_bytes();
+    body.extend(&path[..path.len().min(4096)]);
+    body.resize((body.len() + 1).next_multiple_of(8) + tail, 0);
+    let misc = match len {
+        0 => record::MISC_USER,
+        _ => record::MISC_USER | record::MISC_MMAP_BUILD_ID,
+    };
+    let mut out = record::MMAP2.to_le_bytes().to_vec();
+    out.extend(misc.to_le_bytes());
+    out.extend((8 + body.len() as u16).to_le_bytes());
+    out.extend(body);
+    out
+}
+
+/// The kernel's functions in the stacks of the inputs, as lines of a kallsyms.
+fn stack_symbols(opened: &[Input], extras: &Extras) -> Result<Vec<u8>, Error> {
+    let mut addresses = BTreeSet::new();
+    for reader in opened.iter().filter_map(Input::perf) {
+        let with_stack = reader.events().iter().zip(reader.attrs());
+        let with_stack = with_stack.filter(|(_, attr)| attr.layout.has_chain());
+        let rows: Vec<Meaning> = with_stack
+            .map(|(event, _)| Meaning {
+                event: event.name.clone(),
+                layer: Layer::Kernel,
+                function: String::new(),
+                operation: String::new(),
+                role: Role::Stack,
+            })
+            .collect();
+        if rows.is_empty() {
+            continue;
+        }
+        reader.scan(&rows, &mut |batch| {
+            let chains = batch.stacks.iter().flat_map(|chain| chain.iter().copied());
+            let own = batch.events.iter().map(|event| event.v[0]);
+            // Marks are above all addresses of the kernel, and name nothing.
+            addresses.extend(chains.chain(own).filter(|ip| *ip as i64 <= 0));
+        })?;
+    }
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = match &extras.kallsyms {
+        Some(path) => Some(Cow::Owned(fs::read(path).map_err(|source| Error::Io {
+            path: path.clone(),
+            source,
+        })?)),
+        None => opened.iter().find_map(|input| match input {
+            Input::Trace(dat) => Some(Tracing::new(dat.bytes(), dat.tracing()).kallsyms),
+            Input::Perf(_) => None,
+        }),
+    };
+    let kernel = text.and_then(Kernel::new);
+    Ok(kernel.map_or(Vec::new(), |kernel| kernel.extract(addresses.into_iter())))
+}
+
+/// The lines of both, each once, sorted.
+fn join_lines(a: &[u8], b: &[u8]) -> Vec<u8> {
+    let lines = a.split(|&byte| byte == b'\n').chain(b.split(|&byte| byte == b'\n'));
+    let lines: BTreeSet<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+    lines.into_iter().flat_map(|line| [line, b"\n"].concat()).collect()
 }
 
 /// Sets the session of a recording, in place.

@@ -7,7 +7,7 @@ mod stories;
 use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
-use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::{elf, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -367,14 +367,33 @@ fn graph<'py>(
     Ok(dict)
 }
 
+/// (pid, start, length, offset in the file, path, build id)
+type MapRow = (i32, u64, u64, u64, String, Vec<u8>);
+
 #[pyfunction]
+#[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new()))]
 fn merge<'py>(
     py: Python<'py>,
     inputs: Vec<PathBuf>,
     output: PathBuf,
     session: &str,
+    kallsyms: Option<PathBuf>,
+    maps: Vec<MapRow>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let merged = py.detach(|| write::merge(&inputs, &output, session));
+    let maps = maps
+        .into_iter()
+        .map(|(pid, start, len, offset, path, build_id)| Map {
+            time: 0,
+            pid,
+            start,
+            len,
+            offset,
+            path,
+            build_id,
+        })
+        .collect();
+    let extras = write::Extras { kallsyms, maps };
+    let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
         let why = match error {
             Error::Mismatch { why } => why,
