@@ -154,6 +154,46 @@ class Description(TypedDict):
     functions: list[tuple[int, str]]
     arch: str | None
     release: str | None
+    hostname: str | None
+    samples: list[tuple[str, bool]]  # events that sample what runs; their period is in ns
+    stacks: list[str]  # events whose samples have stacks
+
+class Ask(TypedDict, total=False):
+    graph: str  # "on-cpu", "off-cpu", "off-wake" or "requests"
+    all: bool  # also what is of no request, and of neither the workload nor a daemon
+    states: Sequence[str]  # "blocked", "runnable", "preempted"; none: all
+    who: str | None  # "workload" or "daemon" alone
+    workload: int | None  # its first process
+    filters: Filters
+    operations: Sequence[str]
+    kallsyms: str  # the recorded kernel's symbols
+    host_kallsyms: str  # this host's: taken where its kernel lies where the recorded one did
+
+class Flame(TypedDict):
+    """Stacks added up. Amounts are (how often, ns); of samples (how often, sum of periods)."""
+
+    first: int
+    last: int
+    lost: int
+    throttled: int
+    warnings: list[str]
+    stacks: dict[str, int]  # "comm;outermost;…;innermost": ns, or sum of periods
+    shown: tuple[int, int]
+    stackless: int
+    idle: tuple[int, int]
+    own: tuple[int, int]
+    others: tuple[int, int]
+    unfinished: int
+    blocked: int
+    runnable: int
+    preempted: int
+    wakers: int
+    wakers_stackless: int
+    frames: list[tuple[str, str, bool]]  # name, file or "", of the kernel
+    kernel_addresses: int
+    nameless: int
+    without_symbols: list[str]
+    full: bool
 
 class MergeInfo(TypedDict):
     records: int  # written
@@ -196,6 +236,9 @@ def columns(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filter
 
 def stories(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Stories:
     """Each request's whole story, as little-endian arrays."""
+
+def flame(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Flame:
+    """Stacks for a flame graph: of the events that the catalogue has a row "stack" for."""
 
 def graph(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool

@@ -449,3 +449,42 @@ class RequestColumns:
     callback_end: NDArray[np.uint64]
     sent: NDArray[np.uint64]
     woken: NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a picture does not show: how often, and the ns of it.
+
+    ``idle``: a daemon's threads without a request; ``own``: the workload outside of any request;
+    ``others``: what filters left out, and other processes.
+    """
+
+    idle: tuple[int, int] = (0, 0)
+    own: tuple[int, int] = (0, 0)
+    others: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Stacks and their weights, for flame graphs.
+
+    ``graph``: which one, of fusetools.flames.GRAPHS. ``stacks``: "comm;outermost;…;innermost" to
+    its weight, in ``unit``: "us", or of samples the unit of their period ("ns" of a clock).
+    ``kinds``: of frames, by name. ``count``: of samples, waits, requests or calls shown, ``total``:
+    their weight in ns (of samples in ``unit``), ``stackless``: those without a recorded stack.
+    ``unfinished``: whose end was not seen. ``states``: ns of waits by their state. ``notes``: what
+    else is to be said, a line each.
+    """
+
+    graph: str
+    stacks: dict[str, float]
+    unit: str
+    kinds: dict[str, str]
+    count: int
+    total: int
+    stackless: int
+    left_out: LeftOut
+    unfinished: int
+    states: dict[str, int]
+    notes: tuple[str, ...]
+    facts: Facts

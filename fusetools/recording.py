@@ -43,6 +43,7 @@ from fusetools.model import (
     GraphNode,
     Histogram,
     Histograms,
+    LeftOut,
     Losses,
     Missing,
     Queue,
@@ -51,6 +52,7 @@ from fusetools.model import (
     Session,
     Shown,
     Slowest,
+    Stacks,
 )
 
 if TYPE_CHECKING:
@@ -143,6 +145,7 @@ class Recording:
         self._catalogue += by_convention(
             (e for e in described["events"] if e not in told), {p.role for p in self._catalogue}
         )
+        self._described = described
         self._events: list[str] = described["events"]
         # The kernel's functions of function_graph: start and name.
         self._functions: list[tuple[int, str]] = described.get("functions", [])
@@ -365,6 +368,82 @@ class Recording:
         wanted = [span for span in spans if span]
         found = iter(_ask("moments", str(self.path), probes, wanted) if wanted else ())
         return [next(found) if span else [] for span in spans]
+
+    def stacks(
+        self,
+        graph: str = "on-cpu",
+        *patterns: str,
+        layers: Sequence[str] = (),
+        filters: Filters | None = None,
+        states: Sequence[str] = (),
+        everything: bool = False,
+        kallsyms: str | None = None,
+    ) -> Stacks:
+        """Stacks for a flame graph.
+
+        ``graph``: "on-cpu" (what ran), "off-cpu" (what was waited for inside requests, or anywhere
+        with ``everything``), "off-wake" (the same, with who ended it), "requests" (what callers
+        waited for, and what the daemon did meanwhile) or "graph" (the kernel's functions). The
+        patterns are of operations. ``layers``: without "daemon" the callers' stacks alone, with it
+        alone the daemon's. ``states``: of waits, of flames.STATES. ``kallsyms``: a copy of the
+        recorded kernel's /proc/kallsyms. Raises Error where nothing of that was recorded.
+        """
+        from fusetools import flames
+
+        filters = filters or Filters()
+        if graph == "graph":
+            return self._graph_stacks(filters)
+        asked = self._core_filters(filters)
+        asked["functions"] = [(at, name, "") for at, name in self._functions]
+        daemons = [
+            name for m in _dicts(self.session.facts.get("mounts")) if (name := m.get("comm"))
+        ]
+        operations = flames.operations_of(patterns, OPERATIONS)
+        described = {**self._described, "name": self.path.name}
+        by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
+        probes = flames.question(graph, self._catalogue, described, by_request)
+        ask = {
+            "graph": graph,
+            "all": everything,
+            "states": list(states),
+            "who": None if not layers else "daemon" if "daemon" in layers else "workload",
+            "workload": _natural(self.session.facts.get("workload_pid")),
+            "filters": asked,
+            "operations": operations,
+            **flames.kernel_symbols(kallsyms, described),
+        }
+        if len({layer == "daemon" for layer in layers}) == 2:
+            ask["who"] = None
+        if not self.session.facts:
+            ask["all"] = True  # nothing tells whose a task is
+        found = _ask("flame", str(self.path), probes, ask)
+        units = dict(self._described["samples"])
+        unit = "ns" if graph == "on-cpu" and units[probes[0].event] else "samples"
+        answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
+        return flames.stacks_of(graph, found, unit, self._facts(answer, filters), daemons)
+
+    def _graph_stacks(self, filters: Filters) -> Stacks:
+        from fusetools import flames
+
+        graph = self.graph(filters=filters)
+        stacks: dict[str, float] = {}
+        for path, weight in flames.folded_graph(graph.roots):
+            stacks[path] = stacks.get(path, 0) + weight
+        names = {frame for path in stacks for frame in path.split(";")}
+        return Stacks(
+            graph="graph",
+            stacks=stacks,
+            unit="us",
+            kinds={name: flames.kind_of(name, "", True, ()) or "" for name in names},
+            count=sum(root.calls for root in graph.roots),
+            total=sum(root.total for root in graph.roots),
+            stackless=0,
+            left_out=LeftOut(),
+            unfinished=graph.unmatched,
+            states={},
+            notes=(),
+            facts=graph.facts,
+        )
 
     # How
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "errors": "Print which errors requests were answered with, and how many lookups found nothing.",
     "queue": "Print how many requests wait for the daemon, and whether it is short of threads.",
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
+    "flame": "Draw a flame graph: what ran, what was waited for, or both across requests.",
     "diff": "Compare two recordings: calls and latency side by side.",
     "compare": "Tell whether recordings or sweeps differ by more than noise, and which is best.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",

@@ -68,6 +68,7 @@ def test_pages_are_well_formed(page: str) -> None:
 REAL = ["hist", "count", "diff", "graph", "compare", "slow", "show", "errors", "queue"]
 EXAMPLE = re.compile(
     rf"(^\$ (fusetools (?:{'|'.join(REAL)})(?: [^|\n]*)?)\n)((?:.*\n)*?)(?=\.Ed)", re.M
+    r"(^\$ (fusetools (?:hist|count|diff|graph|flame) [^|\n]*)\n)((?:.*\n)*?)(?=\.Ed)", re.M
 )
 RECORDINGS = {
     "perf.data": "cernvmfs-6.1/perf.data.zst",
@@ -77,6 +78,7 @@ RECORDINGS = {
 
 
 @pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["hist", "count", "diff", "graph", "flame"])
 def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
     path = PAGES[f"fusetools-{name}"]
     text = path.read_text()
@@ -86,7 +88,7 @@ def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
         if name in ("diff", "compare") or recording == "perf.data":
             data.unpack(source, tmp_path / recording)
     monkeypatch.chdir(tmp_path)
-    if name == "graph":
+    if name in ("graph", "flame"):
         data.unpack("cernvmfs-6.1/trace.dat.zst", tmp_path / "trace.dat")
         assert run("merge", "perf.data", "trace.dat", "-o", "perf.data").exit_code == 0
     result = run(*example[2].split()[1:])

@@ -62,8 +62,6 @@ pub struct OffCpu<T> {
     open: FxHashMap<i32, Wait<T>>,
     /// Bits of prev_state that say a task waits for something.
     asleep: u64,
-    /// Switched out again without having been switched in: some event is missing.
-    pub unmatched: u64,
 }
 
 impl<T> OffCpu<T> {
@@ -72,13 +70,13 @@ impl<T> OffCpu<T> {
         OffCpu {
             open: FxHashMap::default(),
             asleep,
-            unmatched: 0,
         }
     }
 
-    pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) {
+    /// A task runs no more. Comes back: what it was noted to wait for, where it had not been seen to run since.
+    pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) -> Option<T> {
         if tid == 0 {
-            return;
+            return None;
         }
         let preempted = prev_state != ABSENT && prev_state & self.asleep == 0;
         let wait = Wait {
@@ -91,9 +89,7 @@ impl<T> OffCpu<T> {
             waker: None,
             note,
         };
-        if self.open.insert(tid, wait).is_some() {
-            self.unmatched += 1;
-        }
+        self.open.insert(tid, wait).map(|missed| missed.note)
     }
 
     /// The stack that a task was switched out with.
@@ -184,7 +180,7 @@ mod tests {
         assert_eq!(wait.parts(), [(State::Blocked, 80), (State::Runnable, 20)]);
         assert_eq!(off.on(5, 300), None);
         assert_eq!(off.on(0, 300), None);
-        off.out(6, 6, 400, 1, 'c');
-        assert_eq!((off.unmatched, off.unfinished().count()), (1, 1));
+        assert_eq!(off.out(6, 6, 400, 1, 'c'), Some('b'));
+        assert_eq!(off.unfinished().count(), 1);
     }
 }

@@ -188,6 +188,48 @@ impl Reader {
         found
     }
 
+    /// Where the kernel lay: a symbol and its address, which perf writes down at the beginning.
+    pub fn kernel_place(&self) -> Option<(String, u64)> {
+        const MOST: usize = 4096;
+        let mut blocks = Blocks::new(&self.bytes, self.parts.data.clone(), self.chunk);
+        let block = blocks.next_block()?;
+        let mut at = 0;
+        for _ in 0..MOST {
+            let header = Header::at(&block, at).ok()?;
+            let record = &block[at..at + header.size];
+            if header.kind == record::MMAP && header.misc & 7 == record::MISC_KERNEL {
+                let name = until_nul(record.get(40..)?);
+                if let Some(symbol) = name.strip_prefix("[kernel.kallsyms]") {
+                    return Some((symbol.to_owned(), u64_at(record, 32)?));
+                }
+            }
+            at = file::range_end(at, header.size, header.extra(&block, at))?;
+        }
+        None
+    }
+
+    /// The events that are samples of what runs: no tracepoints, and not the one that only brings side-band records.
+    /// Each with the unit of its period: ns for the kernel's clocks, else none.
+    pub fn samples(&self) -> Vec<(&str, bool)> {
+        const SOFTWARE: u32 = 1;
+        const DUMMY: u64 = 9;
+        let named = self.events.iter().zip(&self.parts.attrs);
+        named
+            .filter(|(_, attr)| {
+                !attr.is_tracepoint() && (attr.kind, attr.config) != (SOFTWARE, DUMMY)
+            })
+            // cpu-clock and task-clock
+            .map(|(event, attr)| (&*event.name, attr.kind == SOFTWARE && attr.config < 2))
+            .collect()
+    }
+
+    /// The events whose samples have a stack.
+    pub fn stacks(&self) -> Vec<&str> {
+        let named = self.events.iter().zip(&self.parts.attrs);
+        let stacked = named.filter(|(_, attr)| attr.layout.has_chain());
+        stacked.map(|(event, _)| &*event.name).collect()
+    }
+
     /// The kernel's symbols, as the recording has them: those it needs, or all, or none.
     pub fn kallsyms(&self) -> Option<&[u8]> {
         let range = &self.tracing()?.kallsyms;

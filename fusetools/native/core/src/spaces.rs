@@ -93,8 +93,10 @@ pub struct Spaces {
     pub files: Vec<MappedFile>,
     known: FxHashMap<MappedFile, u32>,
     processes: FxHashMap<i32, Arc<Space>>,
-    /// Of threads.
-    comms: FxHashMap<i32, Arc<str>>,
+    /// Of threads: index into `names`.
+    comms: FxHashMap<i32, u32>,
+    pub names: Vec<Box<str>>,
+    numbers: FxHashMap<Box<str>, u32>,
     versions: u64,
     /// The kernel and its modules: name as perf has it ("[kernel.kallsyms]_text", "[fuse]").
     pub kernel: Vec<Map>,
@@ -105,9 +107,8 @@ impl Spaces {
     pub fn push(&mut self, side: &Side, build_ids: &FxHashMap<String, Vec<u8>>) {
         match side {
             Side::Map(map) if map.pid == -1 => {
-                if self.kernel.len() < MOST_MAPPINGS {
-                    self.kernel.push((**map).clone());
-                }
+                let room = self.kernel.len() < MOST_MAPPINGS;
+                self.kernel.extend(room.then(|| (**map).clone()));
             }
             Side::Map(map) => {
                 let Some(end) = map
@@ -145,8 +146,18 @@ impl Spaces {
                 });
             }
             Side::Comm { tid, comm, .. } => {
+                let number = match self.numbers.get(comm.as_str()) {
+                    Some(number) => *number,
+                    None if self.names.len() == MOST => return,
+                    None => {
+                        let number = self.names.len() as u32;
+                        self.names.push(comm.as_str().into());
+                        self.numbers.insert(comm.as_str().into(), number);
+                        number
+                    }
+                };
                 if self.comms.len() < MOST {
-                    self.comms.insert(*tid, comm.as_str().into());
+                    self.comms.insert(*tid, number);
                 }
             }
             Side::Fork {
@@ -156,7 +167,7 @@ impl Spaces {
                 ptid,
                 ..
             } => {
-                if let Some(comm) = self.comms.get(ptid).cloned() {
+                if let Some(&comm) = self.comms.get(ptid) {
                     self.comms.insert(*tid, comm);
                 }
                 if pid != ppid {
@@ -175,13 +186,14 @@ impl Spaces {
         self.processes.get(&pid)
     }
 
-    /// A thread's name; as perf prints it where the recording does not tell.
-    pub fn comm(&self, tid: i32) -> Arc<str> {
-        match self.comms.get(&tid) {
-            Some(comm) => comm.clone(),
-            None if tid == 0 => "swapper".into(),
-            None => format!(":{tid}").into(),
-        }
+    /// A thread's name, where the recording tells it.
+    pub fn comm(&self, tid: i32) -> Option<&str> {
+        self.comm_number(tid)
+            .map(|number| &*self.names[number as usize])
+    }
+
+    pub fn comm_number(&self, tid: i32) -> Option<u32> {
+        self.comms.get(&tid).copied()
     }
 }
 
@@ -250,6 +262,6 @@ mod tests {
         assert_eq!(place(&spaces, 2, 150), Some(("a".into(), 50)));
         assert_eq!(place(&spaces, 1, 350), None);
         spaces.push(&fork(1, 7, 1), &none);
-        assert_eq!((&*spaces.comm(7), &*spaces.comm(8)), ("x", ":8"));
+        assert_eq!((spaces.comm(7), spaces.comm(8)), (Some("x"), None));
     }
 }

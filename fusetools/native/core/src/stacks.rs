@@ -18,6 +18,8 @@ const CONTEXT_USER: u64 = -512i64 as u64;
 pub const DEEPEST: usize = 1024;
 /// Different stacks, with those they begin with, that are added up.
 const MOST_NODES: usize = 1 << 22;
+/// Bytes of all stacks as text.
+const MOST_TEXT: usize = 1 << 30;
 
 /// Where a frame's code is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,8 @@ pub struct Frames<'a> {
     pub chains: Vec<Chain>,
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
+    /// The frame of addresses that are in no file.
+    unknown: Option<u32>,
     /// Addresses of the kernel met, and of them those without a name.
     pub kernel_addresses: u64,
     pub nameless: u64,
@@ -66,6 +70,7 @@ impl<'a> Frames<'a> {
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
             user: Vec::new(),
+            unknown: None,
             kernel_addresses: 0,
             nameless: 0,
         }
@@ -120,13 +125,34 @@ impl<'a> Frames<'a> {
                 CONTEXT_MAX.. => kernel = false,
                 _ if frames.len() == DEEPEST => break,
                 _ if kernel => frames.push(self.of_kernel(ip, spaces)),
-                _ => frames.push(self.of_user(ip, space.map(|space| &**space), spaces)),
+                _ => {
+                    let name = self.of_user(ip, space.map(|space| &**space), spaces);
+                    // Where there are no frame pointers: the more of it, the less it says.
+                    if Some(name) != self.unknown || frames.last() != Some(&name) {
+                        frames.push(name);
+                    }
+                }
             }
         }
         frames.reverse();
         let frames: Box<[u32]> = frames.into();
         self.of_stacks.insert((stack, version), frames.clone());
         frames
+    }
+
+    /// Where in a stack that begins below a callback: after the callback's own frame, else where the kernel begins.
+    pub fn below(&self, stack: &[u32], callback: Option<u32>) -> usize {
+        let name = |number: u32| &*self.names[number as usize].0;
+        let wanted = callback.map(name);
+        let own = stack.iter().rposition(|&frame| {
+            let name = name(frame);
+            Some(name.rsplit("::").next().unwrap_or(name)) == wanted
+        });
+        let kernel = |&frame: &u32| self.names[frame as usize].1 == Origin::Kernel;
+        match own {
+            Some(own) => own + 1,
+            None => stack.iter().position(kernel).unwrap_or(0),
+        }
     }
 
     /// The one frame of a sample without a stack.
@@ -182,7 +208,9 @@ impl<'a> Frames<'a> {
 
     fn of_user(&mut self, address: u64, space: Option<&Space>, spaces: &Spaces) -> u32 {
         let Some(mapping) = space.and_then(|space| space.find(address)) else {
-            return self.name("[unknown]", Origin::Other);
+            let name = self.name("[unknown]", Origin::Other);
+            self.unknown = Some(name);
+            return name;
         };
         let place = (address - mapping.start).wrapping_add(mapping.offset);
         let file = mapping.file;
@@ -283,22 +311,27 @@ impl Fold {
         }
     }
 
-    /// Each stack with a weight, "comm;outermost;…;innermost".
-    pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> Vec<(String, u64)> {
-        let weighing = self.nodes.iter().filter(|(.., weight)| *weight > 0);
+    /// Each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
+    pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> (Vec<(String, u64)>, bool) {
+        let mut found = Vec::new();
+        let mut budget = MOST_TEXT;
         let mut path = Vec::new();
-        weighing
-            .map(|&(caller, name, weight)| {
-                path.clear();
+        for &(caller, name, weight) in self.nodes.iter().filter(|(.., weight)| *weight > 0) {
+            path.clear();
+            path.push(name);
+            let mut at = caller;
+            while let Some(&(caller, name, _)) = self.nodes.get(at as usize) {
                 path.push(name);
-                let mut at = caller;
-                while let Some(&(caller, name, _)) = self.nodes.get(at as usize) {
-                    path.push(name);
-                    at = caller;
-                }
-                let frames = path.iter().rev().map(|&name| &*names[name as usize].0);
-                (frames.collect::<Vec<_>>().join(";"), weight)
-            })
-            .collect()
+                at = caller;
+            }
+            let frames = path.iter().rev().map(|&name| &*names[name as usize].0);
+            let text = frames.collect::<Vec<_>>().join(";");
+            budget = match budget.checked_sub(text.len()) {
+                Some(left) => left,
+                None => return (found, false),
+            };
+            found.push((text, weight));
+        }
+        (found, true)
     }
 }

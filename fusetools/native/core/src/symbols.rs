@@ -85,9 +85,7 @@ impl<'a> Kernel<'a> {
             if extract {
                 let told = ends.partition_point(|&end| end <= symbol.start);
                 end = ends.get(told).map_or(end, |&told| told.min(end));
-            } else if next.map_or(true, |next| {
-                next.module.is_empty() != symbol.module.is_empty()
-            }) {
+            } else if next.is_none_or(|next| next.module.is_empty() != symbol.module.is_empty()) {
                 // Between the kernel and its modules there is a lot of nothing.
                 let page = symbol.start.saturating_add(PAGE).next_multiple_of(PAGE);
                 end = end.min(page);
@@ -453,12 +451,13 @@ impl Elf {
         let (_, relocations) = sections.section_by_name(endian, b".rela.plt")?;
         let (entries, link) = relocations.rela(endian, data).ok()??;
         let symbols = sections.symbol_table_by_index(endian, data, link).ok()?;
-        let size = match u64::from(plt.sh_entsize(endian).into()) {
+        let size = match plt.sh_entsize(endian).into() {
             0 => 16,
             size => size,
         };
         let aarch64 = data.get(18..20) == Some(&[183, 0]);
-        let mut at = u64::from(plt.sh_offset(endian).into()) + if aarch64 { 32 } else { size };
+        let offset: u64 = plt.sh_offset(endian).into();
+        let mut at = offset + if aarch64 { 32 } else { size };
         for entry in entries {
             let start = at;
             at = at.checked_add(size)?;

@@ -237,10 +237,8 @@ pub fn merge_with(
     if let Some(sample) = &session {
         written.put(&mut out, sample)?;
     }
-    for map in &extras.maps {
-        written.put(&mut out, &mapping(map, tail))?;
-    }
-    written.put_all(&mut out, &mut sources)?;
+    let maps = extras.maps.iter().map(|map| mapping(map, tail)).collect();
+    written.put_all(&mut out, &mut sources, maps)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
     }
@@ -355,9 +353,14 @@ fn stack_symbols(opened: &[Input], extras: &Extras) -> Result<Vec<u8>, Error> {
 
 /// The lines of both, each once, sorted.
 fn join_lines(a: &[u8], b: &[u8]) -> Vec<u8> {
-    let lines = a.split(|&byte| byte == b'\n').chain(b.split(|&byte| byte == b'\n'));
+    let lines = a
+        .split(|&byte| byte == b'\n')
+        .chain(b.split(|&byte| byte == b'\n'));
     let lines: BTreeSet<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
-    lines.into_iter().flat_map(|line| [line, b"\n"].concat()).collect()
+    lines
+        .into_iter()
+        .flat_map(|line| [line, b"\n"].concat())
+        .collect()
 }
 
 /// Sets the session of a recording, in place.
@@ -403,16 +406,19 @@ impl Written {
         out.write(record)
     }
 
-    /// Writes all records in time order; the earlier input's first where times are equal.
+    /// Writes all records in time order; the earlier input's first where times are equal. `maps` come between what
+    /// tells of tasks that ran before, whose forks would undo them, and what happened.
     fn put_all(
         &mut self,
         out: &mut Partial,
         sources: &mut [Box<dyn Source + '_>],
+        maps: Vec<Vec<u8>>,
     ) -> Result<(), Error> {
         // Records without a time describe what was there when the recorders started: what one has said need not be said again.
         let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut tasks = Tasks::default();
         let mut init = None;
+        let mut maps = Some(maps);
         while let Some((time, input)) = sources
             .iter()
             .enumerate()
@@ -425,6 +431,9 @@ impl Written {
             tasks.learn(record);
             let kind = u32_at(record, 0).unwrap_or(0);
             if time != 0 {
+                for map in maps.take().into_iter().flatten() {
+                    self.put(out, &map)?;
+                }
                 if let Some(init) = init.take() {
                     self.put(out, init)?;
                 }

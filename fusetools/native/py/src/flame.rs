@@ -2,27 +2,57 @@
 
 use std::path::PathBuf;
 
-use fusetools_core::flame::{on_cpu, Ask, Flame};
+use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Who};
+use fusetools_core::offcpu::State;
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{meaning, read_error, scan_dict, Row};
+use crate::{filters_of, meaning, read_error, scan_dict, Row};
+
+fn no_such(what: &str, name: &str) -> PyErr {
+    PyValueError::new_err(format!("no such {what}: {name}"))
+}
 
 fn ask_of(dict: &Bound<'_, PyDict>) -> PyResult<Ask> {
     let mut ask = Ask::default();
     for (key, value) in dict {
         match key.extract::<String>()?.as_str() {
+            "graph" => {
+                ask.graph = match value.extract::<String>()?.as_str() {
+                    "on-cpu" => Graph::OnCpu,
+                    "off-cpu" => Graph::OffCpu,
+                    "off-wake" => Graph::OffWake,
+                    "requests" => Graph::Requests,
+                    other => return Err(no_such("graph", other)),
+                }
+            }
             "all" => ask.all = value.extract()?,
-            "daemons" => ask.daemons = value.extract()?,
+            "states" => {
+                for name in value.extract::<Vec<String>>()? {
+                    ask.states.push(match name.as_str() {
+                        "blocked" => State::Blocked,
+                        "runnable" => State::Runnable,
+                        "preempted" => State::Preempted,
+                        other => return Err(no_such("state", other)),
+                    });
+                }
+            }
+            "who" => {
+                ask.who = match value.extract::<Option<String>>()?.as_deref() {
+                    None => None,
+                    Some("workload") => Some(Who::Workload),
+                    Some("daemon") => Some(Who::Daemon),
+                    Some(other) => return Err(no_such("side", other)),
+                }
+            }
             "workload" => ask.workload = value.extract()?,
-            "pids" => ask.pids = value.extract()?,
-            "comms" => ask.comms = value.extract()?,
-            "from_ns" => ask.from = value.extract()?,
-            "to_ns" => ask.to = value.extract()?,
+            "operations" => ask.operations = value.extract()?,
             "kallsyms" => ask.kallsyms = value.extract()?,
-            other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
+            "host_kallsyms" => ask.host_kallsyms = value.extract()?,
+            "filters" => ask.filters = filters_of(value.cast::<PyDict>()?)?,
+            other => return Err(no_such("question", other)),
         }
     }
     Ok(ask)
@@ -34,9 +64,18 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
         stacks.set_item(stack, weight)?;
     }
     dict.set_item("stacks", stacks)?;
-    dict.set_item("samples", flame.samples)?;
-    dict.set_item("others", flame.others)?;
+    let pair = |amount: Amount| (amount.count, amount.ns);
+    dict.set_item("shown", pair(flame.shown))?;
     dict.set_item("stackless", flame.stackless)?;
+    dict.set_item("idle", pair(flame.idle))?;
+    dict.set_item("own", pair(flame.own))?;
+    dict.set_item("others", pair(flame.others))?;
+    dict.set_item("unfinished", flame.unfinished)?;
+    dict.set_item("blocked", flame.blocked)?;
+    dict.set_item("runnable", flame.runnable)?;
+    dict.set_item("preempted", flame.preempted)?;
+    dict.set_item("wakers", flame.wakers)?;
+    dict.set_item("wakers_stackless", flame.wakers_stackless)?;
     dict.set_item("frames", flame.frames)?;
     dict.set_item("kernel_addresses", flame.kernel_addresses)?;
     dict.set_item("nameless", flame.nameless)?;
@@ -45,7 +84,7 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
 }
 
 #[pyfunction]
-pub fn flame_on_cpu<'py>(
+pub fn flame<'py>(
     py: Python<'py>,
     path: PathBuf,
     catalogue: Vec<Row>,
@@ -57,7 +96,7 @@ pub fn flame_on_cpu<'py>(
         .collect::<PyResult<Vec<_>>>()?;
     let ask = ask_of(&ask)?;
     let (info, flame) = py
-        .detach(|| on_cpu(&Reader::open(&path)?, &catalogue, &ask))
+        .detach(|| stacks_of(&Reader::open(&path)?, &catalogue, &ask))
         .map_err(|error| read_error(&path, error))?;
     let dict = scan_dict(py, info)?;
     flame_dict(&dict, flame)?;

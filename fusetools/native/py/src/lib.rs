@@ -105,6 +105,9 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("functions", reader.kernel_functions())?;
     dict.set_item("arch", reader.arch())?;
     dict.set_item("release", reader.os_release())?;
+    dict.set_item("hostname", reader.hostname())?;
+    dict.set_item("samples", reader.samples())?;
+    dict.set_item("stacks", reader.stacks())?;
     Ok(dict)
 }
 
@@ -426,6 +429,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
-    module.add_function(wrap_pyfunction!(flame::flame_on_cpu, module)?)?;
+    module.add_function(wrap_pyfunction!(flame::flame, module)?)?;
     Ok(())
 }

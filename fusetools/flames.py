@@ -1,0 +1,204 @@
+"""Stacks of a recording for flame graphs: what is asked of the native core, and kinds of frames."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusetools.errors import Error
+from fusetools.host.kallsyms import kallsyms_of
+from fusetools.model import GraphNode, LeftOut, Stacks
+from fusetools.stories import needed
+
+if TYPE_CHECKING:
+    from fusetools.recording import Probe
+
+GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
+STATES = ("blocked", "runnable", "preempted")
+
+# Kinds of frames, in the order of a picture's legend.
+KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library", "program")
+
+# Kernel functions by their names, the first that fits; after the directories of Linux.
+_KERNEL = (
+    (
+        "system call",
+        r"(entry_SYSCALL|do_syscall|x64_sys_call|invoke_syscall|el0_|(__)?(x64|ia32|arm64|se|do)_sys_"
+        r"|ksys_|do_el0)",
+    ),
+    (
+        "FUSE",
+        r"(__)?fuse_|request_wait_answer|request_end|queue_request|queue_interrupt|flush_bg_queue"
+        r"|virtio_fs_|cuse_",
+    ),
+    (
+        "scheduler",
+        r"_*schedule|io_schedule|preempt_schedule|_*cond_resched|try_to_wake_up|wake_up_|_*wake_up"
+        r"|default_wake|autoremove_wake|pollwake|ep_poll_callback|ttwu_|finish_task|dequeue_|enqueue_"
+        r"|pick_next|set_next|prepare_to_wait|futex_wait|exit_to_user_mode|irqentry_|hrtimer_"
+        r"|do_nanosleep|rwsem_|_*mutex_|mutex_|_*down_|wait_for_completion|_*traceiter_sched"
+        r"|folio_wait|wait_on_page|_raw_spin",
+    ),
+    (
+        "VFS",
+        r"vfs_|path_|filename_|filemap_|lookup_|_*lookup_slow|walk_component|link_path_walk|do_open"
+        r"|do_filp_open|open_last|may_open|iterate_dir|_*d_|dput|_*dentry|iput|inode_|generic_|simple_"
+        r"|new_sync|do_iter|do_readlinkat|do_statx|do_getxattr|getxattr|listxattr|user_path|user_get"
+        r"|user_statfs|getname|statfs_|page_cache|read_pages|force_page|ondemand_|folio_|security_inode"
+        r"|do_sendfile|splice_|do_splice|_*fput|touch_atime|notify_|terminate_walk|step_into"
+        r"|pick_link|complete_walk|try_to_unlazy|set_nameidata|do_dentry_open|do_fault|filp_",
+    ),
+)
+_KERNEL_KINDS = [(kind, re.compile(pattern)) for kind, pattern in _KERNEL]
+
+
+def kind_of(name: str, path: str, in_kernel: bool, daemons: Iterable[str]) -> str | None:
+    """The kind of a frame: of the kernel, or of the file ``path`` ("" for none).
+
+    ``daemons``: the names of the daemons' processes, whose program and client libraries are the
+    daemon's own.
+    """
+    if in_kernel:
+        found = (kind for kind, pattern in _KERNEL_KINDS if pattern.match(name))
+        return next(found, "kernel")
+    if path:
+        file = os.path.basename(path)
+        if file in daemons or re.match(r"lib(cvmfs|fuse)", file):
+            return "daemon"
+        return "library" if ".so" in file else "program"
+    if name.startswith("[FUSE "):
+        return "FUSE"
+    if name in ("[queue]", "[dispatch]", "[reply]", "[wakeup]"):
+        return "FUSE"
+    if name in ("[runnable]", "[preempted]"):
+        return "scheduler"
+    if name in ("[on CPU]", "[daemon]"):
+        return "daemon"
+    if name.startswith("[") and name != "[unknown]":
+        return "system call"
+    return None
+
+
+def operations_of(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The operations that match one of the shell patterns; Error where one matches none."""
+    known = sorted(known)
+    found: list[str] = []
+    for pattern in patterns:
+        matching = [name for name in known if fnmatchcase(name, pattern)]
+        if not matching:
+            raise Error(f"there is no FUSE operation {pattern}", f"there are: {', '.join(known)}")
+        found += matching
+    return found
+
+
+def question(
+    graph: str, catalogue: Sequence[Probe], described: dict[str, Any], by_request: bool
+) -> list[Probe]:
+    """The rows of the catalogue that the core needs. Error: what is missing, and what brings it."""
+    from fusetools.recording import Probe
+
+    name = described["name"]
+    record = "fusetools record -- WORKLOAD"
+    stacks = set(described["stacks"])
+    events = set(described["events"])
+    requests = [p for p in needed(catalogue, described["events"]) if p.role != "length"]
+
+    def stack(event: str) -> Probe:
+        return Probe(event, "syscall", "", "", "stack")
+
+    if graph == "on-cpu":
+        sampled = [event for event, _ in described["samples"]]
+        if not sampled:
+            raise Error(f"{name} holds no samples of what ran", "none were recorded", record)
+        # As stackcollapse-perf.pl: counts of different things do not add up.
+        return [stack(sampled[0]), *(requests if by_request else [])]
+    switch, waking = "sched:sched_switch", "sched:sched_waking"
+    if graph != "requests" and switch not in events:
+        raise Error(f"{name} holds no switches of tasks", "no off-CPU events were recorded", record)
+    if graph != "requests" and switch not in stacks:
+        raise Error(f"{name} holds no stacks", "its switches were recorded without any", record)
+    begins = [p.event for p in catalogue if p.role == "begin"]
+    if graph == "requests" and not begins:
+        raise Error(f"{name} tells of no requests", "where they begin was not recorded", record)
+    with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
+    # After the rows whose events they are of.
+    return [*requests, *(stack(event) for event in with_stack if event in stacks)]
+
+
+def kernel_symbols(path: str | None, described: dict[str, Any]) -> dict[str, Any]:
+    """Where the core finds the kernel's symbols: in ``path``, or on this host if it is the one."""
+    if path is not None:
+        if not Path(path).is_file():
+            raise Error(f"cannot read {path}", "there is no such file")
+        return {"kallsyms": path}
+    found = kallsyms_of(described["release"], described["hostname"])
+    return {} if found is None else {"host_kallsyms": found}
+
+
+def stacks_of(
+    graph: str, found: dict[str, Any], unit: str, facts: Any, daemons: Iterable[str]
+) -> Stacks:
+    """The core's answer as a result."""
+    daemons = set(daemons)
+    # Off the CPU in us, as the scripts that users know print them.
+    in_us = graph != "on-cpu"
+    kinds = {}
+    for name, path, in_kernel in found["frames"]:
+        kind = kind_of(name, path, in_kernel, daemons)
+        if kind:
+            kinds[name] = kind
+    return Stacks(
+        graph=graph,
+        stacks={s: w / 1000 for s, w in found["stacks"].items()} if in_us else found["stacks"],
+        unit="us" if in_us else unit,
+        kinds=kinds,
+        count=found["shown"][0],
+        total=found["shown"][1],
+        stackless=found["stackless"],
+        left_out=LeftOut(
+            idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
+        ),
+        unfinished=found["unfinished"],
+        states={state: found[state] for state in STATES},
+        notes=tuple(_notes(graph, found)),
+        facts=facts,
+    )
+
+
+def _notes(graph: str, found: dict[str, Any]) -> Iterator[str]:
+    if found["nameless"]:
+        n, of = found["nameless"], found["kernel_addresses"]
+        yield (
+            f"{n:,} of {of:,} addresses of the kernel have no name: the recording does not hold "
+            "its symbols, and this is not the host, or no longer the boot, that it is of; "
+            "--kallsyms FILE takes them from a copy of its /proc/kallsyms"
+        )
+    files = found["without_symbols"]
+    if files:
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        yield f"not here, or not the same file: {', '.join(files[:3])}{more}"
+    if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
+        yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
+    if found["full"]:
+        yield "too many different stacks: some are cut"
+
+
+def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
+    """Of trees of calls the stacks, each with the us of its own: the width is the wall time."""
+
+    def walk(node: GraphNode, above: str) -> Iterator[tuple[str, float]]:
+        path = f"{above};{node.function}" if above else node.function
+        if node.self_time > 0:
+            yield path, node.self_time / 1000
+        for child in node.children:
+            yield from walk(child, path)
+
+    for node in nodes:
+        yield from walk(node, "")
+
+
+Kind = Callable[[str], "str | None"]

@@ -1,0 +1,171 @@
+"""Flame graphs: pictures by the package flame, and what is said beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flame
+from fusetools.errors import Error
+from fusetools.flames import KINDS, STATES
+from fusetools.model import Stacks
+from fusetools.render import json as json_form
+from fusetools.render.text import duration, footer, lines, number, plural, printable
+
+_TITLES = {
+    "on-cpu": "On the CPU",
+    "off-cpu": "Waiting",
+    "off-wake": "Waiting, and who ended it",
+    "requests": "FUSE requests, as their callers waited for them",
+    "graph": "FUSE functions of the kernel, by wall time",
+}
+_COUNTED = {
+    "on-cpu": "sample",
+    "off-cpu": "wait",
+    "off-wake": "wait",
+    "requests": "request",
+    "graph": "call",
+}
+
+
+def title(shown: Stacks) -> str:
+    """What a picture shows, and of which recording."""
+    return f"{_TITLES[shown.graph]}: {shown.facts.name}"
+
+
+def summary(shown: Stacks) -> str:
+    """How much of what."""
+    count = plural(shown.count, _COUNTED[shown.graph])
+    if shown.graph == "on-cpu" and shown.unit != "ns":
+        return count
+    return f"{duration(shown.total)} in {count}"
+
+
+def picture(
+    shown: Stacks,
+    earlier: Stacks | None,
+    path: str,
+    normalise: bool = False,
+    inverted: bool = False,
+    reversed: bool = False,
+) -> str:
+    """The text of a file, in the form that its name asks for. Error: none, or nothing to draw."""
+    after = flame.Folded(shown.stacks, shown.unit)
+    graph: flame.Graph = after
+    kinds = flame.Kinds(shown.kinds.get, KINDS)
+    name, subtitle = title(shown), summary(shown)
+    try:
+        if earlier is not None:
+            before = flame.Folded(earlier.stacks, earlier.unit)
+            graph = flame.diff(before, after, normalise=normalise)
+            kinds = flame.Kinds({**earlier.kinds, **shown.kinds}.get, KINDS)
+            subtitle += f", before {summary(earlier)} ({earlier.facts.name})"
+        if path == "-" or path.endswith((".folded", ".txt")):
+            return flame.folded(graph)
+        if path.endswith(".svg"):
+            return flame.svg(
+                graph,
+                title=name,
+                subtitle=subtitle,
+                inverted=inverted,
+                reversed=reversed,
+                kinds=kinds if earlier is None else None,
+            )
+        if path.endswith((".html", ".htm")):
+            return flame.html(
+                graph,
+                title=name,
+                subtitle=subtitle,
+                inverted=inverted,
+                reversed=reversed,
+                kinds=kinds,
+            )
+        if path.endswith(".firefox.json"):
+            return flame.firefox(graph, title=name, kinds=kinds)
+        if path.endswith(".json"):
+            return flame.speedscope(graph, title=name)
+    except flame.Error as error:
+        raise Error(f"cannot draw {path}", str(error)) from error
+    raise Error(
+        f"cannot draw {path}",
+        "its name does not say what it is to be",
+        "-o flame.html, .svg, .folded, .speedscope.json or .firefox.json",
+    )
+
+
+def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
+    """Why there is nothing to draw: an error's parts."""
+    name = shown.facts.name
+    left = shown.left_out
+    counted = plural(left.idle[0] + left.own[0] + left.others[0], _COUNTED[shown.graph])
+    if shown.graph == "on-cpu":
+        what = f"{name} holds no sample of the workload or the daemon"
+    elif shown.graph in ("off-cpu", "off-wake"):
+        what = f"{name} holds no wait inside a request"
+    else:
+        what = f"{name} holds no {_COUNTED[shown.graph]} that has ended"
+    if filtered:
+        return what + " that was asked for", f"{counted} left out", ""
+    mend = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
+    return what, f"{counted} left out", mend or "fusetools record -- WORKLOAD"
+
+
+def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
+    """What is said when a picture was written."""
+    said = [f"{path}: {_TITLES[shown.graph]}: {summary(shown)}"]
+    if earlier is not None:
+        said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
+    if shown.graph != "graph":
+        said += _left_out(shown)
+    if any(shown.states.values()):
+        parts = (f"{state} {duration(shown.states[state])}" for state in STATES)
+        whose = "" if shown.graph == "off-cpu" else "waits: "
+        said.append(whose + ", ".join(parts))
+    if shown.stackless:
+        said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
+    if shown.unfinished:
+        said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
+    said += [f"note: {printable(note)}" for note in shown.notes]
+    return lines(["", *said, *footer(shown.facts)][1:])
+
+
+def _left_out(shown: Stacks) -> list[str]:
+    left = shown.left_out
+    unit = shown.graph != "on-cpu" or shown.unit == "ns"
+    parts = [
+        f"{duration(amount[1]) + ' of ' if unit else ''}{what}"
+        for amount, what in (
+            (left.idle, "the daemon without a request"),
+            (left.own, "the workload outside of requests"),
+            (left.others, "others"),
+        )
+        if amount[0]
+    ]
+    return [f"left out: {', '.join(parts)}"] if parts else []
+
+
+def json(shown: Stacks, earlier: Stacks | None) -> str:
+    """The figures as JSON."""
+    figures = _figures(shown)
+    if earlier is not None:
+        figures["before"] = _figures(earlier)
+    return json_form.dump(figures)
+
+
+def _figures(shown: Stacks) -> dict[str, Any]:
+    left = shown.left_out
+    return {
+        "graph": shown.graph,
+        "count": shown.count,
+        "total": shown.total,
+        "unit": shown.unit if shown.graph == "on-cpu" else "ns",
+        "stacks": len(shown.stacks),
+        "stackless": shown.stackless,
+        "unfinished": shown.unfinished,
+        "states": shown.states,
+        "left_out": {
+            name: {"count": amount[0], "total": amount[1]}
+            for name, amount in (("idle", left.idle), ("own", left.own), ("others", left.others))
+        },
+        "notes": list(shown.notes),
+        **json_form.facts(shown.facts),
+    }
