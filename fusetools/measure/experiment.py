@@ -58,12 +58,19 @@ class Experiment:
         return tuple(name for name, values in self.params.items() if len(values) > 1)
 
     def points(self) -> list[Point]:
-        """The grid, the last axis changing fastest."""
-        return [dict(zip(self.params, values)) for values in product(*self.params.values())]
+        """The grid, the last axis changing fastest; values with what is in them filled in."""
+        grid = [dict(zip(self.params, values)) for values in product(*self.params.values())]
+        return [{name: fill(value, point) for name, value in point.items()} for point in grid]
 
     def words(self, point: Point) -> tuple[str, ...]:
         """The command of a point."""
         return tuple(fill(word, point) for word in self.command)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The command with what is the same at all points filled in, words in one line."""
+        same = {name: values[0] for name, values in self.params.items() if len(values) == 1}
+        return tuple(" ".join(fill(word, same).split()) for word in self.command)
 
     def label(self, point: Point) -> str:
         """A point in words: bs=4k threads=8."""

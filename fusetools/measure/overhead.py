@@ -15,7 +15,7 @@ from fusetools.plan.events import Missing
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import CALIBRATION, ProbePlan
 from fusetools.plan.request import Request
-from fusetools.record.session import CALIBRATIONS, Outcome, Recording, prepared
+from fusetools.record.session import CALIBRATIONS, Interrupted, Outcome, Recording, prepared
 from fusetools.record.timed import failure, timed
 
 ALL = "all"
@@ -128,7 +128,10 @@ def overhead(
         for n in range(repeat):
             for i, name in enumerate(done):
                 tell(n * len(done) + i, total, name or "without")
-                done[name].append(recorded(plans[name]) if name else plain())
+                try:
+                    done[name].append(recorded(plans[name]) if name else plain())
+                except Interrupted as error:
+                    raise KeyboardInterrupt from error
         tell(total, total, "")
 
     base = [run.seconds for run in done.pop("")]

@@ -30,6 +30,7 @@ from fusetools.record.workload import User, caller
 from fusetools.stories import Stories
 
 ALMOST_FULL = 1 << 16  # bytes
+LEAST = 1 << 20  # bytes; what programs read of themselves and of libraries is less
 
 Tell = Callable[[int, int, str, "float | None"], None]
 
@@ -114,6 +115,8 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
             )
             try:
                 _one(folder, index, n, user, arguments)
+            except session.Interrupted as error:
+                raise KeyboardInterrupt from error
             except Error as error:
                 if _free(folder.path) < ALMOST_FULL:
                     raise _full(folder) from error
@@ -196,7 +199,8 @@ def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Seque
     moved, seconds = output.moved(text) or (None, None)
     told = "command" if moved is not None else ""
     if moved is None and usage.read is not None and usage.written is not None:
-        moved, told = max(usage.read, usage.written), "kernel"
+        whole = max(usage.read, usage.written)
+        moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
     folder.keep(
         index,
         Run(

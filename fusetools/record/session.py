@@ -54,6 +54,10 @@ SESSION_BYTES = 60_000  # a sample is at most 64 KB
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
+class Interrupted(Error):
+    """A signal came before there was anything to record."""
+
+
 @dataclass
 class Outcome:
     """What became of a recording. ``output`` is None when there is no file."""
@@ -446,7 +450,7 @@ class Recording:
         """Until the workload ends, the time is over, or a signal comes."""
         assert self.perf is not None and self.tracefs is not None
         if signal.sigpending() & set(ENDING):
-            raise Error("interrupted before the recording began")
+            raise Interrupted("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
         begin = time.monotonic()
         if self.workload:

@@ -83,7 +83,7 @@ def _verdict(side: Figures) -> str:
 def _shapes(measure: Measure) -> list[str]:
     """The histograms beside one another, each bar a share of its own side's calls."""
     places = sorted({(low, high) for side in measure.sides for low, high, _ in side.buckets})
-    if not places:
+    if sum(bool(side.buckets) for side in measure.sides) < 2:
         return []
     first, last = (max(places[i][0].bit_length() - 1, 0) for i in (0, -1))
     places = [(1 << b if b else 0, (2 << b) - 1) for b in range(first, last + 1)]

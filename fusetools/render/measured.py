@@ -65,7 +65,7 @@ def sweep(result: Sweep) -> str:
     """What each point took, then its requests by operation."""
     experiment = result.experiment
     said = [f"{printable(experiment.about)}:"] if experiment.about else []
-    said += [f"sweep of {printable(command_line(experiment.command))}"]
+    said += [f"sweep of {printable(command_line(experiment.shown))}"]
     if not result.points:
         said.append("no run is done yet")
     else:
@@ -106,7 +106,16 @@ def _points(result: Sweep) -> list[str]:
                 _span(band, 1, size) if band else "",
             )
         )
-    return table(rows, ">" * len(axes) + "><>>>><")
+    return table(rows, _aligned(result) + "><>>>><")
+
+
+def _aligned(result: Sweep) -> str:
+    """Numbers and sizes to the right."""
+    params = result.experiment.params
+    return "".join(
+        ">" if all(value[:1].isdigit() for value in params[name]) else "<"
+        for name in result.experiment.axes
+    )
 
 
 MINOR = 0.05  # operations with a smaller share of the requests at every point stay out of the text
@@ -150,7 +159,7 @@ def _operations(result: Sweep) -> list[str]:
                     _span(at.p99, 1, duration) if at and at.p99 else "",
                 )
             )
-    said = ["", *table(rows, "<" + ">" * len(axes) + ">>><><")] if rows else []
+    said = ["", *table(rows, f"<{_aligned(result)}>>><><")] if rows else []
     others = [printable(name) for name in shares if name not in shown]
     if others:
         said.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")

@@ -90,6 +90,16 @@ def test_a_grid_is_every_combination() -> None:
     assert one.label(points[5]) == "bs=8k n=3"
 
 
+def test_values_may_have_others_in_them() -> None:
+    where = ("{tree}", "{native}")
+    one = Experiment(
+        ("cat", "{where}/{n}"), {"where": where, "tree": ("/a",), "native": ("/b",), "n": ("1",)}
+    ).checked()
+    assert [one.label(point) for point in one.points()] == ["where=/a", "where=/b"]
+    assert [one.words(point)[1] for point in one.points()] == ["/a/1", "/b/1"]
+    assert one.shown == ("cat", "{where}/1")
+
+
 @pytest.mark.parametrize(
     ("params", "what"),
     [
