@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::analysis::{comes_before, Filters, RequestCounts};
 use crate::error::Error;
-use crate::events::{Ev, Meaning, Role, ABSENT};
+use crate::events::{Batch, Ev, Meaning, Role, Side, ABSENT};
 use crate::names::{Names, Path, Told, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
@@ -87,55 +87,93 @@ pub fn tell(
         _ => reader.scan(&[], &mut |_| {})?.first,
     };
     let arch = reader.arch();
-    let mut stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
-    let mut teller = Teller {
-        names: Names::new(catalogue),
-        followed: Followed::new(catalogue),
-        counts: RequestCounts::default(),
-        listener,
-    };
-    let mut told: Vec<Story> = Vec::new();
-    let info = reader.scan(catalogue, &mut |batch| {
-        let mut side = batch.side.iter().peekable();
-        for event in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
-                teller.names.side(record);
-                stitch.side(record, &mut |story| told.push(story.clone()));
-            }
-            teller.names.event(event);
-            stitch.event(event, &mut |story| told.push(story.clone()));
-            teller.tell(&mut told, stitch.comms());
-            if let Some(row) = catalogue.get(event.kind as usize) {
-                teller.listener.event(event, row.role);
-            }
-        }
-        for record in side {
-            teller.names.side(record);
-            stitch.side(record, &mut |story| told.push(story.clone()));
-        }
-    })?;
-    let comms = stitch.finish(&mut |story| told.push(story.clone()));
-    teller.tell(&mut told, &comms);
-    teller.listener.end(&teller.names);
-    Ok((info, teller.counts))
+    let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
+    let mut teller = Teller::new(stitch, catalogue, listener);
+    let info = reader.scan(catalogue, &mut |batch| teller.push(&batch))?;
+    Ok((info, teller.finish()))
 }
 
-struct Teller<'a> {
+/// Hands a recording's batches to the stitching and to the names, and tells what comes of them.
+pub struct Teller<'a> {
+    roles: Vec<Role>,
+    stitch: Stitch,
+    /// Stories that are to be told.
+    complete: Vec<Story>,
+    all: All<'a>,
+}
+
+struct All<'a> {
     names: Names,
     followed: Followed,
     counts: RequestCounts,
     listener: &'a mut dyn Listener,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, stories: &mut Vec<Story>, comms: &[String]) {
-        for story in stories.drain(..) {
+impl<'a> Teller<'a> {
+    /// `catalogue` as given to the stitching.
+    pub fn new(
+        stitch: Stitch,
+        catalogue: &[Meaning],
+        listener: &'a mut dyn Listener,
+    ) -> Teller<'a> {
+        Teller {
+            roles: catalogue.iter().map(|row| row.role).collect(),
+            stitch,
+            complete: Vec::new(),
+            all: All {
+                names: Names::new(catalogue),
+                followed: Followed::new(catalogue),
+                counts: RequestCounts::default(),
+                listener,
+            },
+        }
+    }
+
+    pub fn push(&mut self, batch: &Batch) {
+        let mut side = batch.side.iter().peekable();
+        for event in &batch.events {
+            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
+                self.side(record);
+            }
+            self.all.names.event(event);
+            let complete = &mut self.complete;
+            self.stitch
+                .event(event, &mut |story| complete.push(story.clone()));
+            self.all.tell(&mut self.complete, self.stitch.comms());
+            if let Some(role) = self.roles.get(event.kind as usize) {
+                self.all.listener.event(event, *role);
+            }
+        }
+        side.for_each(|record| self.side(record));
+    }
+
+    fn side(&mut self, record: &Side) {
+        self.all.names.side(record);
+        let complete = &mut self.complete;
+        self.stitch
+            .side(record, &mut |story| complete.push(story.clone()));
+        self.all.tell(&mut self.complete, self.stitch.comms());
+    }
+
+    /// Tells the rest.
+    pub fn finish(self) -> RequestCounts {
+        let (mut all, mut complete) = (self.all, self.complete);
+        let comms = self
+            .stitch
+            .finish(&mut |story| complete.push(story.clone()));
+        all.tell(&mut complete, &comms);
+        all.listener.end(&all.names);
+        all.counts
+    }
+}
+
+impl All<'_> {
+    fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
+        for story in complete.drain(..) {
             let told = self.names.take(story.daemon_pid, story.unique);
             let told = told.as_ref().unwrap_or(&NOTHING);
-            let (begun, ended) = (
-                story.at(Mark::Begin).is_some(),
-                story.at(Mark::End).is_some(),
-            );
+            let begun = story.at(Mark::Begin).is_some();
+            let ended = story.at(Mark::End).is_some();
             self.counts.begun += u64::from(begun);
             self.counts.ended += u64::from(ended);
             self.counts.matched += u64::from(begun && ended);
@@ -191,7 +229,8 @@ impl Followed {
             self.meet((story.tid, resumed), next, names);
         }
         let found = story.operation == Operation::LOOKUP && story.error == 0;
-        if let (true, Some(runs), Some(name)) = (found, story.at(Mark::Runs), &told.name) {
+        let runs = story.at(Mark::Runs).or(story.at(Mark::End));
+        if let (true, Some(runs), Some(name)) = (found, runs, &told.name) {
             let lookup = Half::Lookup(story.daemon_pid, told.ino, name.clone());
             self.meet((story.tid, runs), lookup, names);
         }

@@ -1,0 +1,387 @@
+//! Single requests from events made by hand: names, the slowest, the queue, and what is written of them.
+
+use fusetools_core::analysis::{Filters, RequestCounts};
+use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::export::{Form, Rows};
+use fusetools_core::named::{Known, Listener, Teller};
+use fusetools_core::operations::Operation;
+use fusetools_core::outcomes::Outcomes;
+use fusetools_core::perfetto::Trace;
+use fusetools_core::queue::{Part, Queues};
+use fusetools_core::slowest::{Kept, Numbered, Slowest};
+use fusetools_core::stitch::Stitch;
+use proptest::prelude::*;
+
+const DAEMON: i32 = 500;
+const MOUNT: u64 = 45;
+
+#[rustfmt::skip]
+const ROWS: [(&str, Layer, &str, &str, Role); 11] = [
+    ("fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
+    ("fuse:fuse_request_end", Layer::Request, "", "", Role::End),
+    ("raw_syscalls:sys_enter", Layer::Syscall, "", "", Role::SysEnter),
+    ("raw_syscalls:sys_exit", Layer::Syscall, "", "", Role::SysExit),
+    ("sched:sched_switch", Layer::Syscall, "", "", Role::Switch),
+    ("sched:sched_waking", Layer::Syscall, "", "", Role::Waking),
+    ("fuse_daemon:cvmfs_lookup", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Entry),
+    ("fuse_daemon:cvmfs_lookup__return", Layer::Daemon, "cvmfs_lookup", "lookup", Role::Return),
+    ("fuse_daemon:cvmfs_getattr", Layer::Daemon, "cvmfs_getattr", "getattr", Role::Entry),
+    ("fuse_daemon:cvmfs_getattr__return", Layer::Daemon, "cvmfs_getattr", "getattr", Role::Return),
+    ("fuse_daemon:fuse_reply_entry", Layer::Daemon, "fuse_reply_entry", "", Role::Inode),
+];
+const BEGIN: u32 = 0;
+const END: u32 = 1;
+const ENTER: u32 = 2;
+const EXIT: u32 = 3;
+const LOOKUP: u32 = 6;
+const LOOKUP_RETURN: u32 = 7;
+const GETATTR: u32 = 8;
+const GETATTR_RETURN: u32 = 9;
+const INODE: u32 = 10;
+const OP_LOOKUP: u64 = 1;
+const OP_GETATTR: u64 = 3;
+
+fn tell(batch: &Batch, inodes: bool, listener: &mut dyn Listener) -> RequestCounts {
+    let catalogue: Vec<Meaning> = ROWS
+        .iter()
+        .filter(|row| inodes || row.4 != Role::Inode)
+        .map(|(event, layer, function, operation, role)| Meaning {
+            event: event.to_string(),
+            layer: *layer,
+            function: function.to_string(),
+            operation: operation.to_string(),
+            role: *role,
+        })
+        .collect();
+    let filters = Filters {
+        daemons: vec![(DAEMON, MOUNT)],
+        ..Filters::default()
+    };
+    let stitch = Stitch::new(&catalogue, filters, Some("x86_64"), 0, 3);
+    let mut teller = Teller::new(stitch, &catalogue, listener);
+    teller.push(batch);
+    teller.finish()
+}
+
+fn ev(time: u64, tid: i32, kind: u32, v: &[u64]) -> Ev {
+    let mut values = [ABSENT; 4];
+    values[..v.len()].copy_from_slice(v);
+    Ev {
+        time,
+        pid: if tid / 100 == 5 { DAEMON } else { tid },
+        tid,
+        kind,
+        cpu: 0,
+        v: values,
+    }
+}
+
+/// Requests one after the other, each of 100 ns.
+#[derive(Default)]
+struct Script {
+    batch: Batch,
+    time: u64,
+    unique: u64,
+}
+
+impl Script {
+    fn call(&mut self, tid: i32, kind: u32, v: &[u64]) {
+        self.time += 10;
+        self.batch.events.push(ev(self.time, tid, kind, v));
+    }
+
+    /// In the directory `inode`, answered with `answer`; the daemon's thread is 501.
+    fn lookup(&mut self, tid: i32, inode: u64, name: &str, answer: u64, error: i64) {
+        self.unique += 2;
+        let unique = self.unique;
+        self.call(tid, BEGIN, &[unique, MOUNT, OP_LOOKUP]);
+        self.call(501, EXIT, &[0, 40]);
+        self.call(501, LOOKUP, &[unique, inode]);
+        self.batch.side.push(Side::Name {
+            time: self.time,
+            pid: DAEMON,
+            tid: 501,
+            unique,
+            ino: inode,
+            name: name.to_owned(),
+        });
+        self.call(501, INODE, &[unique, answer]);
+        self.call(501, ENTER, &[20]);
+        self.call(501, END, &[unique, MOUNT, error as u64]);
+        self.call(501, EXIT, &[20, 144]);
+        self.call(501, LOOKUP_RETURN, &[unique]);
+    }
+
+    fn getattr(&mut self, tid: i32, inode: u64) {
+        self.unique += 2;
+        let unique = self.unique;
+        self.call(tid, BEGIN, &[unique, MOUNT, OP_GETATTR]);
+        self.call(501, EXIT, &[0, 40]);
+        self.call(501, GETATTR, &[unique, inode]);
+        self.call(501, END, &[unique, MOUNT, 0]);
+        self.call(501, GETATTR_RETURN, &[unique]);
+    }
+}
+
+/// Path and whether it is whole, of each request by number.
+#[derive(Default)]
+struct Paths(Vec<(u64, String, bool)>);
+
+impl Listener for Paths {
+    fn story(&mut self, known: &Known<'_>) {
+        let path = known.path();
+        let whole = path.as_ref().is_some_and(|path| path.whole);
+        let text = path.map_or("?".to_owned(), |path| path.text);
+        self.0.push((known.story.unique, text, whole));
+    }
+}
+
+fn paths(script: &Script, inodes: bool) -> Vec<String> {
+    let mut paths = Paths::default();
+    tell(&script.batch, inodes, &mut paths);
+    paths.0.sort();
+    let text = |(_, text, whole): (u64, String, bool)| {
+        let before = if whole { "/" } else { "" };
+        format!("{before}{text}")
+    };
+    paths.0.into_iter().map(text).collect()
+}
+
+#[test]
+fn names_become_paths() {
+    let mut script = Script::default();
+    script.lookup(900, 1, "usr", 10, 0);
+    script.lookup(900, 10, "bin", 11, 0);
+    script.getattr(901, 11);
+    script.lookup(900, 99, "lost", 12, 0);
+    script.getattr(900, 12);
+    script.getattr(900, 77);
+    script.getattr(900, 1);
+    let expected = ["/usr", "/usr/bin", "/usr/bin", "lost", "lost", "?", "/"];
+    assert_eq!(paths(&script, true), expected);
+}
+
+#[test]
+fn without_answers_the_next_request_in_the_call_tells() {
+    let mut script = Script::default();
+    script.call(900, ENTER, &[262]);
+    script.lookup(900, 1, "usr", 10, 0);
+    script.lookup(900, 10, "bin", 11, 0);
+    script.getattr(900, 11);
+    script.call(900, EXIT, &[262, 0]);
+    script.call(900, ENTER, &[262]);
+    // Another call: what it is about has nothing to do with the lookup before.
+    script.getattr(900, 12);
+    script.call(900, EXIT, &[262, 0]);
+    assert_eq!(paths(&script, false), ["/usr", "/usr/bin", "/usr/bin", "?"]);
+}
+
+#[test]
+fn negative_lookups() {
+    let mut script = Script::default();
+    script.lookup(900, 1, "a", 10, 0);
+    script.lookup(900, 1, "b", 0, 0);
+    script.lookup(900, 1, "c", 0, 0);
+    script.lookup(900, 1, "d", ABSENT, -2);
+    script.getattr(900, 10);
+    let mut outcomes = Outcomes::default();
+    let counts = tell(&script.batch, true, &mut outcomes);
+    assert_eq!((counts.begun, counts.matched), (5, 5));
+    let lookup = &outcomes.operations[&Operation::LOOKUP];
+    assert_eq!((lookup.answered, lookup.negative), (4, 2));
+    assert_eq!(lookup.errors.iter().collect::<Vec<_>>(), [(&2, &1)]);
+    let getattr = &outcomes.operations[&Operation::of_name("getattr")];
+    assert_eq!((getattr.answered, getattr.negative), (1, 0));
+}
+
+#[test]
+fn no_name_steers_a_terminal_or_breaks_a_row() {
+    let mut script = Script::default();
+    let name = "a,\"b\"\n\u{1b}[2J\u{202e}é\u{1f600}\\";
+    script.lookup(900, 1, name, 10, 0);
+    let written = |form| {
+        let mut out = Vec::new();
+        let mut rows = Rows::new(&mut out, form, Some("x86_64"));
+        tell(&script.batch, true, &mut rows);
+        assert_eq!(rows.finish().unwrap(), 1);
+        String::from_utf8(out).unwrap()
+    };
+    let csv = written(Form::Csv);
+    assert_eq!(csv.lines().count(), 2);
+    assert!(
+        csv.contains(",\"a,\"\"b\"\"\\x0a\\x1b[2J\\u202eé😀\\\","),
+        "{csv}"
+    );
+    let json = written(Form::Json);
+    assert!(
+        json.is_ascii()
+            && json.contains(
+                "\"path\": \"a,\\\"b\\\"\\u000a\\u001b[2J\\u202e\\u00e9\\ud83d\\ude00\\\\\""
+            ),
+        "{json}"
+    );
+    let mut out = Vec::new();
+    let mut trace = Trace::new(&mut out, Some("x86_64"), 0);
+    tell(&script.batch, true, &mut trace);
+    assert_eq!(trace.finish().unwrap(), (1, vec![(DAEMON, 501)]));
+    assert!(out.is_ascii());
+}
+
+#[test]
+fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
+    let mut script = Script::default();
+    script.getattr(900, 10);
+    script.call(901, BEGIN, &[1000, MOUNT, OP_GETATTR]);
+    for _ in 0..5 {
+        script.getattr(900, 10);
+    }
+    let mut slowest = Slowest::new(2, u64::MAX);
+    tell(&script.batch, true, &mut slowest);
+    let kept = slowest.finish();
+    assert_eq!(kept[0].story.unique, 1000);
+    assert_eq!(kept[0].duration, 5 * 50);
+    assert_eq!(kept[1].duration, 30);
+    let mut numbered = Numbered::new(1000);
+    tell(&script.batch, true, &mut numbered);
+    assert_eq!(numbered.kept.len(), 1);
+}
+
+/// Requests that a thread each serves: begin, read, end, return, all later than the one before.
+fn requests() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
+    prop::collection::vec((0..60u64, 1..20u64, 1..20u64, 1..20u64), 1..10)
+}
+
+/// Each of its own caller and its own thread of the daemon.
+fn batch(requests: &[(u64, u64, u64, u64)]) -> Batch {
+    let mut batch = Batch::default();
+    for (i, (begin, read, end, left)) in requests.iter().enumerate() {
+        let (unique, thread) = (2 + 2 * i as u64, 501 + i as i32);
+        // Times of events are all different.
+        let at = |time: u64| 1000 + 10 * time + i as u64;
+        let (read, end) = (begin + read, begin + read + end);
+        let left = end + left;
+        batch.events.extend([
+            ev(
+                at(*begin),
+                900 + i as i32,
+                BEGIN,
+                &[unique, MOUNT, OP_GETATTR],
+            ),
+            ev(at(read), thread, EXIT, &[0, 40]),
+            ev(at(read), thread, GETATTR, &[unique, 7]),
+            ev(at(end), thread, END, &[unique, MOUNT, 0]),
+            ev(at(left), thread, GETATTR_RETURN, &[unique]),
+        ]);
+    }
+    batch.events.sort_by_key(|event| event.time);
+    batch
+}
+
+fn naive(requests: &[(u64, u64, u64, u64)]) -> Vec<(u64, u64, u64, u64)> {
+    let at = |(i, (begin, read, end, left)): (usize, &(u64, u64, u64, u64))| {
+        let at = |time: u64| 1000 + 10 * time + i as u64;
+        let (read, end) = (begin + read, begin + read + end);
+        (at(*begin), at(read), at(end), at(end + left))
+    };
+    requests.iter().enumerate().map(at).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_slowest_are_the_slowest(requests in requests(), most in 1..10usize) {
+        let mut slowest = Slowest::new(most, u64::MAX);
+        tell(&batch(&requests), true, &mut slowest);
+        let kept: Vec<(u64, u64)> = slowest
+            .finish()
+            .iter()
+            .map(|kept: &Kept| (kept.duration, kept.story.start()))
+            .collect();
+        let mut all: Vec<(u64, u64)> = naive(&requests)
+            .iter()
+            .map(|(begin, _, end, _)| (end - begin, *begin))
+            .collect();
+        all.sort_by_key(|(duration, begin)| (std::cmp::Reverse(*duration), *begin));
+        all.truncate(most);
+        prop_assert_eq!(kept, all);
+    }
+
+    #[test]
+    fn the_queue_is_what_it_is_at_each_moment(requests in requests(), parts in 1..7usize) {
+        let mut queues = Queues::default();
+        tell(&batch(&requests), true, &mut queues);
+        let queue = queues.finish().remove(0);
+        let times = naive(&requests);
+        prop_assert_eq!(queue.requests as usize, requests.len());
+        prop_assert_eq!(queue.threads as usize, requests.len());
+        prop_assert_eq!(queue.total, times.iter().map(|(begin, _, end, _)| end - begin).sum::<u64>());
+        prop_assert_eq!(queue.waited, times.iter().map(|(begin, read, ..)| read - begin).sum::<u64>());
+        let first = times.iter().map(|(begin, ..)| *begin).min().unwrap();
+        let last = times.iter().map(|(.., left)| *left).max().unwrap();
+        let found = queue.parts(parts);
+        prop_assert_eq!(found.len(), parts);
+        for (i, part) in found.iter().enumerate() {
+            let bound = |i: usize| first + (u128::from(last - first) * i as u128 / parts as u128) as u64;
+            let mut expected = Part::default();
+            for now in bound(i)..bound(i + 1) {
+                let within = |from: u64, to: u64| (from..to).contains(&now);
+                let queued = times.iter().filter(|(begin, read, ..)| within(*begin, *read)).count();
+                let busy = times.iter().filter(|(_, read, _, left)| within(*read, *left)).count();
+                expected.mean_queued += queued as f64;
+                expected.mean_busy += busy as f64;
+                expected.most_queued = expected.most_queued.max(queued as u32);
+                expected.most_busy = expected.most_busy.max(busy as u32);
+                if busy == requests.len() {
+                    expected.short += queued as u128;
+                }
+            }
+            let length = (bound(i + 1) - bound(i)).max(1) as f64;
+            prop_assert!((part.mean_queued - expected.mean_queued / length).abs() < 1e-9);
+            prop_assert!((part.mean_busy - expected.mean_busy / length).abs() < 1e-9);
+            prop_assert_eq!(part.most_queued, expected.most_queued);
+            prop_assert_eq!(part.most_busy, expected.most_busy);
+            prop_assert_eq!(part.short, expected.short);
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_file_can_hold_is_too_much(
+        events in prop::collection::vec(
+            (0..60u64, 0..6i32, 0..11u32, [0..6u64, 0..3u64, 0..5u64, 0..4u64]), 0..300),
+        names in prop::collection::vec((0..60u64, 0..6u64, 0..6u64, "\\PC{0,3}"), 0..30),
+    ) {
+        let mut batch = Batch::default();
+        for (time, tid, kind, v) in events {
+            // Of three threads each of callers and of the daemon.
+            let tid = if tid < 3 { 900 + tid } else { 498 + tid };
+            let v = v.map(|value| if value == 3 { ABSENT } else { value });
+            batch.events.push(ev(time, tid, kind, &v));
+        }
+        for (time, unique, ino, name) in names {
+            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, name });
+        }
+        batch.events.sort_by_key(|event| event.time);
+        batch.side.sort_by_key(|side| match side {
+            Side::Name { time, .. } => *time,
+            _ => 0,
+        });
+        for inodes in [true, false] {
+            let mut queues = Queues::default();
+            tell(&batch, inodes, &mut queues);
+            for queue in queues.finish() {
+                queue.parts(5);
+            }
+            let mut slowest = Slowest::new(3, u64::MAX);
+            tell(&batch, inodes, &mut slowest);
+            slowest.finish();
+            tell(&batch, inodes, &mut Outcomes::default());
+            for form in [Form::Csv, Form::Json] {
+                let mut rows = Rows::new(Vec::new(), form, None);
+                let counts = tell(&batch, inodes, &mut rows);
+                prop_assert!(rows.finish().unwrap() >= counts.matched);
+            }
+            let mut trace = Trace::new(Vec::new(), Some("x86_64"), 0);
+            tell(&batch, inodes, &mut trace);
+            trace.finish().unwrap();
+        }
+    }
+}
