@@ -253,5 +253,5 @@ def verdict(m: MountQueue) -> list[str]:
         return [*said, *ways_out(more, "  ")]
     if m.share_short >= AT_TIMES:
         return textwrap.wrap(f"The daemon is short of threads at times: {waits}", WIDTH)
-    enough = f"requests waited in its queue for {waited} of their time, for {short} of it while"
+    enough = f"requests waited in its queue for {waited} of their time, but for {short} while"
     return textwrap.wrap(f"The daemon has threads enough: {enough} {threads} at work.", WIDTH)
