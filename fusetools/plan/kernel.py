@@ -103,15 +103,15 @@ def plan(
     why = _no_graph(facts, backend, names)
     if why and backend == "graph":
         raise Error("cannot use function_graph", *why)
+    if kprobes or not why:
+        missing += [_no_function(one) for one in functions if not names.matching([one])]
     if not why:
         brackets = [probe.place for probe in probes]
         graph = tuple(dict.fromkeys([*(functions or (GRAPH,)), *([] if functions else brackets)]))
         graph = tuple(one for one in graph if _covered(one, graph))
         operations = {name: operation for operation, name in _operations(names)}
         shown = tuple((name, operations.get(name, "")) for name in names.matching(graph))
-        unmatched = [one for one in graph if not names.matching([one])]
-        missing += [_no_function(one) for one in unmatched]
-        graph = tuple(one for one in graph if one not in unmatched)
+        graph = tuple(one for one in graph if names.matching([one]))
     if not facts.unwinds_kretprobes:
         # function_graph tells these returns as well, and the unwinder knows its trampoline.
         gone = {p.event for p in probes if p.role == "return" and p.place in dict(shown)}
@@ -388,7 +388,7 @@ def _pairs(
 ) -> tuple[list[Probe], list[Missing]]:
     """Entry and return of kernel functions, by kprobes."""
     operations = {name: operation for operation, name in _operations(names)}
-    missing = [_no_function(one) for one in patterns if not names.matching([one])]
+    missing: list[Missing] = []
     wanted = names.matching(patterns) if patterns else tuple(operations)
     if len(wanted) > MOST:
         why = f"{len(wanted)} functions match, {MOST} are probed"

@@ -237,6 +237,11 @@ def test_functions_of_one_s_own() -> None:
     pairs = kernel.plan(facts, [45], "kprobe", ("fuse_lookup*",))
     entries = {p.function for p in pairs.probes if p.role == "entry"}
     assert entries == {"fuse_lookup", "fuse_lookup_name", "request_wait_answer"}
+    for backend in ("auto", "graph", "kprobe"):  # said once, and the requests are still recorded
+        none = kernel.plan(facts, [45], backend, ("nothing_*",))
+        assert [one.what for one in none.missing].count("kernel function nothing_*") == 1
+        assert not none.graph
+        assert {"begin", "sent", "end"} <= {one.role for one in none.probes}
 
 
 def test_no_event_is_made_twice() -> None:

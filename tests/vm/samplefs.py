@@ -23,6 +23,15 @@ def own_counts(text: str) -> Counter[str]:
     return counts
 
 
+# Shell: a command that must not succeed (`set -e` says nothing of `! command`).
+FAILS = r"""fails() {
+  if "$@"; then
+    echo "it succeeded: $*" >&2
+    exit 1
+  fi
+}
+"""
+
 # Shell: command lines of the perf and trace-cmd that record. A small Debian has no pgrep.
 RUNNING = r"""running() {
   for process in /proc/[0-9]*; do

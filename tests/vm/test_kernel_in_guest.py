@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import RUNNING, SAMPLES, own_counts
+from samplefs import FAILS, RUNNING, SAMPLES, own_counts
 
 import fusetools
 
@@ -22,7 +22,7 @@ MOUNT = f"""set -e
 mkdir /run/mount
 {SAMPLES}/make_tree /run/tree
 {SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
-{RUNNING}
+{RUNNING}{FAILS}
 ftrace() {{
   cd {TRACING}
   for file in current_tracer trace_clock tracing_on set_ftrace_filter set_ftrace_notrace \\
@@ -280,14 +280,16 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         export PATH={tools}:$PATH
         echo vfs_statx > {TRACING}/set_ftrace_filter
         ftrace > theirs
-        ! {FUSETOOLS} record -- {workload} > refused 2>&1
+        fails {FUSETOOLS} record -- {workload} > refused 2>&1
         ftrace > still
         echo function > {TRACING}/current_tracer
-        ! {FUSETOOLS} record --backend graph -- {workload} > refused-too 2>&1
+        fails {FUSETOOLS} record --backend graph -- {workload} > refused-too 2>&1
         cat {TRACING}/current_tracer > tracer
         {FUSETOOLS} record --backend kprobe -- {workload} > workload.json 2> said
         {FUSETOOLS} count --json > count.json
-        ! {FUSETOOLS} record --backend kprobe --functions 'nothing_*' -- true > /dev/null 2> none
+        {FUSETOOLS} record --backend kprobe --functions 'nothing_*' -o none.data -- {workload} \
+          > workload.json 2> none
+        {FUSETOOLS} count --json -i none.data > none.json
         echo nop > {TRACING}/current_tracer
         echo > {TRACING}/set_ftrace_filter
         ftrace > after"""
@@ -304,6 +306,13 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert functions["request_wait_answer"] == 3 * 31
     # the attributes are asked for anew once in each stat
     assert functions["fuse_getattr"] == 31
+    # What no function matches is said, and the rest is recorded.
+    none = (tmp_path / "none").read_text()
+    said = "missing: kernel function nothing_*: this kernel has none of that name to trace"
+    assert none.count("nothing_*") == none.count(said) == 1
+    counted = (tmp_path / "none.json").read_text()
+    assert counts(counted, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
+    assert counts(counted, "kernel") == Counter(request_wait_answer=3 * 31)
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
@@ -340,7 +349,7 @@ def test_a_disk_that_fills_ends_the_recording(guest: vm.Guest, tools: Path, tmp_
         export PATH={tools}:$PATH
         mkdir /run/small
         mount -t tmpfs -o size=160M small /run/small
-        ! {FUSETOOLS} record -o /run/small/perf.data -- {SAMPLES}/workload mixed --processes 8 \
+        fails {FUSETOOLS} record -o /run/small/perf.data -- {SAMPLES}/workload mixed --processes 8 \
           /run/mount > workload.json 2> said
         ftrace > after
         {FUSETOOLS} count --json -i /run/small/perf.data > count.json
