@@ -1,29 +1,55 @@
 #![no_main]
-//! Opens and reads arbitrary bytes in every way that the reader has.
+//! Opens and reads arbitrary bytes in every way that the reader has, and analyses what it found.
 
+use fusetools_core::analysis::{analyse, Detail, Filters};
 use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
+use fusetools_core::tree::Tree;
 use fusetools_core::{record, Reader, ScanInfo};
 use libfuzzer_sys::fuzz_target;
 
 type Found = (Vec<Ev>, Vec<Side>, ScanInfo);
 
-fn scan(reader: &Reader) -> Found {
-    let roles = [Role::Begin, Role::End, Role::Switch, Role::SysExit, Role::Entry];
-    let catalogue: Vec<Meaning> = reader
+const ROLES: [Role; 13] = [
+    Role::Begin,
+    Role::End,
+    Role::Switch,
+    Role::SysExit,
+    Role::Entry,
+    Role::Return,
+    Role::Sent,
+    Role::Reply,
+    Role::Inode,
+    Role::Name,
+    Role::SysEnter,
+    Role::Waking,
+    Role::Stack,
+];
+
+/// A meaning for each event: function_graph's its own, the others one after the other, from `turn` on.
+fn catalogue(reader: &Reader, turn: usize) -> Vec<Meaning> {
+    let roles = ROLES.iter().cycle().skip(turn % ROLES.len());
+    reader
         .events()
         .iter()
-        .zip(roles.iter().cycle())
+        .zip(roles)
         .map(|(event, role)| Meaning {
             event: event.name.clone(),
             layer: Layer::Kernel,
             function: String::new(),
             operation: String::new(),
-            role: *role,
+            role: match event.name.as_str() {
+                "ftrace:funcgraph_entry" => Role::GraphEntry,
+                "ftrace:funcgraph_exit" => Role::GraphExit,
+                _ => *role,
+            },
         })
         .take(20)
-        .collect();
+        .collect()
+}
+
+fn scan(reader: &Reader, catalogue: &[Meaning]) -> Found {
     let (mut events, mut side) = (Vec::new(), Vec::new());
-    let info = reader.scan(&catalogue, &mut |batch| {
+    let info = reader.scan(catalogue, &mut |batch| {
         events.extend(batch.events);
         side.extend(batch.side);
     });
@@ -32,7 +58,8 @@ fn scan(reader: &Reader) -> Found {
 
 fuzz_target!(|data: &[u8]| {
     let Ok(mut reader) = Reader::from_bytes(data.to_vec()) else { return };
-    let found = scan(&reader);
+    let catalogue = catalogue(&reader, data.len());
+    let found = scan(&reader, &catalogue);
     let told = |what: &str| found.2.warnings.iter().any(|warning| warning.contains(what));
     if !told("out of time order") {
         assert!(found.0.windows(2).all(|pair| pair[0].time <= pair[1].time));
@@ -54,9 +81,15 @@ fuzz_target!(|data: &[u8]| {
     if !told("contradict") {
         assert_eq!(counted, samples);
     }
+    let (_, answer) = analyse(&reader, &catalogue, Filters::default(), Detail::Calls).expect("as the scan");
+    if let Some(tree) = answer.tree {
+        let calls: u64 = tree.nodes.iter().map(|node| node.calls).sum();
+        assert!(calls <= counted);
+        assert!(tree.nodes.iter().enumerate().all(|(at, node)| node.parent == Tree::ROOT || (node.parent as usize) < at));
+    }
     // Handing chunks to threads is slow: not every time.
     if data.len() % 4 == 0 {
         reader.set_chunk(256);
-        assert!(scan(&reader) == found);
+        assert!(scan(&reader, &catalogue) == found);
     }
 });

@@ -5,6 +5,24 @@ mod perf_data;
 
 use perf_data::*;
 
+const ENTRY: &str = "name: funcgraph_entry\nID: 503\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;\n\
+    \tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n\
+    \nprint fmt: \"\"\n";
+const EXIT: &str = "name: funcgraph_exit\nID: 504\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;\n\
+    \tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n\
+    \tfield:unsigned long long calltime;\toffset:24;\tsize:8;\tsigned:0;\n\
+    \tfield:unsigned long long rettime;\toffset:32;\tsize:8;\tsigned:0;\n\
+    \nprint fmt: \"\"\n";
+
+/// The raw data of a funcgraph_entry or, with both times, a funcgraph_exit.
+fn graph(function: u64, depth: u64, times: &[u64]) -> Vec<u8> {
+    [&[0, function, depth], times].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
 fn main() -> std::io::Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "corpus/reader".into());
     std::fs::create_dir_all(&directory)?;
@@ -22,6 +40,9 @@ fn main() -> std::io::Result<()> {
     ];
     for (turn, sample_type) in kinds.into_iter().enumerate() {
         let mut file = PerfData::fuse();
+        file.events.push(Event::new("ftrace:funcgraph_entry", 503, &[16]));
+        file.events.push(Event::new("ftrace:funcgraph_exit", 504, &[17]));
+        file.formats.extend([("ftrace", ENTRY), ("ftrace", EXIT)]);
         for event in &mut file.events {
             event.sample_type = sample_type;
             event.read_format = [0, 31, 8, 4, 24][turn];
@@ -34,6 +55,16 @@ fn main() -> std::io::Result<()> {
         for n in 0..6u64 {
             file.records.push(file.events[0].sample(&Sample { raw: send(45, n, 1), ..at(11, 1000 + 10 * n) }));
             file.records.push(file.events[1].sample(&Sample { raw: end(45, n, -2), ..at(13, 1005 + 9 * n) }));
+            let (outer, inner) = (0xffff_8000 + n / 2, 0xffff_9000);
+            for (time, at_exit, raw) in [
+                (1001, false, graph(outer, 0, &[])),
+                (1002, false, graph(inner, 1, &[])),
+                (1003, true, graph(inner, 1, &[1002 + 10 * n, 1003 + 10 * n])),
+                (1006, true, graph(outer, 0, &[1001 + 10 * n, 1006 + 10 * n])),
+            ] {
+                let (event, id) = if at_exit { (4, 17) } else { (3, 16) };
+                file.records.push(file.events[event].sample(&Sample { raw, ..at(id, time + 10 * n) }));
+            }
             file.records.push(event.other(14, 1 << 13, &[], &at(12, 1001 + 10 * n)));
             if n % 2 == 0 {
                 file.records.push(round());
