@@ -353,16 +353,20 @@ def test_merge_by_hand(newest: Recorded, run, tmp_path: Path) -> None:
     assert out.read_bytes() == newest.merged.read_bytes()
 
 
-def convert(newest: Recorded, to: Path) -> Path:
+def convert(newest: Recorded, to: Path, compression: str = "any") -> Path:
     if not shutil.which("trace-cmd"):
         pytest.skip("no trace-cmd")
-    command = ["trace-cmd", "convert", "--file-version", "7", "-i", newest.folder / "trace.dat"]
-    subprocess.run([*command, "-o", to], check=True, capture_output=True)
+    command = ["trace-cmd", "convert", "--file-version", "7", "--compression", compression]
+    command += ["-i", str(newest.folder / "trace.dat"), "-o", str(to)]
+    subprocess.run(command, check=True, capture_output=True)
+    smaller = to.stat().st_size < (newest.folder / "trace.dat").stat().st_size / 2
+    assert smaller == (compression == "any")
     return to
 
 
-def test_merge_converts_version_7(newest: Recorded, run, tmp_path: Path) -> None:
-    seven, out = convert(newest, tmp_path / "v7.dat"), tmp_path / "out.data"
+@pytest.mark.parametrize("compression", ["any", "none"])
+def test_merge_converts_version_7(newest: Recorded, run, tmp_path: Path, compression: str) -> None:
+    seven, out = convert(newest, tmp_path / "v7.dat", compression), tmp_path / "out.data"
     result = run("merge", str(newest.folder / "perf.data"), str(seven), "-o", str(out))
     assert result.exit_code == 0
     theirs = Counter(by_trace_cmd(newest.report))

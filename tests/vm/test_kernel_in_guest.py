@@ -15,7 +15,25 @@ from samplefs import FAILS, RUNNING, SAMPLES, own_counts
 import fusetools
 
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+PYTHON = Path(sys.prefix) / "bin" / "python"
 TRACING = Path("/sys/kernel/tracing")
+# The kernel takes a probe on a function of a module that is not there.
+PLACED = """
+from fusetools.plan.events import Probe
+from fusetools.record.tracefs import Tracefs
+fs = Tracefs("/sys/kernel/tracing")
+probes = [
+    Probe(f"fuse_kernel:at{i}", "p", place, "kernel", "", "", "entry")
+    for i, place in enumerate(("fuse_lookup", "elsewhere:fuse_lookup"))
+]
+for probe in probes:
+    fs.add(probe)
+enable = fs.root / "events" / "fuse_kernel" / "at0" / "enable"
+enable.write_text("1")
+print(fs.unplaced(probes))
+enable.write_text("0")
+fs.remove([probe.event for probe in probes])
+"""
 pytestmark = pytest.mark.vm
 
 MOUNT = f"""set -e
@@ -313,6 +331,33 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     counted = (tmp_path / "none.json").read_text()
     assert counts(counted, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
     assert counts(counted, "kernel") == Counter(request_wait_answer=3 * 31)
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+
+
+def test_returns_that_kprobes_miss_are_counted(
+    guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    """With room for one call at a time; and a probe that is nowhere in the code is found."""
+    one_at_a_time = "from fusetools.plan import kernel; kernel.INSTANCES = 1"
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {PYTHON} -c '{one_at_a_time}; from fusetools.cli import main; main()' \\
+          record --backend kprobe -- {SAMPLES}/workload mixed --processes 8 /run/mount \\
+          > workload.json 2> said
+        {FUSETOOLS} count > counted 2>&1
+        perf script -F event > events 2> script.log
+        {PYTHON} -c '{PLACED}' > unplaced
+        ftrace > after"""
+    )
+    events = Counter((tmp_path / "events").read_text().replace(":", " ").split())
+    entered, left = (events[f"request_wait_answer{end}"] for end in ("", "__return"))
+    recording = fusetools.open(tmp_path / "perf.data")
+    misses = recording.session.facts["misses"]
+    assert misses["fuse_kernel:request_wait_answer__return"] == entered - left > 0
+    said = f"request_wait_answer__return: the probe missed {entered - left:,} of its calls"
+    assert said in " ".join((tmp_path / "counted").read_text().split())
+    assert (tmp_path / "unplaced").read_text() == "['elsewhere:fuse_lookup']\n"
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 

@@ -384,7 +384,7 @@ impl Reader {
         let mut blocks = Blocks::new(&self.bytes, at..self.parts.data.end, self.chunk);
         blocks.unpacking = true;
         let ahead = 2 * rayon::current_num_threads() + 1;
-        rayon::in_place_scope(|scope| {
+        let whole = rayon::in_place_scope(|scope| {
             let (send, receive) = mpsc::channel();
             let mut early: BTreeMap<usize, Part> = BTreeMap::new();
             let (mut spawned, mut done) = (0, 0);
@@ -402,7 +402,7 @@ impl Reader {
                     });
                 }
                 if done == spawned {
-                    break;
+                    return true;
                 }
                 let part = loop {
                     if let Some(part) = early.remove(&done) {
@@ -410,18 +410,21 @@ impl Reader {
                     }
                     match receive.recv() {
                         Ok((which, part)) => early.insert(which, part),
-                        Err(_) => return,
+                        Err(_) => return false,
                     };
                 };
                 done += 1;
                 let ends = order.ends(&part);
                 order.add(part);
                 if ends {
-                    return;
+                    return false;
                 }
             }
         });
-        order.warnings.extend(blocks.damage);
+        // What is damaged after the end does not matter, and how far it was unpacked depends on the chunks.
+        if whole {
+            order.warnings.extend(blocks.damage);
+        }
     }
 }
 

@@ -491,6 +491,20 @@ fn compressed_records() {
         "{:?}",
         found.info.warnings
     );
+
+    // What is damaged behind the place where the records end is no matter, however they are cut.
+    let tracing = record(66, 0, &words(&[1 << 20]));
+    let mut pieces = compress(&[&data[..], &tracing, &data].concat(), 1000, 81);
+    pieces.last_mut().unwrap()[8..].fill(0xff);
+    let bytes = file.with_data(&pieces.concat(), &file.features());
+    for chunk in [64, 4096, 1 << 20] {
+        let mut reader = Reader::from_bytes(bytes.clone()).unwrap();
+        reader.set_chunk(chunk);
+        let found = scan(&reader);
+        assert!(found.events == expected.events);
+        assert_eq!(found.info.warnings.len(), 1, "{:?}", found.info.warnings);
+        assert!(found.info.warnings[0].contains("cut short in the data after"));
+    }
 }
 
 #[test]
