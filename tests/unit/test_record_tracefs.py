@@ -1,4 +1,4 @@
-"""What tracefs says of probes that it took: which are in the code, and which returns they missed."""
+"""What tracefs says of probes that it took: which are in the code, and the returns they missed."""
 
 from __future__ import annotations
 

@@ -310,9 +310,17 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         {FUSETOOLS} count --json -i none.data > none.json
         echo nop > {TRACING}/current_tracer
         echo > {TRACING}/set_ftrace_filter
+        # The stacks that it records would be cut.
+        /usr/bin/perf record -q -a -e sched:sched_switch -o /run/theirs sleep 999 2> theirs-said &
+        sleep 3
+        fails {FUSETOOLS} record -- {workload} > refused-three 2>&1
+        kill -INT $!
+        wait $! || true
         ftrace > after"""
     )
     assert "ftrace is in use" in (tmp_path / "refused").read_text()
+    refused = (tmp_path / "refused-three").read_text()
+    assert re.search(r"ftrace is in use\n  why: perf \(pid \d+\) holds", refused), refused
     assert "vfs_statx in set_ftrace_filter" in (tmp_path / "refused").read_text()
     assert "--backend kprobe" in (tmp_path / "refused").read_text()
     assert (tmp_path / "still").read_text() == (tmp_path / "theirs").read_text()
