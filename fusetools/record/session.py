@@ -1,10 +1,11 @@
 """A recording from beginning to end: lock, probes, perf, workload, clean-up, one perf.data.
 
-The order matters. trace-cmd switches function_graph on; the workload is forked and waits; perf
-opens its events, switched off; they are switched on, the probes' cost is measured, the workload is
-released. At the end perf stops, then trace-cmd, then the probes go, then the file gets its session
-sample. Every thing made is noted before it is made
-(state.py). Signals are held back all the while, and taken where the recording waits.
+The order matters. trace-cmd switches function_graph on, and is paused; the workload is forked and
+waits; perf opens its events, switched off; they are switched on, then function_graph's; the probes'
+cost is measured, the workload is released. At the end function_graph is paused, perf stops, then
+trace-cmd, then the probes go, then the file gets its session sample. Every thing made is noted
+before it is made (state.py). Signals are held back all the while, and taken where the recording
+waits.
 """
 
 from __future__ import annotations
@@ -318,6 +319,8 @@ class Recording:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
                 self.maps += _maps(target.mount)
         self.perf.enable()
+        if self.graph:
+            self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
         self.before = self.tracefs.hits()
@@ -377,6 +380,7 @@ class Recording:
             if not any(fnmatchcase(name, pattern) for name in traced):
                 why = "the kernel took it and traces no function of that name"
                 self.missing.append(Missing(f"kernel function {pattern}", why))
+        self.graph.pause()
 
     def _stop_graph(self) -> None:
         """trace-cmd, and ftrace as it was before."""
@@ -512,6 +516,8 @@ class Recording:
         self.hits = self._hits()
         if self.workload:
             self.workload.abandon()
+        if self.graph:
+            self.graph.pause()
         if self.perf and self.perf.process is None:
             self.perf.close()
         elif self.perf:

@@ -1,8 +1,9 @@
 """function_graph, recorded by trace-cmd: its command line, a running one, and tracefs as it was.
 
 trace-cmd is started before perf and stopped after it: the stacks that perf records are cut where
-function_graph began later. It sets what it needs in the top instance of tracefs, which others may
-use: whoever does is named and left alone, and what was set before is set again.
+function_graph began later. While perf does not record it is paused: on a mount that is always busy
+it would show calls whose requests nobody saw. It sets what it needs in the top instance of tracefs,
+which others may use: whoever does is named and left alone, and what was set before is set again.
 """
 
 from __future__ import annotations
@@ -148,6 +149,13 @@ class TraceCmd(Recorder):
         if not _entries(self.root / "set_ftrace_filter"):
             raise Error("trace-cmd cannot record function_graph", "it did not choose functions")
 
+    def pause(self) -> None:
+        """Records nothing from here on, and stays armed."""
+        _write(self.root / "tracing_on", "0")
+
+    def resume(self) -> None:
+        _write(self.root / "tracing_on", "1")
+
     def functions(self) -> set[str]:
         """Those that the kernel says it traces."""
         lines = _entries(self.root / "set_ftrace_filter")
@@ -157,7 +165,7 @@ class TraceCmd(Recorder):
         """Stops tracing, lets trace-cmd write what there is; whether it ended well."""
         if self.process is None:
             return True
-        _write(self.root / "tracing_on", "0")
+        self.pause()
         self.lost = lost(self.root)
         return self.end(180.0) and self.output.exists()
 

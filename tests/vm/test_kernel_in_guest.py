@@ -342,6 +342,31 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
+def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    """Requests are under way when the recording begins, and when it ends."""
+    guest(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {SAMPLES}/workload stat 1000000 /run/mount/dir-00/file-000 > workload.json &
+        sleep 1
+        {FUSETOOLS} record --duration 2 > said 2>&1
+        kill $!
+        wait $! || true
+        {FUSETOOLS} count --json > count.json
+        {FUSETOOLS} hist --json > hist.json
+        ftrace > after"""
+    )
+    assert "warning" not in (tmp_path / "said").read_text()
+    assert list(tmp_path.glob("*.trace.dat")) == []
+    total = json.loads((tmp_path / "hist.json").read_text())["requests"]
+    assert total["begun"] > 200
+    assert total["begun"] - total["matched"] <= 2 and total["ended"] - total["matched"] <= 2
+    # function_graph was on for as long as perf, but for moments.
+    waits = counts((tmp_path / "count.json").read_text(), "kernel")["request_wait_answer"]
+    assert 0.9 * total["begun"] <= waits <= total["begun"] + 1
+    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+
+
 def test_returns_that_kprobes_miss_are_counted(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
