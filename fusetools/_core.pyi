@@ -120,6 +120,45 @@ class Stories(TypedDict):
     fates: list[str]
     comms: list[str]
 
+class Durations(TypedDict):
+    """ns; the percentiles as in Series."""
+
+    count: int
+    sum: int
+    p50: int | None
+    p99: int | None
+    max: int | None
+
+class Stage(Durations):
+    """`parts`: (requests, ns of three parts, ns of the rest); `events` and `uprobes` are of all."""
+
+    stage: str
+    parts: tuple[int, list[int], int]
+    events: int
+    uprobes: int
+
+class StageGroup(TypedDict):
+    """The requests of one operation; `key` is what `by` asks for, None where it is not known."""
+
+    operation: str
+    waits: bool
+    key: str | int | None
+    fates: dict[str, int]
+    errors: int
+    ring: int
+    total: Durations
+    stages: list[Stage]
+
+class Stages(TypedDict):
+    first: int
+    last: int
+    lost: int
+    throttled: int
+    warnings: list[str]
+    groups: list[StageGroup]
+    requests: RequestCounts
+    event_cost: int | None  # ns that an event costs at most
+
 class SingleCalls(TypedDict):
     """Tree by tree in the order of their begin, in each in the order of the entries."""
 
@@ -239,6 +278,11 @@ def stories(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filter
 
 def flame(path: str | PathLike[str], catalogue: Sequence[Row], ask: Ask) -> Flame:
     """Stacks for a flame graph: of the events that the catalogue has a row "stack" for."""
+
+def stages(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, by: str
+) -> Stages:
+    """Where requests' time went. `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
 
 def graph(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool

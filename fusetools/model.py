@@ -116,6 +116,74 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be told
+    apart (fusetools.stages.STAGES).
+
+    ``requests`` of the operation's matched ones went through it, and took ``total`` ns in all;
+    ``mean`` and ``share`` are of all matched ones, so that those of the stages add up to the whole;
+    ``p50``, ``p99`` and ``max`` are of those that went through it. ``parts``: ns of ``total`` that
+    went where, where the recording tells: of the queue "no_thread", "no_cpu" (the thread that
+    took it had none), "waking" and "copying", of the daemon "cpu", "blocked", "runnable" and
+    "elsewhere"; and "untold". ``probes``: ns of ``total`` that recording itself took, an estimate;
+    None where there is none.
+    """
+
+    name: str
+    requests: int
+    total: int
+    mean: float
+    share: float
+    p50: int
+    p99: int
+    max: int
+    parts: dict[str, int] = field(default_factory=dict)
+    probes: float | None = None
+
+
+@dataclass(frozen=True)
+class OperationStages:
+    """The requests of one operation; those that a caller waits for apart from those that none does.
+
+    ``key``: what they were told apart by, "" where nothing was asked for, None where it is not
+    known. ``unmatched``: by reason, in the words of fusetools.stories.Stories. ``total`` is the ns
+    of all matched requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max``
+    are None without any. ``errors`` of the matched ones failed. ``ring``: answered by io_uring.
+    """
+
+    operation: str
+    waits: bool
+    key: str | int | None
+    requests: int
+    matched: int
+    unmatched: dict[str, int]
+    errors: int
+    ring: int
+    stages: tuple[Stage, ...]
+    total: int
+    mean: float | None
+    p50: int | None
+    p99: int | None
+    max: int | None
+    probes: float | None = None  # ns that recording took of all of them, as far as that is known
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Most time first, of what callers wait for; then the rest. ``by``: as in Recording.stages().
+
+    ``event_cost``: ns that recording one event takes at most, as seen here. ``joined``: stages that
+    no request of this recording tells apart.
+    """
+
+    operations: tuple[OperationStages, ...]
+    by: str
+    event_cost: int | None
+    joined: tuple[Missing, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
 class Side:
     """One function in one of two recordings; None: not recorded there."""
 

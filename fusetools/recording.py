@@ -56,6 +56,7 @@ from fusetools.model import (
 )
 
 if TYPE_CHECKING:
+    from fusetools.model import Stages
     from fusetools.requests import Questions, Span
     from fusetools.stories import Stories
 
@@ -271,6 +272,29 @@ class Recording:
         asked["functions"] = [(at, name, "") for at, name in self._functions]
         catalogue = needed(self._catalogue, self._events)
         return stories_of(_ask("stories", str(self.path), catalogue, asked))
+
+    def stages(self, *patterns: str, by: str = "", filters: Filters | None = None) -> Stages:
+        """Where the requests' time went, by operation and stage.
+
+        ``patterns``: operations, as shell patterns; ``by``: also apart by "comm", "pid" (of the
+        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two).
+        """
+        from fusetools.stages import stages_of
+        from fusetools.stories import needed
+
+        filters = filters or Filters()
+        asked = self._core_filters(filters)
+        asked["functions"] = [(at, name, "") for at, name in self._functions]
+        catalogue = needed(self._catalogue, self._events)
+        answer = _ask("stages", str(self.path), catalogue, asked, by)
+        mounts = {connection: path for path, (_, connection) in self._mounts().items()}
+        facts = self._facts(answer, filters)
+        found = stages_of(answer, patterns, by, mounts, catalogue, facts)
+        if patterns and not found.operations:
+            operations = {"operation": "", "function": ""}
+            known = [{**operations, "operation": g["operation"]} for g in answer["groups"]]
+            self._say_no_match(patterns, known)
+        return found
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
         """What the kernel's functions called, added up over all calls, or over those of a function.

@@ -47,8 +47,10 @@ class Stories:
 
     ``waits``: 1 where a caller slept until it was answered; ``nth``: how many it had waited for
     before in the same system call; ``syscall``: that call's number; ``error``: 0 or -errno;
-    ``request_len`` and ``reply_len``: bytes with their headers. ns of the time in the queue:
-    ``no_thread`` until a thread of the daemon was free, ``asleep`` until it ran. ns between the
+    ``request_len`` and ``reply_len``: bytes with their headers, ``size``: bytes that the callback
+    is asked for; ``ring``: 1 where the answer came by io_uring. ns of the time in the queue:
+    the thread of the daemon that took it did something else (``no_thread``), was about to but had
+    no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between the
     callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
     while it had no CPU, ``elsewhere`` after it had left the request to another thread.
     """
@@ -64,6 +66,8 @@ class Stories:
     connection: NDArray[np.uint64]
     unique: NDArray[np.uint64]
     nodeid: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+    ring: NDArray[np.uint8]
     request_len: NDArray[np.uint64]
     reply_len: NDArray[np.uint64]
     error: NDArray[np.int32]
@@ -74,6 +78,7 @@ class Stories:
     daemon_tid: NDArray[np.int32]
     syscall: NDArray[np.int32]
     no_thread: NDArray[np.int64]
+    no_cpu: NDArray[np.int64]
     asleep: NDArray[np.int64]
     blocked: NDArray[np.int64]
     runnable: NDArray[np.int64]
@@ -110,11 +115,13 @@ class Stories:
 
 
 _TYPES = {
-    **dict.fromkeys(("operation", "fate", "waits"), "u1"),
+    **dict.fromkeys(("operation", "fate", "waits", "ring"), "u1"),
     **dict.fromkeys(("opcode", "nth", "comm"), "<u4"),
     **dict.fromkeys(("error", "pid", "tid", "daemon_pid", "daemon_tid", "syscall"), "<i4"),
-    **dict.fromkeys(("connection", "unique", "nodeid", "request_len", "reply_len"), "<u8"),
-    **dict.fromkeys(("no_thread", "asleep", "blocked", "runnable", "elsewhere"), "<i8"),
+    **dict.fromkeys(("connection", "unique", "nodeid", "size"), "<u8"),
+    **dict.fromkeys(("request_len", "reply_len"), "<u8"),
+    **dict.fromkeys(("no_thread", "no_cpu", "asleep"), "<i8"),
+    **dict.fromkeys(("blocked", "runnable", "elsewhere"), "<i8"),
     **dict.fromkeys(MARKS, "<u8"),
 }
 
@@ -134,12 +141,13 @@ def stories_of(answer: dict[str, Any]) -> Stories:
 
 def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     """What of the catalogue, and of the recording's events beside it, tells requests' stories."""
-    probes = list(catalogue)
+    told = {p.event for p in catalogue if p.layer == "request"}
+    probes = [p for p in catalogue if p.layer != "kernel" or p.event not in told]
     for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
     # The same events once more: after what they are read for first.
     for p in catalogue:
-        if p.role in ("begin", "end"):
+        if p.role in ("begin", "end") and p.event.startswith("fuse:"):
             probes.append(Probe(p.event, "request", "", "", "length"))
     return probes

@@ -20,6 +20,7 @@ COMMANDS = {
     "record": "Record a workload on FUSE mounts into one perf.data.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
+    "stages": "Print where requests' time goes, stage by stage.",
     "slow": "Print the slowest requests: who made them, on which file, and where the time went.",
     "show": "Print one request's story: what its caller and the daemon did, line by line.",
     "errors": "Print which errors requests were answered with, and how many lookups found nothing.",

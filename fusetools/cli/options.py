@@ -88,6 +88,11 @@ def graph_options(function: F) -> F:
     return _with(function, "input", "pid", "comm", "from", "to")
 
 
+def stages_options(function: F) -> F:
+    """The same for requests, which have all layers in them."""
+    return _with(function, "input", "pid", "comm", "mount", "from", "to")
+
+
 def _with(function: F, *names: str) -> F:
     for name in reversed(names):
         function = _OPTIONS[name](function)

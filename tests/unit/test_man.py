@@ -65,7 +65,19 @@ def test_pages_are_well_formed(page: str) -> None:
     assert complaints == []
 
 
-REAL = ["hist", "count", "diff", "graph", "compare", "slow", "show", "errors", "queue", "flame"]
+REAL = [
+    "hist",
+    "count",
+    "stages",
+    "diff",
+    "graph",
+    "compare",
+    "slow",
+    "show",
+    "errors",
+    "queue",
+    "flame",
+]
 EXAMPLE = re.compile(
     rf"(^\$ (fusetools (?:{'|'.join(REAL)})(?: [^|\n]*)?)\n)((?:.*\n)*?)(?=\.Ed)", re.M
 )
@@ -86,6 +98,8 @@ def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
         if name in ("diff", "compare") or recording == "perf.data":
             data.unpack(source, tmp_path / recording)
     monkeypatch.chdir(tmp_path)
+    if name == "stages":
+        shutil.copy(ROOT / "samples/recordings/demo.data", "perf.data")
     if name in ("graph", "flame"):
         data.unpack("cernvmfs-6.1/trace.dat.zst", tmp_path / "trace.dat")
         assert run("merge", "perf.data", "trace.dat", "-o", "perf.data").exit_code == 0

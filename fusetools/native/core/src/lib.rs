@@ -24,6 +24,7 @@ mod requests;
 pub mod slowest;
 pub mod spaces;
 pub mod stacks;
+pub mod stages;
 pub mod stitch;
 pub mod symbols;
 pub mod tracedat;

@@ -111,6 +111,8 @@ pub struct Story {
     pub fate: Fate,
     /// A caller sleeps until it is answered.
     pub waits: bool,
+    /// The answer came by io_uring.
+    pub ring: bool,
     /// How many requests the caller waited for before it in the same system call.
     pub nth: u32,
     /// ABSENT where not told, so `unique`, `opcode`, `nodeid` and the sizes.
@@ -121,6 +123,8 @@ pub struct Story {
     /// Bytes of the request and of its answer, each with its header.
     pub request_len: u64,
     pub reply_len: u64,
+    /// Bytes that the callback is asked for, or is given to write.
+    pub size: u64,
     /// Negated errno; 0 when it succeeded or has not ended.
     pub error: i32,
     /// Who made it, -1 where not known.
@@ -134,17 +138,58 @@ pub struct Story {
     /// The caller's system call; ABSENT outside of any (a page fault).
     pub syscall: u64,
     pub marks: [u64; MARKS],
-    /// From begin to read: no thread of the daemon was free; one was on its way; the rest is the copying.
+    /// From begin to read: the thread that took it was busy with something else; it was, but had no CPU; it slept and
+    /// was woken up, or another one was. The rest is the copying.
     pub no_thread: u64,
+    pub no_cpu: u64,
     pub asleep: u64,
     /// From the callback to the reply: the callback's thread slept; was ready, but had no CPU; had left the request
     /// to another thread. The rest is on a CPU.
     pub blocked: u64,
     pub runnable: u64,
     pub elsewhere: u64,
+    /// Events that the recorder took on the caller's thread before the begin and after it ran again, and on the
+    /// daemon's between the callback and the reply: system calls and functions.
+    pub before: u32,
+    pub after: u32,
+    pub inside: u32,
 }
 
 impl Story {
+    fn new(operation: Operation, fate: Fate) -> Story {
+        Story {
+            operation,
+            fate,
+            waits: false,
+            ring: false,
+            nth: 0,
+            connection: ABSENT,
+            unique: ABSENT,
+            opcode: ABSENT,
+            nodeid: ABSENT,
+            request_len: ABSENT,
+            reply_len: ABSENT,
+            size: ABSENT,
+            error: 0,
+            pid: -1,
+            tid: -1,
+            comm: 0,
+            daemon_pid: -1,
+            daemon_tid: -1,
+            syscall: ABSENT,
+            marks: [ABSENT; MARKS],
+            no_thread: ABSENT,
+            no_cpu: ABSENT,
+            asleep: ABSENT,
+            blocked: ABSENT,
+            runnable: ABSENT,
+            elsewhere: ABSENT,
+            before: 0,
+            after: 0,
+            inside: 0,
+        }
+    }
+
     pub fn at(&self, mark: Mark) -> Option<u64> {
         Some(self.marks[mark as usize]).filter(|time| *time != ABSENT)
     }
@@ -174,6 +219,7 @@ impl Story {
 /// An open story.
 struct Open {
     story: Story,
+    /// 0: nothing is open here.
     generation: u32,
     /// Made by a caller that the filters let pass.
     wanted: bool,
@@ -188,6 +234,26 @@ struct Open {
     daemon_open: bool,
     /// What the callback's thread had slept and waited for a CPU when it began.
     idle: Idle,
+    /// How many events its thread had had by then.
+    events: u32,
+}
+
+impl Open {
+    fn new(story: Story, generation: u32, losses: u32) -> Open {
+        Open {
+            story,
+            generation,
+            wanted: false,
+            losses,
+            background: false,
+            waited: false,
+            ended: false,
+            caller_open: false,
+            daemon_open: false,
+            idle: Idle::default(),
+            events: 0,
+        }
+    }
 }
 
 /// A place in the slab, with the generation of what is there.
@@ -214,7 +280,13 @@ enum State {
 struct Read {
     enter: u64,
     exit: u64,
-    /// When the thread had last begun to run.
+    run: Run,
+}
+
+/// When a thread last began to run, and since when it had been ready to.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    ready: u64,
     runs: u64,
 }
 
@@ -230,6 +302,7 @@ struct Syscall {
     start: u64,
     losses: u32,
     idle: Idle,
+    events: u32,
 }
 
 #[derive(Default)]
@@ -237,6 +310,11 @@ struct Task {
     pid: i32,
     comm: u32,
     syscall: Option<Syscall>,
+
+    /// Recorded on it, but for the scheduler's; by when it last ran again; the last one's time.
+    events: u32,
+    events_then: u32,
+    seen: u64,
 
     // As a caller
     /// Requests of this system call of which more may be seen on this side.
@@ -269,7 +347,7 @@ struct Task {
     /// Woken up for it.
     called: Option<Slot>,
     /// The kernel's function that takes answers was entered, or one that hands out requests.
-    writes: Option<(u64, Idle)>,
+    writes: Option<(u64, Idle, u32)>,
     fetches: u64,
     /// When it was last done with a request.
     freed: u64,
@@ -278,7 +356,7 @@ struct Task {
     state: State,
     since: u64,
     idle: Idle,
-    runs: u64,
+    run: Run,
     /// Its switches are recorded.
     switches: bool,
 }
@@ -298,6 +376,29 @@ impl Task {
     fn enter_state(&mut self, state: State, time: u64) {
         self.idle = self.idle_at(time);
         (self.state, self.since) = (state, time);
+    }
+
+    /// An event of its own: it runs, whether or not its switch is recorded.
+    fn event(&mut self, time: u64) {
+        self.events = self.events.wrapping_add(1);
+        self.seen = time;
+        self.runs(time);
+    }
+
+    /// It is seen at work.
+    fn runs(&mut self, time: u64) {
+        if matches!(self.state, State::Blocked | State::Runnable) {
+            self.run(time);
+        }
+    }
+
+    fn run(&mut self, time: u64) {
+        let ready = match self.state {
+            State::Runnable => self.since,
+            _ => time,
+        };
+        self.enter_state(State::Running, time);
+        self.run = Run { ready, runs: time };
     }
 
     /// When the kernel's FUSE function was entered that is at work.
@@ -362,23 +463,33 @@ pub struct Stitch {
     switches: bool,
     asleep: u64,
     requests: Requests,
-    slab: Vec<Option<Open>>,
+    slab: Vec<Open>,
     free: Vec<u32>,
     generation: u32,
     tasks: FxHashMap<i32, Task>,
     comms: Vec<String>,
     comm_numbers: FxHashMap<String, u32>,
     losses: u32,
+    /// ns between two events of one thread that follow each other in the kernel: the least seen.
+    least: u64,
 }
 
-/// Reads a recording and tells each request's story, in the order in which they are complete. Comes back with the
-/// stitch for what is known beside them (`comms`).
+/// What is known beside the stories.
+pub struct Told {
+    pub info: ScanInfo,
+    /// Names of threads, by `Story::comm`.
+    pub comms: Vec<String>,
+    /// `Stitch::event_cost`
+    pub event_cost: Option<u64>,
+}
+
+/// Reads a recording and tells each request's story, in the order in which they are complete.
 pub fn stories(
     reader: &Reader,
     catalogue: &[Meaning],
     filters: Filters,
     tell: &mut dyn FnMut(&Story, &[String]),
-) -> Result<(ScanInfo, Vec<String>), Error> {
+) -> Result<Told, Error> {
     let first = match filters {
         Filters {
             from: None,
@@ -396,8 +507,13 @@ pub fn stories(
     );
     let mut told = |stitch: &[String], story: &Story| tell(story, stitch);
     let info = reader.scan(catalogue, &mut |batch| stitch.push_with(&batch, &mut told))?;
+    let event_cost = stitch.event_cost();
     let comms = stitch.finish_with(&mut told);
-    Ok((info, comms))
+    Ok(Told {
+        info,
+        comms,
+        event_cost,
+    })
 }
 
 /// The bits of sched_switch's prev_state that say that a task waits for something, as the recording's own format
@@ -474,7 +590,14 @@ impl Stitch {
             comms: vec![String::new()],
             comm_numbers: FxHashMap::default(),
             losses: 0,
+            least: u64::MAX,
         }
+    }
+
+    /// At most what taking an event costs, ns: the least time from a request's end to the waking of its caller, which
+    /// the kernel does right after. None where neither is seen.
+    pub fn event_cost(&self) -> Option<u64> {
+        Some(self.least).filter(|ns| *ns < u64::MAX)
     }
 
     /// Names of threads, by `Story::comm`.
@@ -565,7 +688,14 @@ impl Stitch {
                 ..
             } => {
                 if *out {
-                    self.switch_out(*tid, !*preempt, *time);
+                    // sched_switch has told it, and how, where that is recorded of the task.
+                    let out = self
+                        .tasks
+                        .get(tid)
+                        .is_some_and(|task| matches!(task.state, State::Blocked | State::Runnable));
+                    if !out {
+                        self.switch_out(*tid, !*preempt, *time);
+                    }
                 } else {
                     self.switch_in(*tid, *time);
                 }
@@ -617,42 +747,36 @@ impl Stitch {
 
     // The slab
 
-    fn put(&mut self, story: Story, wanted: bool) -> Slot {
-        self.generation = self.generation.wrapping_add(1);
-        let open = Open {
-            story,
-            generation: self.generation,
-            wanted,
-            losses: self.losses,
-            background: false,
-            waited: false,
-            ended: false,
-            caller_open: false,
-            daemon_open: false,
-            idle: Idle::default(),
+    fn put(&mut self, operation: Operation, fate: Fate) -> Slot {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let open = Open::new(Story::new(operation, fate), self.generation, self.losses);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.slab[place as usize] = open;
+                place
+            }
+            None => {
+                self.slab.push(open);
+                self.slab.len() as u32 - 1
+            }
         };
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.slab.push(None);
-            self.slab.len() as u32 - 1
-        });
-        self.slab[place as usize] = Some(open);
         (place, self.generation)
     }
 
     fn get(&self, slot: Slot) -> Option<&Open> {
-        let open = self.slab.get(slot.0 as usize)?.as_ref()?;
+        let open = self.slab.get(slot.0 as usize)?;
         (open.generation == slot.1).then_some(open)
     }
 
     fn get_mut(&mut self, slot: Slot) -> Option<&mut Open> {
-        let open = self.slab.get_mut(slot.0 as usize)?.as_mut()?;
+        let open = self.slab.get_mut(slot.0 as usize)?;
         (open.generation == slot.1).then_some(open)
     }
 
     /// The story of an open request.
     fn slot_of(&self, request: &Request) -> Option<Slot> {
-        let open = self.slab.get(request.row as usize)?.as_ref()?;
-        Some((request.row, open.generation))
+        let open = self.slab.get(request.row as usize)?;
+        (open.generation > 0).then_some((request.row, open.generation))
     }
 
     /// Tells a story that is complete on both sides.
@@ -664,11 +788,13 @@ impl Stitch {
     }
 
     fn tell(&mut self, slot: Slot, tell: Tell) {
-        let Some(open) = self.slab[slot.0 as usize].take() else {
+        let Some(open) = self.get_mut(slot) else {
             return;
         };
+        open.generation = 0;
         self.free.push(slot.0);
-        let story = open.story;
+        let open = &self.slab[slot.0 as usize];
+        let story = &open.story;
         let start = story.start();
         let connection = match story.connection {
             ABSENT => self.daemons.get(&story.daemon_pid).copied(),
@@ -680,7 +806,7 @@ impl Stitch {
             && (filters.connections.is_empty()
                 || connection.is_some_and(|c| filters.connections.contains(&c)));
         if wanted {
-            tell(&self.comms, &story);
+            tell(&self.comms, story);
         }
     }
 
@@ -713,14 +839,16 @@ impl Stitch {
             Some(own) => connection == ABSENT || *own == connection,
             None => self.servants.contains(&ev.pid),
         };
-        let mut story = self.story(operation, Fate::Unfinished);
-        story.set(Mark::Begin, ev.time);
-        (story.pid, story.tid) = (ev.pid, ev.tid);
-        (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
+        let slot = self.put(operation, Fate::Unfinished);
         let task = self.tasks.entry(ev.tid).or_default();
         task.pid = ev.pid;
-        story.comm = task.comm;
-        let made = std::mem::take(&mut task.made);
+        task.event(ev.time);
+        let open = &mut self.slab[slot.0 as usize];
+        let story = &mut open.story;
+        story.set(Mark::Begin, ev.time);
+        (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
+        (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
+        story.before = task.events.wrapping_sub(task.events_then + 1);
         if !own {
             story.syscall = task.syscall.map_or(ABSENT, |syscall| syscall.number);
             if let Some(enter) = task.kernel_enter() {
@@ -728,8 +856,10 @@ impl Stitch {
             }
         }
         task.entered = 0;
-        let wanted = self.wants_caller(&story);
-        let slot = self.put(story, wanted);
+        let made = std::mem::take(&mut task.made);
+        let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty()
+            || self.wants_caller(&self.slab[slot.0 as usize].story);
+        self.slab[slot.0 as usize].wanted = wanted;
         let mut still = self.pass(made, tell);
         if !own {
             if let Some(open) = self.get_mut(slot) {
@@ -810,7 +940,6 @@ impl Stitch {
         let Some(open) = self
             .slab
             .get_mut(slot.0 as usize)
-            .and_then(Option::as_mut)
             .filter(|open| open.generation == slot.1 && !open.story.waits)
         else {
             return;
@@ -874,12 +1003,14 @@ impl Stitch {
         let losses = self.losses;
         let task = self.tasks.entry(ev.tid).or_default();
         task.pid = ev.pid;
+        task.event(ev.time);
         let idle = task.idle_at(ev.time);
         task.syscall = Some(Syscall {
             number,
             start: ev.time,
             losses,
             idle,
+            events: task.events.wrapping_sub(1),
         });
         if !task.made.is_empty() {
             self.leave_all(ev.tid, tell);
@@ -887,9 +1018,9 @@ impl Stitch {
         let Some(task) = self.tasks.get_mut(&ev.tid) else {
             return;
         };
-        task.told = ev.time;
         task.end_call();
         task.told = ev.time;
+        task.events_then = task.events.wrapping_sub(1);
     }
 
     fn leave_all(&mut self, tid: i32, tell: Tell) {
@@ -922,15 +1053,18 @@ impl Stitch {
             task.reads.push(Read {
                 enter: syscall.map_or(0, |call| call.start),
                 exit: ev.time,
-                runs: task.runs,
+                run: task.run,
             });
         }
         let last = task.last;
         let made = !task.made.is_empty();
+        let after = task.events.wrapping_sub(task.events_then);
+        task.event(ev.time);
         task.end_call();
         if let (Some(last), Some(_)) = (last, syscall) {
             if let Some(open) = self.get_mut(last) {
                 open.story.set(Mark::SysExit, ev.time);
+                open.story.after = after;
             }
         }
         if made {
@@ -964,6 +1098,7 @@ impl Stitch {
             return;
         }
         let task = self.tasks.entry(ev.tid).or_default();
+        task.event(ev.time);
         if !kind.returns {
             task.entered = ev.time;
             return;
@@ -1025,7 +1160,7 @@ impl Stitch {
                         task.reads.push(Read {
                             enter: task.fetches,
                             exit: ev.time,
-                            runs: task.runs,
+                            run: task.run,
                         });
                     }
                 }
@@ -1080,7 +1215,7 @@ impl Stitch {
             return;
         };
         match place {
-            Place::Write => task.writes = Some((ev.time, task.idle_at(ev.time))),
+            Place::Write => task.writes = Some((ev.time, task.idle_at(ev.time), task.events)),
             Place::Fetch => task.fetches = ev.time,
             _ => {}
         }
@@ -1113,19 +1248,20 @@ impl Stitch {
         };
         self.servants.insert(ev.pid);
         let task = self.tasks.entry(ev.tid).or_default();
+        task.event(ev.time);
         (task.pid, task.sent) = (ev.pid, Some(slot));
-        let (runs, freed, fetches) = (task.runs, task.freed, task.fetches);
+        let (run, freed, fetches) = (task.run, task.freed, task.fetches);
         let enter = task.syscall.map_or(fetches, |call| call.start).max(freed);
         if let Some(open) = self.get_mut(slot) {
             open.story.set(Mark::Sent, ev.time);
             open.story.set(Mark::Read, ev.time);
             (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
         }
-        self.split_queue(slot, enter, runs, ev.time);
+        self.split_queue(slot, enter, run, ev.time);
     }
 
     /// Of the time in the queue: until a thread was free, and until it ran.
-    fn split_queue(&mut self, slot: Slot, enter: u64, runs: u64, read: u64) {
+    fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
         if !self.switches {
             return;
         }
@@ -1138,11 +1274,13 @@ impl Stitch {
         };
         let within = |time: u64| time.clamp(begin, read.max(begin));
         let free = within(enter);
-        let ready = within(enter.max(runs));
+        let ready = within(enter.max(run.runs));
         if story.at(Mark::DaemonWaking).is_some() {
-            (story.no_thread, story.asleep) = (0, ready - begin);
+            (story.no_thread, story.no_cpu, story.asleep) = (0, 0, ready - begin);
         } else {
-            (story.no_thread, story.asleep) = (free - begin, ready - free);
+            let no_cpu = run.runs.min(free).saturating_sub(within(run.ready));
+            (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
+            story.asleep = ready - free;
         }
         story.set(Mark::DaemonRuns, ready);
     }
@@ -1170,7 +1308,7 @@ impl Stitch {
         if let Some(open) = self.get_mut(slot) {
             open.story.set(Mark::Read, read.exit);
         }
-        self.split_queue(slot, enter, read.runs, read.exit);
+        self.split_queue(slot, enter, read.run, read.exit);
     }
 
     /// The open request that the daemon has in hand.
@@ -1205,16 +1343,18 @@ impl Stitch {
         } else if found.is_none() && known && kind.operation != Operation::UNKNOWN {
             found = Some(self.callback_alone(ev, kind));
         }
-        let idle = self
-            .tasks
-            .get(&ev.tid)
-            .map_or(Idle::default(), |task| task.idle_at(ev.time));
+        let mut idle = Idle::default();
+        let mut events = 0;
+        if let Some(task) = self.tasks.get_mut(&ev.tid) {
+            task.event(ev.time);
+            (idle, events) = (task.idle_at(ev.time), task.events);
+        }
         let mut first = false;
         if let Some(open) = found.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::CallbackEnter).is_none() {
                 first = true;
                 open.story.set(Mark::CallbackEnter, ev.time);
-                open.idle = idle;
+                (open.idle, open.events) = (idle, events);
                 open.daemon_open = kind.returns;
             }
         }
@@ -1222,6 +1362,7 @@ impl Stitch {
             self.take_read(slot, ev.tid, true);
             if let Some(open) = self.get_mut(slot) {
                 (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+                (open.story.nodeid, open.story.size) = (ev.v[1], ev.v[2]);
                 if open.story.opcode == ABSENT {
                     open.story.operation = kind.operation;
                 }
@@ -1254,16 +1395,13 @@ impl Stitch {
         } else {
             Fate::NoReply
         };
-        let mut story = self.story(kind.operation, fate);
-        story.connection = self.daemons.get(&ev.pid).copied().unwrap_or(ABSENT);
-        story.unique = unique;
+        let connection = self.daemons.get(&ev.pid).copied().unwrap_or(ABSENT);
         // Whose request it was is not known.
         let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
-        let connection = story.connection;
-        let slot = self.put(story, wanted);
-        if let Some(open) = self.get_mut(slot) {
-            open.ended = true;
-        }
+        let slot = self.put(kind.operation, fate);
+        let open = &mut self.slab[slot.0 as usize];
+        (open.ended, open.wanted) = (true, wanted);
+        (open.story.connection, open.story.unique) = (connection, unique);
         if fate != Fate::NoReply && Requests::is_numbered(unique) {
             // So that its end finds it.
             let request = Request {
@@ -1312,6 +1450,7 @@ impl Stitch {
         };
         let callback = task.callbacks.pop();
         task.freed = ev.time;
+        task.event(ev.time);
         let idle = task.idle_at(ev.time);
         let outer = task.callbacks.last().and_then(|outer| outer.slot);
         if !lost.is_empty() {
@@ -1400,10 +1539,12 @@ impl Stitch {
         let slot = match found.and_then(|request| self.slot_of(&request)) {
             Some(slot) => slot,
             None => {
-                let mut story = self.story(Operation::UNKNOWN, self.without_begin());
-                (story.connection, story.unique) = (connection, unique);
                 let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
-                self.put(story, wanted)
+                let slot = self.put(Operation::UNKNOWN, self.without_begin());
+                let open = &mut self.slab[slot.0 as usize];
+                open.wanted = wanted;
+                (open.story.connection, open.story.unique) = (connection, unique);
+                slot
             }
         };
         self.ended(ev, slot, or_zero(error) as i32);
@@ -1429,9 +1570,16 @@ impl Stitch {
         let task = self.tasks.entry(ev.tid).or_default();
         task.ended = Some(slot);
         // What the thread does last before the end is to enter the system call that answers.
-        let write = task.syscall.map(|call| (call.start, call.idle));
+        let ring = task
+            .syscall
+            .is_some_and(|call| daemon && self.arch.is_ring(call.number));
+        let write = task
+            .syscall
+            .map(|call| (call.start, call.idle, call.events));
         let write = write.or(task.writes).filter(|_| daemon);
         let idle = task.idle_at(ev.time);
+        let events = task.events;
+        task.event(ev.time);
         task.writes = None;
         task.sent = None;
         if daemon {
@@ -1445,6 +1593,7 @@ impl Stitch {
         open.ended = true;
         story.set(Mark::End, ev.time);
         story.error = error;
+        story.ring = ring;
         if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
             story.fate = Fate::Matched;
         }
@@ -1452,13 +1601,16 @@ impl Stitch {
             .into_iter()
             .filter_map(|mark| story.at(mark))
             .max();
-        let (replied, idle) = match write {
-            Some((start, idle)) if start >= since.unwrap_or(0) => {
+        let (replied, idle, events) = match write {
+            Some((start, idle, events)) if start >= since.unwrap_or(0) => {
                 story.set(Mark::Reply, start);
-                (start, idle)
+                (start, idle, events)
             }
-            _ => (ev.time, idle),
+            _ => (ev.time, idle, events),
         };
+        if story.daemon_tid == ev.tid && callback.is_some() {
+            story.inside = events.wrapping_sub(open.events);
+        }
         if daemon && story.daemon_tid < 0 {
             (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
         }
@@ -1537,15 +1689,12 @@ impl Stitch {
         let task = self.tasks.entry(tid).or_default();
         task.switches = true;
         task.just_made = None;
-        // Two kinds of events may tell the same.
-        if matches!(task.state, State::Running | State::Unknown) {
-            let state = if asleep {
-                State::Blocked
-            } else {
-                State::Runnable
-            };
-            task.enter_state(state, time);
-        }
+        let state = if asleep {
+            State::Blocked
+        } else {
+            State::Runnable
+        };
+        task.enter_state(state, time);
     }
 
     fn switch_in(&mut self, tid: i32, time: u64) {
@@ -1556,8 +1705,7 @@ impl Stitch {
         if task.state == State::Running {
             return;
         }
-        task.enter_state(State::Running, time);
-        task.runs = time;
+        task.run(time);
         let called = task.called.take();
         if task.awaiting.is_some() {
             self.runs(tid, time);
@@ -1574,13 +1722,22 @@ impl Stitch {
         if matches!(task.state, State::Blocked | State::Unknown) {
             task.enter_state(State::Runnable, ev.time);
         }
-        let Some(waker) = self.tasks.get(&ev.tid) else {
+        let Some(waker) = self.tasks.get_mut(&ev.tid) else {
             return;
         };
+        waker.runs(ev.time);
         let (ended, made) = (waker.ended, waker.just_made);
+        let passed = ev.time.saturating_sub(waker.seen);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
             if open.story.tid == woken && open.caller_open {
+                let next = open
+                    .story
+                    .at(Mark::End)
+                    .is_some_and(|end| ev.time - end == passed);
                 open.story.set_first(Mark::Waking, ev.time);
+                if next && passed > 0 {
+                    self.least = self.least.min(passed);
+                }
                 if let Some(slot) = ended {
                     self.awaited(slot);
                 }
@@ -1602,34 +1759,6 @@ impl Stitch {
 
     // The end
 
-    fn story(&self, operation: Operation, fate: Fate) -> Story {
-        Story {
-            operation,
-            fate,
-            waits: false,
-            nth: 0,
-            connection: ABSENT,
-            unique: ABSENT,
-            opcode: ABSENT,
-            nodeid: ABSENT,
-            request_len: ABSENT,
-            reply_len: ABSENT,
-            error: 0,
-            pid: -1,
-            tid: -1,
-            comm: 0,
-            daemon_pid: -1,
-            daemon_tid: -1,
-            syscall: ABSENT,
-            marks: [ABSENT; MARKS],
-            no_thread: ABSENT,
-            asleep: ABSENT,
-            blocked: ABSENT,
-            runnable: ABSENT,
-            elsewhere: ABSENT,
-        }
-    }
-
     fn wants_caller(&self, story: &Story) -> bool {
         let filters = &self.filters;
         (filters.pids.is_empty() || filters.pids.contains(&story.pid))
@@ -1644,9 +1773,9 @@ impl Stitch {
 
     fn finish_with(mut self, tell: Tell) -> Vec<String> {
         for place in 0..self.slab.len() {
-            let slot = self.slab[place].as_ref().map(|open| open.generation);
-            if let Some(generation) = slot {
-                self.give_up((place as u32, generation), tell);
+            match self.slab[place].generation {
+                0 => {} // free
+                generation => self.give_up((place as u32, generation), tell),
             }
         }
         self.comms
@@ -1657,6 +1786,7 @@ type Tell<'a> = &'a mut dyn FnMut(&[String], &Story);
 
 impl Task {
     fn resume(&mut self, time: u64) {
+        self.events_then = self.events;
         self.resumed = time;
         if self.syscall.is_some() {
             self.told = time;

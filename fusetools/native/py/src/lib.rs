@@ -1,7 +1,8 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
-mod requests;
 mod flame;
+mod requests;
+mod stages;
 mod stories;
 
 use std::path::{Path, PathBuf};
@@ -421,6 +422,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
     module.add_function(wrap_pyfunction!(graph, module)?)?;
+    module.add_function(wrap_pyfunction!(stages::stages, module)?)?;
     module.add_function(wrap_pyfunction!(stories::stories, module)?)?;
     module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;

@@ -45,7 +45,7 @@ pub fn stories<'py>(
         rows.sort_by_key(Story::start);
         told
     });
-    let (info, comms) = read.map_err(|error| read_error(&path, error))?;
+    let told = read.map_err(|error| read_error(&path, error))?;
     let columns = PyDict::new(py);
     macro_rules! add {
         ($($name:literal: $field:expr),+ $(,)?) => {
@@ -59,6 +59,8 @@ pub fn stories<'py>(
         "nth": |s| s.nth.to_le_bytes(),
         "connection": |s| known(s.connection).to_le_bytes(),
         "unique": |s| known(s.unique).to_le_bytes(),
+        "size": |s| known(s.size).to_le_bytes(),
+        "ring": |s| [u8::from(s.ring)],
         "nodeid": |s| known(s.nodeid).to_le_bytes(),
         "request_len": |s| known(s.request_len).to_le_bytes(),
         "reply_len": |s| known(s.reply_len).to_le_bytes(),
@@ -70,6 +72,7 @@ pub fn stories<'py>(
         "daemon_tid": |s| s.daemon_tid.to_le_bytes(),
         "syscall": |s| (s.syscall as i64 as i32).to_le_bytes(),
         "no_thread": |s| duration(s.no_thread),
+        "no_cpu": |s| duration(s.no_cpu),
         "asleep": |s| duration(s.asleep),
         "blocked": |s| duration(s.blocked),
         "runnable": |s| duration(s.runnable),
@@ -88,10 +91,10 @@ pub fn stories<'py>(
         .map(|name| names.binary_search(name).unwrap_or(0) as u8)
         .collect();
     columns.set_item("operation", column(py, &codes, |code| [*code])?)?;
-    let dict = scan_dict(py, info)?;
+    let dict = scan_dict(py, told.info)?;
     dict.set_item("stories", columns)?;
     dict.set_item("operations", names)?;
-    dict.set_item("comms", comms)?;
+    dict.set_item("comms", told.comms)?;
     dict.set_item("fates", FATES.map(|(_, name)| name))?;
     Ok(dict)
 }

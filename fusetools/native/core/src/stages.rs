@@ -1,0 +1,376 @@
+//! Where requests' time goes: their stories cut into stages and added up.
+//!
+//! A stage lies between two marks. One whose mark was not seen is joined to its neighbour and is of both their names,
+//! so a request's stages always make up its whole.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::Filters;
+use crate::error::Error;
+use crate::events::{Meaning, ABSENT};
+use crate::hist::Hist;
+use crate::operations::Operation;
+use crate::reader::{Reader, ScanInfo};
+use crate::stitch::{self, Fate, Mark, Story, FATES};
+
+/// The marks between which the stages lie; the first is `Resumed` for a further request of a system call.
+const BOUNDS: [Mark; 9] = [
+    Mark::SysEnter,
+    Mark::KernelEnter,
+    Mark::Begin,
+    Mark::Read,
+    Mark::CallbackEnter,
+    Mark::Reply,
+    Mark::End,
+    Mark::Runs,
+    Mark::SysExit,
+];
+const BEGIN: usize = 2;
+const END: usize = 6;
+
+/// What lies between a bound and the next.
+pub const STAGES: [&str; 8] = [
+    "vfs_before",
+    "setup",
+    "queue",
+    "dispatch",
+    "daemon",
+    "reply",
+    "wakeup",
+    "vfs_after",
+];
+const QUEUE: usize = 2;
+const DAEMON: usize = 4;
+/// In the place of `vfs_before`: since the caller's last request in the same system call.
+pub const BETWEEN: &str = "between";
+
+/// From one bound to another; `resumed`: the first is `Mark::Resumed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stage {
+    pub from: u8,
+    pub resumed: bool,
+    pub to: u8,
+}
+
+impl Stage {
+    /// "queue"; "queue+dispatch" where they cannot be told apart.
+    pub fn name(&self) -> String {
+        let names = (self.from..self.to).map(|at| match at {
+            0 if self.resumed => BETWEEN,
+            _ => STAGES[at as usize],
+        });
+        names.collect::<Vec<_>>().join("+")
+    }
+
+    fn is(&self, stage: usize) -> bool {
+        (self.from as usize, self.to as usize) == (stage, stage + 1)
+    }
+}
+
+/// A request's stages in order, each with its ns. `total` is their sum.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cut {
+    stages: [(u8, bool, u8, u64); 8],
+    len: usize,
+    pub total: u64,
+}
+
+impl Cut {
+    /// Of a request that has begun and ended. Of one that nobody waits for: from its begin to its end.
+    pub fn new(story: &Story) -> Cut {
+        let mut cut = Cut::default();
+        let range = if story.waits { 0..9 } else { BEGIN..END + 1 };
+        let begin = story.at(Mark::Begin).unwrap_or(0);
+        let end = story.at(Mark::End).unwrap_or(0);
+        let mut before: Option<(usize, bool, u64)> = None;
+        for bound in range {
+            let mut resumed = false;
+            let time = story.at(BOUNDS[bound]).or_else(|| {
+                resumed = bound == 0;
+                story.at(Mark::Resumed).filter(|_| bound == 0)
+            });
+            let Some(time) = time else { continue };
+            // A mark that contradicts the others is none.
+            let fits = match bound {
+                ..BEGIN => time <= begin,
+                BEGIN..=END => (begin..=end).contains(&time),
+                _ => time >= end,
+            };
+            if !fits || before.is_some_and(|(_, _, earlier)| time < earlier) {
+                continue;
+            }
+            if let Some((from, since, earlier)) = before {
+                cut.stages[cut.len] = (from as u8, since, bound as u8, time - earlier);
+                cut.len += 1;
+                cut.total += time - earlier;
+            }
+            before = Some((bound, resumed, time));
+        }
+        cut
+    }
+
+    pub fn stages(&self) -> impl Iterator<Item = (Stage, u64)> + '_ {
+        self.stages[..self.len]
+            .iter()
+            .map(|&(from, resumed, to, ns)| {
+                let stage = Stage { from, resumed, to };
+                (stage, ns)
+            })
+    }
+}
+
+/// What to tell requests of one operation apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    #[default]
+    Operation,
+    /// The caller's name, its process, the daemon's thread, the connection, the size in bytes.
+    Comm,
+    Pid,
+    DaemonThread,
+    Mount,
+    Size,
+}
+
+/// Durations: as they are while they are few, since there may be many of these.
+#[derive(Clone, Debug)]
+pub enum Durations {
+    Few(Vec<u64>),
+    Many(Box<Hist>),
+}
+
+const FEW: usize = 2048;
+
+impl Default for Durations {
+    fn default() -> Durations {
+        Durations::Few(Vec::new())
+    }
+}
+
+impl Durations {
+    fn add(&mut self, ns: u64) {
+        match self {
+            Durations::Few(all) if all.len() < FEW => all.push(ns),
+            Durations::Few(_) => {
+                *self = Durations::Many(Box::new(self.hist()));
+                self.add(ns);
+            }
+            Durations::Many(hist) => hist.add(ns),
+        }
+    }
+
+    pub fn hist(&self) -> Hist {
+        match self {
+            Durations::Few(all) => {
+                let mut hist = Hist::default();
+                all.iter().for_each(|ns| hist.add(*ns));
+                hist
+            }
+            Durations::Many(hist) => (**hist).clone(),
+        }
+    }
+}
+
+/// What part of a stage went where, ns, over the requests of which it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    pub requests: u64,
+    /// Queue: no thread free, that thread without a CPU, one being woken up. Daemon: asleep, ready but without a CPU, with another thread.
+    pub ns: [u64; 3],
+    /// What is left of the stage.
+    pub rest: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub durations: Durations,
+    pub parts: Parts,
+    /// Events that recording took of it, and uprobes half of which lies in it.
+    pub events: u64,
+    pub uprobes: u64,
+}
+
+/// The requests of one operation, those with a waiting caller and those without apart; or those of one key.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// By fate, as in FATES.
+    pub fates: [u64; FATES.len()],
+    pub errors: u64,
+    /// Answered by io_uring.
+    pub ring: u64,
+    pub total: Durations,
+    /// In the order of the bounds once it is handed out.
+    pub stages: Vec<(Stage, Tally)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub operation: Operation,
+    pub waits: bool,
+    /// What `By` asks for; ABSENT where it is not known.
+    pub key: u64,
+}
+
+/// The answer.
+pub struct Stages {
+    pub groups: Vec<(Key, Group)>,
+    /// Names of callers, by a group's key.
+    pub comms: Vec<String>,
+    pub begun: u64,
+    pub ended: u64,
+    pub matched: u64,
+    /// ns that an event costs at most; None where it cannot be told.
+    pub event_cost: Option<u64>,
+}
+
+/// More groups than anybody reads; further keys count for ABSENT.
+const MOST_GROUPS: usize = 10_000;
+
+/// Reads a recording and adds its requests' stages up.
+pub fn stages(
+    reader: &Reader,
+    catalogue: &[Meaning],
+    filters: Filters,
+    by: By,
+) -> Result<(ScanInfo, Stages), Error> {
+    let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
+    let (mut begun, mut ended, mut matched) = (0, 0, 0);
+    let told = stitch::stories(reader, catalogue, filters, &mut |story, _| {
+        begun += u64::from(story.at(Mark::Begin).is_some());
+        ended += u64::from(story.at(Mark::End).is_some());
+        matched += u64::from(story.fate == Fate::Matched);
+        let mut key = Key {
+            operation: story.operation,
+            // One that has not ended may yet be waited for.
+            waits: story.waits || (story.fate != Fate::Matched && story.operation.has_caller()),
+            key: key(story, by),
+        };
+        if groups.len() >= MOST_GROUPS && !groups.contains_key(&key) {
+            key.key = ABSENT;
+        }
+        groups.entry(key).or_default().add(story);
+    })?;
+    let mut groups: Vec<(Key, Group)> = groups.into_iter().collect();
+    groups.sort_by(|a, b| a.0.cmp(&b.0));
+    for (_, group) in &mut groups {
+        group.stages.sort_by_key(|(stage, _)| *stage);
+    }
+    Ok((
+        told.info,
+        Stages {
+            groups,
+            comms: told.comms,
+            begun,
+            ended,
+            matched,
+            event_cost: told.event_cost,
+        },
+    ))
+}
+
+fn key(story: &Story, by: By) -> u64 {
+    match by {
+        By::Operation => ABSENT,
+        By::Comm => u64::from(story.comm),
+        By::Pid => u64::try_from(story.pid).unwrap_or(ABSENT),
+        By::DaemonThread => u64::try_from(story.daemon_tid).unwrap_or(ABSENT),
+        By::Mount => story.connection,
+        By::Size => size(story),
+    }
+}
+
+/// Bytes read or written, rounded down to a power of two: as the callback is asked for, else as they came.
+fn size(story: &Story) -> u64 {
+    // struct fuse_out_header; fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
+    const OUT: u64 = 16;
+    const WRITE: u64 = 80;
+    let bytes = match (story.size, story.request_len, story.reply_len) {
+        (ABSENT, len, _) if story.operation.name() == "write" && len != ABSENT => {
+            len.saturating_sub(WRITE)
+        }
+        (ABSENT, _, ABSENT) => return ABSENT,
+        (ABSENT, _, len) => len.saturating_sub(OUT),
+        (size, ..) => size,
+    };
+    match bytes.checked_ilog2() {
+        Some(log) => 1 << log,
+        None => 0,
+    }
+}
+
+impl Group {
+    fn add(&mut self, story: &Story) {
+        self.fates[story.fate as usize] += 1;
+        if story.fate != Fate::Matched {
+            return;
+        }
+        self.errors += u64::from(story.error != 0);
+        self.ring += u64::from(story.ring);
+        let cut = Cut::new(story);
+        self.total.add(cut.total);
+        for (stage, ns) in cut.stages() {
+            let tally = self.tally(stage);
+            tally.durations.add(ns);
+            if stage.is(QUEUE) && story.no_thread != ABSENT {
+                tally
+                    .parts
+                    .add(ns, [story.no_thread, story.no_cpu, story.asleep]);
+            }
+            if stage.is(DAEMON) && story.blocked != ABSENT && story.elsewhere != ABSENT {
+                let parts = [story.blocked, story.runnable, story.elsewhere];
+                tally.parts.add(ns, parts);
+            }
+            for at in stage.from..stage.to {
+                tally.meet(story, at as usize);
+            }
+        }
+    }
+
+    fn tally(&mut self, stage: Stage) -> &mut Tally {
+        let at = self.stages.iter().position(|(of, _)| *of == stage);
+        let at = at.unwrap_or_else(|| {
+            self.stages.push((stage, Tally::default()));
+            self.stages.len() - 1
+        });
+        &mut self.stages[at].1
+    }
+}
+
+impl Parts {
+    fn add(&mut self, whole: u64, parts: [u64; 3]) {
+        self.requests += 1;
+        let mut rest = whole;
+        for (sum, part) in self.ns.iter_mut().zip(parts) {
+            // Never more than there is.
+            let part = part.min(rest);
+            *sum += part;
+            rest -= part;
+        }
+        self.rest += rest;
+    }
+}
+
+impl Tally {
+    /// What the threads that the request waits for meet of the recorder between a bound and the next. An event's
+    /// cost comes after its time stamp, a uprobe's half before it and half after.
+    fn meet(&mut self, story: &Story, bound: usize) {
+        let seen = |mark: Mark| u64::from(story.at(mark).is_some());
+        match bound {
+            0 => self.events += u64::from(story.before),
+            // Of the queueing and waking, and of the switch to the daemon's thread.
+            2 => self.events += 1 + 2 * seen(Mark::DaemonWaking),
+            3 => {
+                self.events += 1;
+                self.uprobes += seen(Mark::CallbackEnter);
+            }
+            4 => {
+                self.events += u64::from(story.inside);
+                self.uprobes += seen(Mark::CallbackEnter);
+            }
+            5 => self.events += seen(Mark::Reply),
+            6 => self.events += 1 + 2 * seen(Mark::Waking),
+            7 => self.events += u64::from(story.after),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests' stages, added up.
+
+use std::path::PathBuf;
+
+use fusetools_core::events::{Meaning, ABSENT};
+use fusetools_core::stages as core;
+use fusetools_core::stages::{By, Durations, Group, Key, Stages, Tally};
+use fusetools_core::stitch::FATES;
+use fusetools_core::Reader;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::{filters_of, meaning, read_error, scan_dict, Row};
+
+fn by_of(name: &str) -> PyResult<By> {
+    Ok(match name {
+        "" => By::Operation,
+        "comm" => By::Comm,
+        "pid" => By::Pid,
+        "daemon-thread" => By::DaemonThread,
+        "mount" => By::Mount,
+        "size" => By::Size,
+        _ => return Err(PyValueError::new_err(format!("by what? {name}"))),
+    })
+}
+
+fn durations<'py>(py: Python<'py>, durations: &Durations) -> PyResult<Bound<'py, PyDict>> {
+    let hist = durations.hist();
+    let dict = PyDict::new(py);
+    dict.set_item("count", hist.count())?;
+    dict.set_item("sum", hist.sum())?;
+    dict.set_item("p50", hist.percentile(500))?;
+    dict.set_item("p99", hist.percentile(990))?;
+    dict.set_item("max", hist.max())?;
+    Ok(dict)
+}
+
+fn tally<'py>(py: Python<'py>, name: &str, tally: &Tally) -> PyResult<Bound<'py, PyDict>> {
+    let dict = durations(py, &tally.durations)?;
+    let parts = tally.parts;
+    dict.set_item("stage", name)?;
+    dict.set_item("parts", (parts.requests, parts.ns, parts.rest))?;
+    dict.set_item("events", tally.events)?;
+    dict.set_item("uprobes", tally.uprobes)?;
+    Ok(dict)
+}
+
+fn group<'py>(
+    py: Python<'py>,
+    key: &Key,
+    group: &Group,
+    by: By,
+    found: &Stages,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("operation", key.operation.name())?;
+    dict.set_item("waits", key.waits)?;
+    match (by, key.key) {
+        (_, ABSENT) => dict.set_item("key", py.None())?,
+        (By::Comm, comm) => dict.set_item("key", found.comms.get(comm as usize))?,
+        (_, number) => dict.set_item("key", number)?,
+    }
+    let fates = PyDict::new(py);
+    for (fate, name) in FATES {
+        fates.set_item(name, group.fates[fate as usize])?;
+    }
+    dict.set_item("fates", fates)?;
+    dict.set_item("errors", group.errors)?;
+    dict.set_item("ring", group.ring)?;
+    dict.set_item("total", durations(py, &group.total)?)?;
+    let stages = group
+        .stages
+        .iter()
+        .map(|(stage, found)| tally(py, &stage.name(), found));
+    dict.set_item("stages", stages.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+#[pyfunction]
+pub fn stages<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+    by: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let catalogue: Vec<Meaning> = catalogue
+        .into_iter()
+        .map(meaning)
+        .collect::<PyResult<_>>()?;
+    let filters = filters_of(&filters)?;
+    let by = by_of(by)?;
+    let (info, found) = py
+        .detach(|| {
+            let reader = Reader::open(&path)?;
+            core::stages(&reader, &catalogue, filters, by)
+        })
+        .map_err(|error| read_error(&path, error))?;
+    let dict = scan_dict(py, info)?;
+    let groups = found
+        .groups
+        .iter()
+        .map(|(key, of)| group(py, key, of, by, &found));
+    dict.set_item("groups", groups.collect::<PyResult<Vec<_>>>()?)?;
+    let requests = PyDict::new(py);
+    requests.set_item("begun", found.begun)?;
+    requests.set_item("ended", found.ended)?;
+    requests.set_item("matched", found.matched)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("event_cost", found.event_cost)?;
+    Ok(dict)
+}

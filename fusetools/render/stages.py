@@ -1,0 +1,275 @@
+"""Where requests' time goes, as text and JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from fusetools.model import OperationStages, Stage, Stages
+from fusetools.render import json
+from fusetools.render.text import (
+    duration,
+    footer,
+    lines,
+    number,
+    plural,
+    printable,
+    table,
+    ways_out,
+)
+
+# A stage in words, and as a part of joined ones; its letter in a bar.
+_WORDS = {
+    "vfs_before": ("VFS before FUSE", "VFS before", "v"),
+    "between": ("between requests", "between", "v"),
+    "setup": ("set up", "set up", "s"),
+    "queue": ("in the queue", "queue", "q"),
+    "dispatch": ("to the callback", "to callback", "c"),
+    "daemon": ("daemon", "daemon", "d"),
+    "reply": ("reply", "reply", "r"),
+    "wakeup": ("waking the caller", "waking", "w"),
+    "vfs_after": ("VFS after FUSE", "VFS after", "a"),
+}
+_PARTS = {
+    "no_thread": "no thread free",
+    "no_cpu": "no CPU for it",
+    "waking": "thread being woken",
+    "copying": "being copied",
+    "cpu": "on a CPU",
+    "blocked": "blocked",
+    "runnable": "waiting for a CPU",
+    "elsewhere": "with another thread",
+    "untold": "not told",
+}
+_REASONS = {
+    "unfinished": "not finished at the end",
+    "interrupted": "interrupted",
+    "no_reply": "expecting no answer",
+    "before": "begun before the recording",
+    "lost": "with events LOST",
+    "unnumbered": "without a number",
+}
+_BAR = 8
+_LONG_BAR = 24
+
+
+def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
+    """A table per operation; ``overview``: before them a line for each; ``overhead``: with what
+    recording took of each stage. Where requests are told apart by something, a line for each."""
+    said: list[str] = []
+    if not result.operations:
+        said = ["no requests"]
+    elif result.by:
+        for _, group in groupby(result.operations, lambda o: (o.operation, o.waits)):
+            said += [*_lines(list(group), result.by, unit), ""]
+        said += _legend(result.operations)
+    else:
+        matched = [o for o in result.operations if o.matched]
+        if overview and len(matched) > 1:
+            said += [*_lines(matched, "", unit), *_legend(matched), ""]
+        for o in result.operations:
+            said += [*operation(o, unit, overhead), ""]
+    while said and not said[-1]:
+        said.pop()
+    said += ["", *_cost(result, overhead), *_ring(result.operations)]
+    for m in result.joined:
+        said += [printable(m.what), f"  why: {printable(m.why)}", *ways_out(m.mend, "  ")]
+    said += footer(result.facts)
+    return lines(said)
+
+
+def _title(o: OperationStages) -> str:
+    return o.operation if o.waits or not o.matched else f"{o.operation} (nobody waits)"
+
+
+def _matched(o: OperationStages) -> str:
+    """1,796 requests, 1,795 matched, 1 not finished at the end"""
+    said = plural(o.requests, "request")
+    if o.matched == o.requests:
+        return said + ", all matched"
+    reasons = [f"{number(n)} {_REASONS[reason]}" for reason, n in o.unmatched.items()]
+    return ", ".join([said, f"{number(o.matched)} matched", *reasons])
+
+
+def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
+    """The operation's stages, one under the other, each with its place in the whole."""
+    heading = f"{_title(o)}: {_matched(o)}"
+    if not o.matched:
+        return [heading]
+    rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
+    before = 0
+    for stage in o.stages:
+        figures = (duration(ns, unit) for ns in (stage.mean, stage.p50, stage.p99, stage.max))
+        name = _name(stage.name)
+        if stage.requests < o.matched:
+            name += f" ({number(stage.requests)})"
+        rows.append((name, *figures, _share(stage.share), _last(stage, o, before, overhead)))
+        before += stage.total
+        if stage.parts:
+            rows += _parts(stage, o, unit)
+    figures = (duration(ns, unit) for ns in (o.mean, o.p50, o.p99, o.max))
+    last = duration(o.probes / o.matched) if overhead and o.probes is not None else ""
+    rows.append(("total", *figures, "100.0 %", last))
+    return [heading, *table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")]
+
+
+def _column(overhead: bool) -> str:
+    return "tracer" if overhead else ""
+
+
+def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
+    if not overhead:
+        return _place(before, stage.total, o.total)
+    return "-" if stage.probes is None else duration(stage.probes / o.matched)
+
+
+def _place(before: int, total: int, whole: int) -> str:
+    """A bar that begins where the stage before ended."""
+    if not whole or not total:
+        return ""
+    start = _BAR * before // whole
+    start = min(start, _BAR - 1)
+    end = -(-_BAR * (before + total) // whole)
+    return " " * start + "█" * max(end - start, 1) if total * 50 >= whole else " " * start + "▏"
+
+
+def _parts(stage: Stage, o: OperationStages, unit: str) -> Iterator[Sequence[str]]:
+    for part, ns in stage.parts.items():
+        if not ns:
+            continue
+        share = _share(ns / o.total if o.total else 0.0)
+        yield ("  " + _PARTS[part], duration(ns / o.matched, unit), "", "", "", share, "")
+
+
+def _name(stage: str) -> str:
+    names = stage.split("+")
+    if len(names) == 1:
+        return _WORDS[stage][0]
+    words = [_WORDS[name][1] for name in names]
+    return ", ".join(words) if len(words) < 4 else f"{words[0]} … {words[-1]}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
+    """A line for each, with its stages in one bar."""
+    operations = list(operations)
+    first = f"{_title(operations[0])} by {by}" if by else ""
+    rows: list[Sequence[str] | str] = [(first, "requests", "mean", "p99", "")]
+    for o in operations:
+        name = _key(o.key, by) if by else _title(o)
+        figures = [duration(ns, unit) for ns in (o.mean, o.p99)]
+        rows.append((name, number(o.matched), *figures, _stacked(o)))
+    return table(rows, "<>>><")
+
+
+def _key(key: str | int | None, by: str) -> str:
+    if key is None:
+        return "(not told)"
+    if by == "size" and isinstance(key, int):
+        size, name = next(
+            ((n, name) for n, name in ((1 << 20, "MiB"), (1 << 10, "KiB")) if key >= n), (1, "B")
+        )
+        return f"from {key // size} {name}"
+    return str(key) or "(no name)"
+
+
+def _stacked(o: OperationStages) -> str:
+    """The whole as a bar of letters, one for each stage; a stage that is short may have none."""
+    said = ""
+    before = 0
+    for stage in o.stages:
+        before += stage.total
+        letters = "".join(_WORDS[name][2] for name in stage.name.split("+"))
+        length = round(_LONG_BAR * before / o.total) - len(said) if o.total else 0
+        said += (letters * length)[:length]
+    return said
+
+
+def _legend(operations: Iterable[OperationStages]) -> list[str]:
+    used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
+    if "vfs_before" in used:
+        used.discard("between")
+    said = ", ".join(f"{w[2]} {w[0]}" for name, w in _WORDS.items() if name in used)
+    return textwrap.wrap(said, 80)
+
+
+def _cost(result: Stages, overhead: bool) -> list[str]:
+    waits = [o for o in result.operations if o.waits and o.matched and o.probes is not None]
+    if result.event_cost is None or not waits:
+        return ["what recording itself took of this is not known"]
+    matched = sum(o.matched for o in waits)
+    mean = sum(o.probes or 0 for o in waits) / matched
+    said = [f"of each request that is waited for, recording took about {duration(mean)}"]
+    if overhead:
+        uprobe = result.facts.probe_cost
+        said.append(
+            f"  {duration(result.event_cost)} for each event: the least time seen between a "
+            "request's end and"
+        )
+        said.append("  the waking of its caller; more where stacks are taken")
+        if uprobe is not None:
+            said.append(
+                f"  {duration(uprobe)} for each callback: half before its entry, half after"
+            )
+    else:
+        said[0] += " (--overhead)"
+    return said
+
+
+def _ring(operations: Iterable[OperationStages]) -> list[str]:
+    n = sum(o.ring for o in operations)
+    if not n:
+        return []
+    return [f"{plural(n, 'request')} went by io_uring: read and reply are one io_uring_enter each"]
+
+
+# JSON
+
+
+def to_json(result: Stages) -> str:
+    found = [_operation(o, result.by) for o in result.operations]
+    joined = [vars(m) for m in result.joined]
+    facts = json.facts(result.facts)
+    return json.dump(
+        {"operations": found, "joined": joined, "event_cost_ns": result.event_cost, **facts}
+    )
+
+
+def _operation(o: OperationStages, by: str) -> dict[str, Any]:
+    return {
+        "operation": o.operation,
+        "waits": o.waits,
+        **({"by": by, "key": o.key} if by else {}),
+        "requests": o.requests,
+        "matched": o.matched,
+        "unmatched": o.unmatched,
+        "errors": o.errors,
+        "stages": [_stage(stage, o) for stage in o.stages],
+        "total_mean_ns": o.mean,
+        "total_p50_ns": o.p50,
+        "total_p99_ns": o.p99,
+        "total_max_ns": o.max,
+        "total_ns": o.total,
+        "probes_ns": o.probes,
+        "io_uring": o.ring,
+    }
+
+
+def _stage(stage: Stage, o: OperationStages) -> dict[str, Any]:
+    return {
+        "stage": stage.name,
+        "requests": stage.requests,
+        "mean_ns": stage.mean,
+        "p50_ns": stage.p50,
+        "p99_ns": stage.p99,
+        "max_ns": stage.max,
+        "share": stage.share,
+        "total_ns": stage.total,
+        "probes_ns": stage.probes,
+        "parts_ns": stage.parts,
+    }
