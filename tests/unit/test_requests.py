@@ -391,3 +391,31 @@ def test_spans_of_time(run, tmp_path: Path, demo: dict[int, Plain]) -> None:
     run("export", "-i", str(DEMO), "--to", "csv", *args)
     assert len((tmp_path / "x").read_text().splitlines()) == 1 + wanted
     assert wanted > 0
+
+
+# On other kernels: requests by kprobes, and by tracepoints that do not number them
+
+
+@pytest.mark.parametrize(
+    "kernel", ["5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64"]
+)
+def test_kernels(kernel: str, tmp_path: Path, run) -> None:
+    path = data.unpack(f"kernels/{kernel}/recording/perf.data.zst", tmp_path / "perf.data")
+    recording = fusetools.open(path)
+    events = script.events(path)
+    names = sorted(e.string("name") for e in events if e.name == "fuse_daemon:cvmfs_lookup")
+    requests = recording.slowest(most=100).requests
+    lookups = [r for r in requests if r.operation == "lookup"]
+    assert len(requests) == 31 and sorted(r.name or "" for r in lookups) == names
+    assert {(r.path, r.whole) for r in lookups} == {(name, True) for name in names}
+    for r in requests:
+        assert sum(ns for _, ns in r.stages) == r.duration > 0
+        assert recording.show(r.unique or 0).request.marks == r.marks
+    errors = {o.operation: (o.requests, o.errors) for o in recording.errors().operations}
+    assert sum(n for n, _ in errors.values()) == 31
+    assert {name: e for name, (_, e) in errors.items() if e} == {"flush": (("ENOSYS", 1),)}
+    (mount,) = recording.queue().mounts
+    assert mount.requests == 31 and mount.total == sum(r.duration for r in requests)
+    trace = json.loads(exported(run, tmp_path, path, "perfetto"))["traceEvents"]
+    trace_format.check(trace)
+    assert len({e["args"]["unique"] for e in trace if "unique" in e.get("args", {})}) == 31
