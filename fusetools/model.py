@@ -346,8 +346,9 @@ class Request:
     ``whole``. ``inode`` is the file's, also where a lookup led to it. ``name``: what the callback
     was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
     where; ``answered``: bytes of the answer without its header. ``marks``: name (fusetools.stories)
-    to ns since the recording's first event. ``stages``: parts of the duration, which is their sum.
-    ``no_thread`` and ``asleep``: ns in the queue until a thread was free, and until it ran.
+    to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``, those from
+    queue to reply make up the duration. Of the queue, ns while the thread of the daemon that took
+    it did something else (``no_thread``), had no CPU (``no_cpu``), was woken up (``asleep``).
     """
 
     operation: str
@@ -376,6 +377,7 @@ class Request:
     marks: dict[str, int]
     stages: tuple[tuple[str, int], ...]
     no_thread: int | None = None
+    no_cpu: int | None = None
     asleep: int | None = None
     meanwhile: Meanwhile | None = None
 

@@ -42,14 +42,6 @@ from fusetools.stories import needed
 # What the kernel keeps for itself (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
 
-# A request's parts between its begin and its end (DESIGN: stages), and the mark that ends each.
-_STAGES = (
-    ("queue", "read"),
-    ("dispatch", "callback_enter"),
-    ("daemon", "reply"),
-    ("reply", "end"),
-)
-
 # Parts of the time in which the queue is drawn.
 PARTS = 60
 
@@ -174,27 +166,12 @@ def request(
         answered=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
         negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
         marks=marks,
-        stages=tuple(_stages(marks, start + kept["duration"])),
+        stages=tuple(kept["stages"]),
         no_thread=kept["no_thread"],
+        no_cpu=kept["no_cpu"],
         asleep=kept["asleep"],
         meanwhile=meanwhile,
     )
-
-
-def _stages(marks: dict[str, int], end: int) -> Iterator[tuple[str, int]]:
-    """Their sum is the time from the begin to the end; what cannot be told apart has one name."""
-    if "begin" not in marks:
-        return
-    at = marks["begin"]
-    joined: list[str] = []
-    for stage, mark in _STAGES:
-        joined.append(stage)
-        then = end if mark == "end" else marks.get(mark)
-        if then is None:
-            continue
-        then = min(max(then, at), end)
-        yield "+".join(joined), then - at
-        at, joined = then, []
 
 
 def _meanwhile(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from fusetools.model import (
     Errors,
-    Meanwhile,
     MountQueue,
     OperationErrors,
     Queue,
@@ -17,6 +16,7 @@ from fusetools.model import (
     Shown,
     Slowest,
 )
+from fusetools.render.stages import PARTS, short
 from fusetools.render.text import (
     duration,
     footer,
@@ -30,6 +30,7 @@ from fusetools.render.text import (
 )
 
 WIDTH = 80
+IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from its begin to its end
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 # Of the requests' time, spent in the queue while all threads were at work.
@@ -66,7 +67,7 @@ def _slow(r: Request, wide: int) -> list[str]:
     calls = r.meanwhile.syscalls if r.meanwhile else ()
     said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
     said += _wrap([f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)], indent)
-    said += _wrap((_stage(r, name, ns) for name, ns in r.stages), indent)
+    said += _wrap(_stages(r), indent)
     if calls:
         first, *others = (_called(*call) for call in calls)
         said += _wrap([f"the daemon's thread {r.daemon_tid} called {first}", *others], indent)
@@ -101,26 +102,28 @@ def _asked(r: Request) -> str:
 
 def _outcome(r: Request) -> str:
     if r.fate != "matched":
-        return {"unfinished": "not answered yet", "interrupted": "interrupted"}.get(r.fate, r.fate)
+        where = "in the queue" if "read" not in r.marks else "with the daemon"
+        fates = {"unfinished": f"not answered, {where}", "interrupted": "interrupted"}
+        return fates.get(r.fate, r.fate)
     return r.error or ("no such file" if r.negative else "")
 
 
-def _stage(r: Request, name: str, ns: int) -> str:
-    said = f"{name.replace('+', ' and ')} {duration(ns)}"
-    within: list[str] = []
-    if name.startswith("queue") and r.no_thread:
-        within.append(f"no thread free {duration(r.no_thread)}")
-    if name == "daemon" and r.meanwhile:
-        within += _states(r.meanwhile)
-    return said + (f" ({', '.join(within)})" if within else "")
-
-
-def _states(m: Meanwhile) -> list[str]:
-    if m.on_cpu is None:
-        return []
-    said = [f"on CPU {duration(m.on_cpu)}"]
-    others = (("blocked", m.blocked), ("no CPU free", m.runnable), ("elsewhere", m.elsewhere))
-    return said + [f"{name} {duration(ns)}" for name, ns in others if ns]
+def _stages(r: Request, whole: bool = False) -> Iterator[str]:
+    """From queue to reply, or ``whole``: those of the system call around it, too."""
+    for name, ns in r.stages:
+        if not whole and name.split("+")[0] not in IN_REQUEST:
+            continue
+        within: tuple[tuple[str, int | None], ...] = ()
+        m = r.meanwhile
+        if name.startswith("queue"):
+            within = (("no_thread", r.no_thread), ("no_cpu", r.no_cpu), ("waking", r.asleep))
+        elif name == "daemon" and m:
+            within = (("cpu", m.on_cpu), ("blocked", m.blocked), ("runnable", m.runnable))
+            within = (*within, ("elsewhere", m.elsewhere))
+        inside = ", ".join(
+            f"{PARTS[part]} {duration(part_ns)}" for part, part_ns in within if part_ns
+        )
+        yield f"{short(name)} {duration(ns)}" + (f" ({inside})" if inside else "")
 
 
 def _called(name: str, calls: int, ns: int) -> str:
@@ -145,7 +148,7 @@ def shown(result: Shown) -> str:
     details = [duration(r.duration), f"mount {printable(r.mount)}" if r.mount else ""]
     details += [f"inode {r.inode}" if r.inode is not None else "", _asked(r), _outcome(r)]
     said = [f"request {r.unique}: {what(r, 60)}", *_wrap(details, "  ")]
-    said += [*_wrap((_stage(r, name, ns) for name, ns in r.stages), "  "), ""]
+    said += [*_wrap(_stages(r, whole=True), "  "), ""]
     times = [duration(moment.time, "us") for moment in result.moments]
     wide = max(map(len, times), default=0)
     left = (WIDTH - wide - 5) // 2

@@ -32,7 +32,7 @@ _WORDS = {
     "wakeup": ("waking the caller", "waking", "w"),
     "vfs_after": ("VFS after FUSE", "VFS after", "a"),
 }
-_PARTS = {
+PARTS = {
     "no_thread": "no thread free",
     "no_cpu": "no CPU for it",
     "waking": "thread being woken",
@@ -140,7 +140,7 @@ def _parts(stage: Stage, o: OperationStages, unit: str) -> Iterator[Sequence[str
         if not ns:
             continue
         share = _share(ns / o.total if o.total else 0.0)
-        yield ("  " + _PARTS[part], duration(ns / o.matched, unit), "", "", "", share, "")
+        yield ("  " + PARTS[part], duration(ns / o.matched, unit), "", "", "", share, "")
 
 
 def _name(stage: str) -> str:
@@ -149,6 +149,11 @@ def _name(stage: str) -> str:
         return _WORDS[stage][0]
     words = [_WORDS[name][1] for name in names]
     return ", ".join(words) if len(words) < 4 else f"{words[0]} … {words[-1]}"
+
+
+def short(stage: str) -> str:
+    """The stage in few words."""
+    return " and ".join(_WORDS[name][1] for name in stage.split("+"))
 
 
 def _share(share: float) -> str:

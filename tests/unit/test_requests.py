@@ -17,6 +17,7 @@ import script
 import trace_format
 
 import fusetools
+from fusetools.model import Request
 from fusetools.render import requests as text_of
 from fusetools.stories import MARKS
 
@@ -102,6 +103,10 @@ def test_output(name: str, command: str, args: list[str], run, request) -> None:
         assert all(len(line) <= 80 for line in result.output.splitlines() if "not rec" not in line)
 
 
+def of_request(r: Request) -> int:
+    return sum(ns for name, ns in r.stages if name.split("+")[0] in text_of.IN_REQUEST)
+
+
 def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     result = fusetools.open(DEMO).slowest(most=50)
     assert not result.facts.losses.lost and len(result.requests) == 50
@@ -110,7 +115,7 @@ def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     for r in result.requests:
         one = demo[r.unique or 0]
         assert (r.duration, r.tid) == (one.end - one.begin, one.tid)
-        assert sum(ns for _, ns in r.stages) == r.duration
+        assert of_request(r) == r.duration
         assert dict(r.stages)["queue"] == one.read - one.begin
 
 
@@ -326,6 +331,17 @@ def test_rows_are_the_stories(name: str, run, tmp_path: Path, request) -> None:
     assert [int(row["error"]) for row in rows] == stories.error.tolist()
     assert [int(row["tid"]) for row in rows] == stories.tid.tolist()
     assert [row["operation"] for row in rows] == [stories.operations[i] for i in stories.operation]
+    # Stages make up the whole, from the first mark to the caller's last.
+    for row in rows:
+        stages = {key[6:-3]: int(row[key] or 0) for key in row if key.startswith("stage_")}
+        times = {mark: int(row[f"{mark}_ns"] or 0) for mark in MARKS}
+        first = times["sys_enter"] or times["resumed"] or times["kernel_enter"] or times["begin"]
+        last = times["sys_exit"] or times["runs"] or times["end"]
+        if row["waits"] == "false":
+            first, last = times["begin"], times["end"]
+        assert sum(stages.values()) == last - first, row
+        assert stages["queue"] == times["read"] - times["begin"] or not times["read"]
+        assert stages["reply"] == times["end"] - times["reply"] or not times["reply"]
     # JSON has the same values.
     by_number = {str(o["unique"]): o for o in objects["requests"]}
     for row in rows:
@@ -409,7 +425,7 @@ def test_kernels(kernel: str, tmp_path: Path, run) -> None:
     assert len(requests) == 31 and sorted(r.name or "" for r in lookups) == names
     assert {(r.path, r.whole) for r in lookups} == {(name, True) for name in names}
     for r in requests:
-        assert sum(ns for _, ns in r.stages) == r.duration > 0
+        assert of_request(r) == r.duration > 0
         assert recording.show(r.unique or 0).request.marks == r.marks
     errors = {o.operation: (o.requests, o.errors) for o in recording.errors().operations}
     assert sum(n for n, _ in errors.values()) == 31

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use crate::events::ABSENT;
 use crate::named::{Known, Listener};
 use crate::operations::Arch;
-use crate::stitch::{Mark, FATES, MARK_NAMES};
+use crate::stages::{Cut, BETWEEN, STAGES};
+use crate::stitch::{Mark, Story, FATES, MARK_NAMES};
 
 /// A cell of a row, or a value in JSON.
 pub(crate) enum Value<'a> {
@@ -90,8 +91,8 @@ pub enum Form {
     Json,
 }
 
-/// Columns before the marks'.
-const COLUMNS: [&str; 26] = [
+/// Columns before the stages' and the marks'.
+const COLUMNS: [&str; 27] = [
     "operation",
     "connection",
     "unique",
@@ -114,6 +115,7 @@ const COLUMNS: [&str; 26] = [
     "reply_bytes",
     "duration_ns",
     "no_thread_ns",
+    "no_cpu_ns",
     "asleep_ns",
     "blocked_ns",
     "runnable_ns",
@@ -160,8 +162,36 @@ impl<W: Write> Rows<W> {
 }
 
 fn columns() -> impl Iterator<Item = String> {
+    let stages = stage_names().map(|name| format!("stage_{name}_ns"));
     let marks = MARK_NAMES.iter().map(|name| format!("{name}_ns"));
-    COLUMNS.iter().map(|name| (*name).to_owned()).chain(marks)
+    let plain = COLUMNS.iter().map(|name| (*name).to_owned());
+    plain.chain(stages).chain(marks)
+}
+
+fn stage_names() -> impl Iterator<Item = &'static str> {
+    let (first, others) = STAGES.split_at(1);
+    first
+        .iter()
+        .copied()
+        .chain([BETWEEN])
+        .chain(others.iter().copied())
+}
+
+/// ns of each stage. One that cannot be told apart from the next has none: it is part of that.
+fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
+    let mut found = [ABSENT; STAGES.len() + 1];
+    if story.at(Mark::Begin).is_none() || story.at(Mark::End).is_none() {
+        return found;
+    }
+    for (stage, ns) in Cut::new(story).stages() {
+        // `between` stands after the first.
+        let place = match stage.to {
+            1 if !stage.resumed => 0,
+            to => to,
+        };
+        found[usize::from(place)] = ns;
+    }
+    found
 }
 
 impl<W: Write> Listener for Rows<W> {
@@ -202,13 +232,15 @@ impl<W: Write> Listener for Rows<W> {
                 Value::Number(end.saturating_sub(begin))
             }),
             Value::told(story.no_thread),
+            Value::told(story.no_cpu),
             Value::told(story.asleep),
             Value::told(story.blocked),
             Value::told(story.runnable),
             Value::told(story.elsewhere),
         ];
         let marks = story.marks.iter().map(|time| Value::told(*time));
-        let values = plain.into_iter().chain(marks);
+        let stages = stages(story).map(Value::told);
+        let values = plain.into_iter().chain(stages).chain(marks);
         let mut line = String::with_capacity(512);
         match self.form {
             Form::Csv => {

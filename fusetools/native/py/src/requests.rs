@@ -14,7 +14,8 @@ use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::Queues;
 use fusetools_core::slowest::{Kept, Numbered, Slowest};
-use fusetools_core::stitch::{FATES, MARK_NAMES};
+use fusetools_core::stages::Cut;
+use fusetools_core::stitch::{Mark, FATES, MARK_NAMES};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -87,6 +88,7 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
         ("request_len", story.request_len),
         ("reply_len", story.reply_len),
         ("no_thread", story.no_thread),
+        ("no_cpu", story.no_cpu),
         ("asleep", story.asleep),
         ("blocked", story.blocked),
         ("runnable", story.runnable),
@@ -118,6 +120,11 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
         }
     }
     dict.set_item("marks", marks)?;
+    let ended = story.at(Mark::Begin).is_some() && story.at(Mark::End).is_some();
+    let cut = Cut::new(story);
+    let stages = cut.stages().filter(|_| ended);
+    let stages = stages.map(|(stage, ns)| (stage.name(), ns));
+    dict.set_item("stages", stages.collect::<Vec<_>>())?;
     Ok(dict)
 }
 
