@@ -36,13 +36,25 @@ static bool Injected(loader::Operation operation, fuse_req_t req) {
   return error != 0;
 }
 
+/** A callback at work, to its last line. */
+class Callback {
+ public:
+  explicit Callback(loader::Operation operation)
+      : operation_(operation), timer_(&histograms[operation]) {}
+  ~Callback() { settings->injections[operation_].ApplyAfter(); }
+
+ private:
+  const loader::Operation operation_;
+  HistogramTimer timer_;
+};
+
 /** lstat of a file of the served tree; returns 0 or the errno. */
 static int Stat(const std::string &path, struct stat *info) {
   return fstatat(root_fd, path.c_str(), info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
 
 static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
-  HistogramTimer timer(&histograms[loader::kLookup]);
+  Callback callback(loader::kLookup);
   if (Injected(loader::kLookup, req)) return;
 
   struct fuse_entry_param entry = {};
@@ -66,7 +78,7 @@ static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
 }
 
 static void cvmfs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup) {
-  HistogramTimer timer(&histograms[loader::kForget]);
+  Callback callback(loader::kForget);
   settings->injections[loader::kForget].Apply();
   inodes->Forget(ino, nlookup);
   fuse_reply_none(req);
@@ -74,14 +86,14 @@ static void cvmfs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup) {
 
 static void cvmfs_forget_multi(fuse_req_t req, size_t count,
                                struct fuse_forget_data *forgets) {
-  HistogramTimer timer(&histograms[loader::kForgetMulti]);
+  Callback callback(loader::kForgetMulti);
   settings->injections[loader::kForgetMulti].Apply();
   for (size_t i = 0; i < count; ++i) inodes->Forget(forgets[i].ino, forgets[i].nlookup);
   fuse_reply_none(req);
 }
 
 static void cvmfs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *) {
-  HistogramTimer timer(&histograms[loader::kGetattr]);
+  Callback callback(loader::kGetattr);
   if (Injected(loader::kGetattr, req)) return;
 
   struct stat info;
@@ -95,7 +107,7 @@ static void cvmfs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 }
 
 static void cvmfs_readlink(fuse_req_t req, fuse_ino_t ino) {
-  HistogramTimer timer(&histograms[loader::kReadlink]);
+  Callback callback(loader::kReadlink);
   if (Injected(loader::kReadlink, req)) return;
 
   char target[PATH_MAX + 1];
@@ -111,7 +123,7 @@ static void cvmfs_readlink(fuse_req_t req, fuse_ino_t ino) {
 
 /** Makes the whole listing, in the kernel's format, as the client does. */
 static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kOpendir]);
+  Callback callback(loader::kOpendir);
   if (Injected(loader::kOpendir, req)) return;
 
   const int fd = openat(root_fd, inodes->Path(ino).c_str(),
@@ -144,7 +156,7 @@ static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 }
 
 static void cvmfs_releasedir(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kReleasedir]);
+  Callback callback(loader::kReleasedir);
   // The kernel does not ask again, so an injected error must not leak the listing.
   delete reinterpret_cast<std::string *>(fi->fh);
   --no_open_dirs;
@@ -154,7 +166,7 @@ static void cvmfs_releasedir(fuse_req_t req, fuse_ino_t, struct fuse_file_info *
 
 static void cvmfs_readdir(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
                           struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kReaddir]);
+  Callback callback(loader::kReaddir);
   if (Injected(loader::kReaddir, req)) return;
 
   const std::string &listing = *reinterpret_cast<std::string *>(fi->fh);
@@ -164,7 +176,7 @@ static void cvmfs_readdir(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
 }
 
 static void cvmfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kOpen]);
+  Callback callback(loader::kOpen);
   if (Injected(loader::kOpen, req)) return;
 
   if ((fi->flags & O_ACCMODE) != O_RDONLY) {
@@ -188,7 +200,7 @@ static void cvmfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void cvmfs_read(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
                        struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kRead]);
+  Callback callback(loader::kRead);
   if (Injected(loader::kRead, req)) return;
 
   const std::unique_ptr<char[]> buffer(new char[size]);
@@ -200,7 +212,7 @@ static void cvmfs_read(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
 }
 
 static void cvmfs_release(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi) {
-  HistogramTimer timer(&histograms[loader::kRelease]);
+  Callback callback(loader::kRelease);
   close(fi->fh);
   --no_open_files;
   if (Injected(loader::kRelease, req)) return;
@@ -208,7 +220,7 @@ static void cvmfs_release(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi)
 }
 
 static void cvmfs_statfs(fuse_req_t req, fuse_ino_t) {
-  HistogramTimer timer(&histograms[loader::kStatfs]);
+  Callback callback(loader::kStatfs);
   if (Injected(loader::kStatfs, req)) return;
 
   struct statvfs info;
@@ -230,7 +242,7 @@ static void ReplyXattr(fuse_req_t req, const std::string &value, size_t size) {
 
 /** user.inode for every file; user.pid for the root, as the client has it. */
 static void cvmfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size) {
-  HistogramTimer timer(&histograms[loader::kGetxattr]);
+  Callback callback(loader::kGetxattr);
   if (Injected(loader::kGetxattr, req)) return;
 
   if (strcmp(name, "user.inode") == 0)
@@ -242,7 +254,7 @@ static void cvmfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, siz
 }
 
 static void cvmfs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size) {
-  HistogramTimer timer(&histograms[loader::kListxattr]);
+  Callback callback(loader::kListxattr);
   if (Injected(loader::kListxattr, req)) return;
 
   std::string names("user.inode\0", 11);

@@ -19,13 +19,19 @@ void Wait(uint64_t ns, bool spin) {
   while (MonotonicNs() < end) continue;
 }
 
-int Injection::Apply() {
+void Injection::Delays(bool after) {
   for (Delay &delay : delays) {
-    if (!delay.share.Due()) continue;
+    if (delay.after != after || !delay.share.Due()) continue;
     const uint64_t start = MonotonicNs();
     Wait(delay.ns, delay.spin);
     delay_ns += MonotonicNs() - start;
   }
+}
+
+void Injection::ApplyAfter() { Delays(true); }
+
+int Injection::Apply() {
+  Delays(false);
   int code = 0;
   for (Error &error : errors) {
     if (error.share.Due() && code == 0) code = error.code;

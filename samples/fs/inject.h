@@ -30,9 +30,11 @@ class Share {
 };
 
 struct Delay {
-  Delay(uint64_t ns, bool spin, uint64_t ppm) : ns(ns), spin(spin), share(ppm) {}
+  Delay(uint64_t ns, bool spin, bool after, uint64_t ppm)
+      : ns(ns), spin(spin), after(after), share(ppm) {}
   const uint64_t ns;
-  const bool spin;  // burn CPU instead of sleeping
+  const bool spin;   // burn CPU instead of sleeping
+  const bool after;  // when the call has been replied to
   Share share;
 };
 
@@ -49,6 +51,11 @@ struct Injection {
 
   /** Waits as long as this call is meant to; returns the errno to fail with or 0. */
   int Apply();
+  /** The same for what comes after the reply. */
+  void ApplyAfter();
+
+ private:
+  void Delays(bool after);
 };
 
 /** Waits for ns nanoseconds, exact to about a microsecond on an idle CPU. */

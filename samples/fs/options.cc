@@ -14,11 +14,12 @@ const char kUsage[] =
     "\n"
     "Serves DIRECTORY read-only at MOUNTPOINT, built like the CernVM-FS client.\n"
     "\n"
-    "  --delay OPERATION=TIME[:SHARE%][:spin]\n"
+    "  --delay OPERATION=TIME[:SHARE%][:spin][:after]\n"
     "                          every call of the operation, or that share of its calls, "
     "takes\n"
     "                          TIME (ns, us, ms, s) longer: asleep, or spinning on the "
-    "CPU\n"
+    "CPU;\n"
+    "                          before it replies, or after\n"
     "  --error OPERATION=ERRNO[:SHARE%]\n"
     "                          every call, or that share, fails with ERRNO (EIO, ENOENT "
     "…)\n"
@@ -111,15 +112,17 @@ static void ParseDelay(const std::string &text, Settings *settings) {
   std::vector<std::string> fields;
   const Operation operation = ParseInjection(text, where, &fields);
   const uint64_t ns = ParseTime(fields[0], where);
-  bool spin = false;
+  bool spin = false, after = false;
   uint64_t ppm = Share::kAll;
   for (size_t i = 1; i < fields.size(); ++i) {
     if (fields[i] == "spin")
       spin = true;
+    else if (fields[i] == "after")
+      after = true;
     else
       ppm = ParseShare(fields[i], where);
   }
-  settings->injections[operation].delays.emplace_back(ns, spin, ppm);
+  settings->injections[operation].delays.emplace_back(ns, spin, after, ppm);
 }
 
 static void ParseError(const std::string &text, Settings *settings) {
