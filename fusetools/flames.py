@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusetools.errors import Error
 from fusetools.host.kallsyms import kallsyms_of
-from fusetools.model import GraphNode, LeftOut, Stacks
+from fusetools.model import Facts, GraphNode, LeftOut, Stacks
 from fusetools.stories import needed
 
 if TYPE_CHECKING:
@@ -56,11 +56,17 @@ _KERNEL = (
 _KERNEL_KINDS = [(kind, re.compile(pattern)) for kind, pattern in _KERNEL]
 
 
-def kind_of(name: str, path: str, in_kernel: bool, daemons: Iterable[str]) -> str | None:
+def kind_of(
+    name: str,
+    path: str,
+    in_kernel: bool,
+    daemons: Collection[str] = (),
+    callbacks: Collection[str] = (),
+) -> str | None:
     """The kind of a frame: of the kernel, or of the file ``path`` ("" for none).
 
     ``daemons``: the names of the daemons' processes, whose program and client libraries are the
-    daemon's own.
+    daemon's own; ``callbacks``: functions of theirs.
     """
     if in_kernel:
         found = (kind for kind, pattern in _KERNEL_KINDS if pattern.match(name))
@@ -76,7 +82,7 @@ def kind_of(name: str, path: str, in_kernel: bool, daemons: Iterable[str]) -> st
         return "FUSE"
     if name in ("[runnable]", "[preempted]"):
         return "scheduler"
-    if name in ("[on CPU]", "[daemon]"):
+    if name in ("[on CPU]", "[daemon]") or name in callbacks:
         return "daemon"
     if name.startswith("[") and name != "[unknown]":
         return "system call"
@@ -140,19 +146,25 @@ def kernel_symbols(path: str | None, described: dict[str, Any]) -> dict[str, Any
 
 
 def stacks_of(
-    graph: str, found: dict[str, Any], unit: str, facts: Any, daemons: Iterable[str]
+    graph: str,
+    found: dict[str, Any],
+    unit: str,
+    facts: Facts,
+    asked: str,
+    daemons: Collection[str],
+    callbacks: Collection[str],
 ) -> Stacks:
     """The core's answer as a result."""
-    daemons = set(daemons)
     # Off the CPU in us, as the scripts that users know print them.
     in_us = graph != "on-cpu"
     kinds = {}
     for name, path, in_kernel in found["frames"]:
-        kind = kind_of(name, path, in_kernel, daemons)
+        kind = kind_of(name, path, in_kernel, daemons, callbacks)
         if kind:
             kinds[name] = kind
     return Stacks(
         graph=graph,
+        asked=asked,
         stacks={s: w / 1000 for s, w in found["stacks"].items()} if in_us else found["stacks"],
         unit="us" if in_us else unit,
         kinds=kinds,
@@ -199,6 +211,3 @@ def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
 
     for node in nodes:
         yield from walk(node, "")
-
-
-Kind = Callable[[str], "str | None"]

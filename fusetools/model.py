@@ -538,15 +538,16 @@ class LeftOut:
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
-    ``graph``: which one, of fusetools.flames.GRAPHS. ``stacks``: "comm;outermost;…;innermost" to
-    its weight, in ``unit``: "us", or of samples the unit of their period ("ns" of a clock).
-    ``kinds``: of frames, by name. ``count``: of samples, waits, requests or calls shown, ``total``:
-    their weight in ns (of samples in ``unit``), ``stackless``: those without a recorded stack.
-    ``unfinished``: whose end was not seen. ``states``: ns of waits by their state. ``notes``: what
-    else is to be said, a line each.
+    ``graph``: which one, of fusetools.flames.GRAPHS; ``asked``: what of it, "" for all.
+    ``stacks``: "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or of samples the
+    unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
+    waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
+    ``stackless``: those without a recorded stack. ``unfinished``: whose end was not seen.
+    ``states``: ns of waits by their state. ``notes``: what else is to be said, a line each.
     """
 
     graph: str
+    asked: str
     stacks: dict[str, float]
     unit: str
     kinds: dict[str, str]

@@ -438,13 +438,15 @@ class Recording:
         }
         if len({layer == "daemon" for layer in layers}) == 2:
             ask["who"] = None
-        if not self.session.facts:
-            ask["all"] = True  # nothing tells whose a task is
         found = _ask("flame", str(self.path), probes, ask)
         units = dict(self._described["samples"])
         unit = "ns" if graph == "on-cpu" and units[probes[0].event] else "samples"
         answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
-        return flames.stacks_of(graph, found, unit, self._facts(answer, filters), daemons)
+        facts = self._facts(answer, filters)
+        said = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
+        said += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
+        callbacks = {p.function for p in self._catalogue if p.layer == "daemon"}
+        return flames.stacks_of(graph, found, unit, facts, ", ".join(said), daemons, callbacks)
 
     def _graph_stacks(self, filters: Filters) -> Stacks:
         from fusetools import flames
@@ -456,9 +458,10 @@ class Recording:
         names = {frame for path in stacks for frame in path.split(";")}
         return Stacks(
             graph="graph",
+            asked="",
             stacks=stacks,
             unit="us",
-            kinds={name: flames.kind_of(name, "", True, ()) or "" for name in names},
+            kinds={name: flames.kind_of(name, "", True) or "" for name in names},
             count=sum(root.calls for root in graph.roots),
             total=sum(root.total for root in graph.roots),
             stackless=0,

@@ -13,10 +13,10 @@ from fusetools.render.text import duration, footer, lines, number, plural, print
 
 _TITLES = {
     "on-cpu": "On the CPU",
-    "off-cpu": "Waiting",
-    "off-wake": "Waiting, and who ended it",
-    "requests": "FUSE requests, as their callers waited for them",
-    "graph": "FUSE functions of the kernel, by wall time",
+    "off-cpu": "Waiting in FUSE requests",
+    "off-wake": "Waiting in FUSE requests, and who ended it",
+    "requests": "FUSE requests, from caller to daemon, by the time callers waited",
+    "graph": "The kernel's FUSE functions, by wall time",
 }
 _COUNTED = {
     "on-cpu": "sample",
@@ -29,7 +29,15 @@ _COUNTED = {
 
 def title(shown: Stacks) -> str:
     """What a picture shows, and of which recording."""
-    return f"{_TITLES[shown.graph]}: {shown.facts.name}"
+    return f"{what(shown)}: {shown.facts.name}"
+
+
+def what(shown: Stacks) -> str:
+    """What a picture shows."""
+    text = _TITLES[shown.graph]
+    if "all" in shown.asked.split(", "):
+        text = text.replace(" in FUSE requests", "")
+    return f"{text} ({printable(shown.asked)})" if shown.asked else text
 
 
 def summary(shown: Stacks) -> str:
@@ -111,7 +119,7 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     """What is said when a picture was written."""
-    said = [f"{path}: {_TITLES[shown.graph]}: {summary(shown)}"]
+    said = [f"{path}: {what(shown)}: {summary(shown)}"]
     if earlier is not None:
         said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
     if shown.graph != "graph":
@@ -155,6 +163,7 @@ def _figures(shown: Stacks) -> dict[str, Any]:
     left = shown.left_out
     return {
         "graph": shown.graph,
+        "asked": shown.asked,
         "count": shown.count,
         "total": shown.total,
         "unit": shown.unit if shown.graph == "on-cpu" else "ns",

@@ -140,6 +140,8 @@ struct Note {
     wanted: bool,
     /// It is of a request.
     requested: bool,
+    /// Its stack, by the names that things had when it began; ROOT: it is not asked for.
+    node: u32,
 }
 
 /// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
@@ -305,7 +307,7 @@ impl<'a> Engine<'a> {
             .unwrap_or(Use::None);
         match what {
             Use::Switch => self.switch(ev),
-            Use::SwitchStack => self.off.stack(ev.tid, ev.time, ev.v[3]),
+            Use::SwitchStack => self.switch_stack(ev),
             Use::Waking => {
                 let tid = ev.v[0] as i32;
                 self.woken = (tid, ev.time);
@@ -396,6 +398,7 @@ impl<'a> Engine<'a> {
             },
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
+            node: ROOT,
         }
     }
 
@@ -415,7 +418,7 @@ impl<'a> Engine<'a> {
         } else {
             note.wanted || self.named(ev.pid, ev.tid)
         };
-        let others = note.who == Who::Other && !self.ask.all;
+        let others = note.who == Who::Other && !self.ask.all && !self.unknown();
         if others || !wanted || self.ask.who.is_some_and(|who| who != note.who) {
             self.flame.others.add(period);
             return;
@@ -474,10 +477,36 @@ impl<'a> Engine<'a> {
         if prev > 0 {
             // A process that has ended has no pid any more.
             let pid = if ev.tid == prev { ev.pid } else { -1 };
-            let note = self.note(pid, prev);
+            let mut note = self.note(pid, prev);
+            if self.shows(pid, prev, note) {
+                let comm = self.comm(prev);
+                note.node = self.fold.below(ROOT, comm);
+            }
             let missed = self.off.out(pid, prev, ev.time, state, note);
             self.flame.unfinished += u64::from(missed.is_some_and(|note| note.wanted));
         }
+    }
+
+    fn switch_stack(&mut self, ev: &Ev) {
+        let Some(wait) = self.off.begun(ev.tid, ev.time) else {
+            return;
+        };
+        wait.stack = ev.v[3];
+        if wait.note.node != ROOT && ev.v[3] != ABSENT {
+            let comm = self.comm(ev.tid);
+            let node = self.node(comm, ev.v[3], ev.pid);
+            if let Some(wait) = self.off.begun(ev.tid, ev.time) {
+                wait.note.node = node;
+            }
+        }
+    }
+
+    /// Is a wait asked for that begins now?
+    fn shows(&self, pid: i32, tid: i32, note: Note) -> bool {
+        let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
+        let known = note.who != Who::Other || self.unknown();
+        let all = self.ask.all && !note.requested && !filtered && known && self.named(pid, tid);
+        (note.wanted || all) && self.ask.who.is_none_or(|who| who == note.who)
     }
 
     fn on(&mut self, tid: i32, time: u64) {
@@ -505,19 +534,8 @@ impl<'a> Engine<'a> {
             to,
             ..wait.clone()
         };
-        let Note {
-            who,
-            wanted,
-            requested,
-        } = wait.note;
-        let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
-        let wanted = wanted
-            || self.ask.all
-                && !requested
-                && !filtered
-                && self.named(wait.pid, wait.tid)
-                && (who != Who::Other || self.unknown());
-        if !wanted || self.ask.who.is_some_and(|only| only != who) {
+        let Note { who, requested, node: stack, .. } = wait.note;
+        if stack == ROOT {
             let amount = match who {
                 _ if requested => &mut self.flame.others,
                 Who::Daemon => &mut self.flame.idle,
@@ -527,7 +545,6 @@ impl<'a> Engine<'a> {
             amount.add(to - from);
             return;
         }
-        let comm = self.comm(wait.tid);
         let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
         let mut any = false;
         for (state, ns) in parts {
@@ -543,10 +560,7 @@ impl<'a> Engine<'a> {
             {
                 continue;
             }
-            let mut node = match wait.stack {
-                ABSENT => self.fold.below(ROOT, comm),
-                stack => self.node(comm, stack, wait.pid),
-            };
+            let mut node = stack;
             if offwake {
                 node = self.below_waker(node, wait.waker);
             }

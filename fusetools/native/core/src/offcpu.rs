@@ -92,11 +92,9 @@ impl<T> OffCpu<T> {
         self.open.insert(tid, wait).map(|missed| missed.note)
     }
 
-    /// The stack that a task was switched out with.
-    pub fn stack(&mut self, tid: i32, time: u64, stack: u64) {
-        if let Some(wait) = self.open.get_mut(&tid).filter(|wait| wait.from == time) {
-            wait.stack = stack;
-        }
+    /// The wait that began at that very time.
+    pub fn begun(&mut self, tid: i32, time: u64) -> Option<&mut Wait<T>> {
+        self.open.get_mut(&tid).filter(|wait| wait.from == time)
     }
 
     /// A task is told to run. Only the first time after its switch-out ends its wait.
@@ -154,7 +152,8 @@ mod tests {
         let mut off = OffCpu::new(0xff);
         off.out(5, 5, 100, 1, 'a');
         off.out(0, 0, 100, 0, 'i');
-        off.stack(5, 100, 7);
+        off.begun(5, 100).unwrap().stack = 7;
+        assert!(off.begun(5, 101).is_none());
         off.out(6, 6, 150, 1, 'b');
         let waker = |time| Waker {
             time,

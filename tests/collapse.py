@@ -1,0 +1,105 @@
+"""Folded stacks and time off the CPU from what `perf script` prints: the tests hold ours to it.
+
+The folding is after stackcollapse-perf.pl of github.com/brendangregg/FlameGraph, without its
+options.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_HEAD = re.compile(r"(\S.*?)\s+(-?\d+)/(-?\d+)\s+(?:\[\d+\]\s+)?([\d.]+):\s+(\d+\s+)?(\S+):(.*)")
+_FRAME = re.compile(r"\s*(\w+)\s*(.+) \((.*)\)")
+
+
+@dataclass
+class Sample:
+    comm: str
+    pid: int
+    tid: int
+    ns: int
+    event: str
+    period: int
+    text: str
+    frames: list[str] = field(default_factory=list)  # outermost first
+
+    @property
+    def stack(self) -> str:
+        return ";".join([self.comm.replace(" ", "_"), *self.frames])
+
+
+def samples(data: Path, *options: str) -> Iterator[Sample]:
+    """Every sample of a recording, as stock perf prints it."""
+    fields = "comm,pid,tid,time,period,event,trace,ip,sym,dso"
+    command = ["perf", "script", "-i", str(data), "--ns", "-F", fields, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, errors="replace")
+    sample = None
+    for line in done.stdout.splitlines():
+        if line.startswith("\t"):
+            match = _FRAME.match(line)
+            if sample and match:
+                _frame(sample.frames, match[2], match[3])
+        elif match := _HEAD.match(line.strip()):
+            if sample:
+                yield sample
+            comm, pid, tid, time, period, event, text = match.groups()
+            seconds, _, rest = time.partition(".")
+            ns = int(seconds) * 10**9 + int(rest.ljust(9, "0"))
+            sample = Sample(comm, int(pid), int(tid), ns, event, int(period or 1), text)
+    if sample:
+        yield sample
+
+
+def _frame(frames: list[str], function: str, file: str) -> None:
+    function = re.sub(r"\+0x[\da-f]+$", "", function)
+    if function == "[unknown]":
+        function = file.rpartition("/")[2]
+        function = function if function.startswith("[") else f"[{function}]"
+        # Documented: addresses in no file are one frame together.
+        if function == "[unknown]" and frames[:1] == ["[unknown]"]:
+            return
+    function = function.replace(";", ":")
+    if not re.search(r"\.\(.*\)\.", function):
+        function = re.sub(r"\((?!anonymous namespace\)).*", "", function)
+    frames.insert(0, function.replace('"', "").replace("'", ""))
+
+
+def folded(data: Path, event: str, *options: str) -> Counter[str]:
+    """Folded stacks of the samples of an event, weighed by their periods."""
+    found: Counter[str] = Counter()
+    for sample in samples(data, *options):
+        if sample.event == event and sample.frames:
+            found[sample.stack] += sample.period
+    return found
+
+
+def off_cpu(data: Path, *options: str) -> Counter[str]:
+    """ns off the CPU by stack: from each switch-out to the task's next switch-in; in its state."""
+    found: Counter[str] = Counter()
+    out: dict[int, tuple[Sample, bool, int]] = {}
+    for sample in samples(data, *options):
+        if sample.event == "sched:sched_waking":
+            woken = int(re.search(r" pid=(\d+)", sample.text)[1])  # type: ignore[index]
+            if woken in out and not out[woken][2]:
+                out[woken] = (*out[woken][:2], sample.ns)
+        elif sample.event == "sched:sched_switch":
+            switch = re.search(r"prev_pid=(\d+) .*prev_state=(\S+) .*next_pid=(\d+)", sample.text)
+            assert switch
+            prev, state, following = int(switch[1]), switch[2], int(switch[3])
+            if following in out:
+                before, preempted, woken = out.pop(following)
+                whole = sample.ns - before.ns
+                blocked = woken - before.ns if woken else whole
+                if preempted:
+                    found[f"{before.stack};[preempted]"] += whole
+                else:
+                    found[before.stack] += blocked
+                    found[f"{before.stack};[runnable]"] += whole - blocked
+            if prev:
+                out[prev] = (sample, state in ("R", "R+"), 0)
+    return +found

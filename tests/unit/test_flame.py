@@ -1,0 +1,316 @@
+"""Stacks for flame graphs: frame by frame what stock perf shows, ns by ns what its switches say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import collapse
+import data
+import golden
+import pytest
+
+import fusetools
+from fusetools import _core
+from fusetools.errors import Error
+from fusetools.flames import kind_of, question
+from fusetools.recording import Filters, by_convention
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "samples" / "recordings" / "demo.data"
+
+pytestmark = pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
+
+
+def row(event: str, role: str) -> tuple[str, str, str, str, str]:
+    return (event, "syscall", "", "", role)
+
+
+def stacks(path: Path, rows: list[tuple[str, str, str, str, str]], **ask: object) -> Counter[str]:
+    found = _core.flame(str(path), rows, {"all": True, **ask})  # type: ignore[typeddict-item]
+    assert not found["full"]
+    return Counter(found["stacks"])
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A recording of the CernVM-FS client, and the traced kernel's symbols."""
+    folder = tmp_path_factory.mktemp("client")
+    return (
+        data.unpack("cernvmfs-6.1/perf.data.zst", folder / "perf.data"),
+        data.unpack("cernvmfs-6.1/kallsyms.zst", folder / "kallsyms"),
+    )
+
+
+def test_stacks_of_the_client_are_perf_scripts(client: tuple[Path, Path]) -> None:
+    path, kallsyms = client
+    for event, many in (("sched:sched_switch", 28_000), ("fuse_kernel:queue_request", 5_000)):
+        theirs = collapse.folded(path, event, "--kallsyms", str(kallsyms))
+        ours = stacks(path, [row(event, "stack")], kallsyms=str(kallsyms))
+        assert ours == theirs
+        assert sum(ours.values()) > many
+        assert any("request_wait_answer" in stack or "fuse_simple" in stack for stack in ours)
+
+
+def test_stacks_of_the_demo_are_perf_scripts() -> None:
+    """Names of this host's kernel on both sides, whatever they are worth there."""
+    if not re.search("[1-9a-f]", Path("/proc/kallsyms").read_text()[:16]):
+        pytest.skip("the kernel's symbols are hidden here")
+    for event in ("sched:sched_switch", "fuse:fuse_request_send"):
+        ours = stacks(DEMO, [row(event, "stack")], kallsyms="/proc/kallsyms")
+        assert ours == collapse.folded(DEMO, event, "--kallsyms", "/proc/kallsyms")
+        assert sum(ours.values()) > 250
+
+
+def test_time_off_the_cpu_is_what_the_switches_say(client: tuple[Path, Path]) -> None:
+    path, kallsyms = client
+    switch, waking = "sched:sched_switch", "sched:sched_waking"
+    rows = [row(switch, "switch"), row(waking, "waking"), row(switch, "stack")]
+    ours = stacks(path, rows, graph="off-cpu", kallsyms=str(kallsyms))
+    theirs = collapse.off_cpu(path, "--kallsyms", str(kallsyms))
+    assert ours == theirs
+    assert not any(stack.startswith("swapper") for stack in ours)
+    for state, frame in (("runnable", "[runnable]"), ("preempted", "[preempted]")):
+        only = stacks(path, rows, graph="off-cpu", kallsyms=str(kallsyms), states=[state])
+        assert only == Counter({s: n for s, n in theirs.items() if s.endswith(";" + frame)})
+
+
+def test_no_thread_waits_longer_than_the_recording_takes(client: tuple[Path, Path]) -> None:
+    recording = fusetools.open(client[0])
+    names: Counter[str] = Counter()
+    for stack, us in recording.stacks("off-cpu", everything=True).stacks.items():
+        names[stack.split(";")[0]] += us
+    threads = Counter(re.findall(r"PERF_RECORD_COMM(?: exec)?: ([^:]+):", _tasks(client[0])))
+    seconds = recording.counts().facts.seconds
+    for name, us in names.items():
+        assert us <= max(threads[name], 1) * seconds * 1e6 * 1.001, name
+
+
+def _tasks(path: Path) -> str:
+    command = ["perf", "script", "-i", str(path), "--show-task-events"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_what_lies_in_requests_is_all_there_is_of_their_waits(client: tuple[Path, Path]) -> None:
+    """A caller's wait for an answer is off the CPU, and in a request, and nothing else is."""
+    path, kallsyms = client
+    recording = fusetools.open(path)
+    inside = recording.stacks("off-cpu", kallsyms=str(kallsyms))
+    everything = recording.stacks("off-cpu", everything=True, kallsyms=str(kallsyms))
+
+    def of(shown: dict[str, float], frame: str) -> float:
+        return sum(us for stack, us in shown.items() if f";{frame};" in stack)
+
+    waiting = "request_wait_answer"
+    assert of(inside.stacks, waiting) == pytest.approx(of(everything.stacks, waiting), rel=0.02)
+    # A daemon's thread that waits for work, and a shell for its child.
+    for idle in ("fuse_dev_do_read", "do_wait", "do_sys_poll"):
+        assert of(everything.stacks, idle) > 0.1e6
+        assert of(inside.stacks, idle) < 0.001 * of(everything.stacks, idle)
+    left = inside.left_out
+    assert inside.total + sum(ns for _, ns in (left.idle, left.own, left.others)) == pytest.approx(
+        everything.total + everything.left_out.others[1]
+    )
+
+
+def test_requests_are_as_wide_as_their_callers_waited(client: tuple[Path, Path]) -> None:
+    recording = fusetools.open(client[0])
+    shown = recording.stacks("requests", kallsyms=str(client[1]))
+    stories = recording.stories()
+    waited = (stories.waits == 1) & stories.fated("matched")
+    end = stories.runs.copy()
+    end[end == 0] = stories.end[end == 0]
+    # Requests of one caller at the same time are not counted twice.
+    spans = sorted(zip(stories.tid[waited], stories.begin[waited], end[waited]))
+    total, last = 0, (0, 0)
+    for tid, begin, until in spans:
+        begin = max(begin, last[1]) if tid == last[0] else begin
+        total += max(int(until) - int(begin), 0)
+        last = (tid, max(until, last[1] if tid == last[0] else 0))
+    assert shown.total == pytest.approx(total, rel=0.002)
+    assert sum(shown.stacks.values()) * 1000 == pytest.approx(shown.total)
+    # Operation by operation; and the callbacks' own time is that of the calls.
+    for operation in ("lookup", "getattr", "readlink", "open", "read", "readdir"):
+        only = recording.stacks("requests", operation, kallsyms=str(client[1]))
+        assert all(f"[FUSE {operation}]" in stack for stack in only.stacks)
+        served = sum(us for s, us in only.stacks.items() if f";cvmfs_{operation}" in s)
+        of = stories.of(operation) & waited & (stories.callback_enter > 0)
+        reply = stories.reply.copy()
+        reply[reply == 0] = stories.end[reply == 0]
+        truth = float((reply - stories.callback_enter)[of].sum()) / 1000
+        assert served == pytest.approx(truth, rel=0.02), operation
+
+
+def test_a_recording_holds_the_symbols_of_its_stacks(
+    client: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, kallsyms = client
+    whole = tmp_path / "whole.data"
+    mapped = (4242, 0x1000, 0x2000, 0x3000, "/usr/lib/libx.so", b"\x01" * 20)
+    _core.merge([path], whole, "", kallsyms=kallsyms, maps=[mapped])
+    for event in ("sched:sched_switch", "fuse_kernel:queue_request"):
+        rows = [row(event, "stack")]
+        assert stacks(whole, rows) == stacks(path, rows, kallsyms=str(kallsyms))
+        assert _core.flame(str(whole), rows, {"all": True})["nameless"] == 0
+        assert _core.flame(str(path), rows, {"all": True})["nameless"] > 50
+    assert whole.stat().st_size - path.stat().st_size < 100_000
+    command = ["perf", "script", "-i", str(whole), "--show-mmap-events"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    mapping = "[0x1000(0x2000) @ 0x3000 <" + "01" * 20 + ">]: r-xp /usr/lib/libx.so"
+    assert mapping in shown
+    # Another kernel's symbols are worse than none.
+    assert _core.describe(whole)["functions"] == _core.describe(path)["functions"]
+
+
+def test_symbols_of_another_kernel_are_not_taken(client: tuple[Path, Path]) -> None:
+    path, kallsyms = client
+    rows = [row("sched:sched_switch", "stack")]
+    named = _core.flame(str(path), rows, {"all": True, "host_kallsyms": str(kallsyms)})
+    assert named["nameless"] == 0
+    other = kallsyms.with_name("moved")
+    text = re.sub(r"(?m)^ffffffff81", "ffffffff91", kallsyms.read_text())
+    other.write_text(text)
+    nameless = _core.flame(str(path), rows, {"all": True, "host_kallsyms": str(other)})
+    assert nameless["nameless"] == nameless["kernel_addresses"] > 100
+    hidden = kallsyms.with_name("hidden")
+    hidden.write_text(re.sub(r"(?m)^[0-9a-f]{16}", "0" * 16, kallsyms.read_text()))
+    assert _core.flame(str(path), rows, {"all": True, "kallsyms": str(hidden)})["nameless"] > 100
+
+
+def test_filters(client: tuple[Path, Path]) -> None:
+    recording = fusetools.open(client[0])
+
+    def total(*operations: str, **more: object) -> float:
+        return recording.stacks("off-cpu", *operations, **more).total  # type: ignore[arg-type]
+
+    whole = total()
+    lookup = total("lookup")
+    assert 0 < lookup < whole
+    named = {c.operation for c in recording.counts().counts if c.layer == "request"}
+    assert sum(total(name) for name in named) == whole
+    assert total(layers=["daemon"]) + total(layers=["syscall"]) == whole
+    assert total(filters=Filters(comms=("no such",))) == 0
+    comms = {
+        stack.split(";")[0] for stack in recording.stacks("off-cpu", layers=["syscall"]).stacks
+    }
+    by_comm = [total(filters=Filters(comms=(comm,))) for comm in comms]
+    assert sum(by_comm) == pytest.approx(whole, rel=0.01)
+    half = round(recording.counts().facts.seconds * 5e8)
+    halves = [total(filters=Filters(end=half)), total(filters=Filters(start=half))]
+    assert sum(halves) == pytest.approx(whole) and min(halves) > 0
+    with pytest.raises(Error, match="there is no FUSE operation nosuch"):
+        recording.stacks("off-cpu", "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "in_kernel", "kind"),
+    [
+        ("entry_SYSCALL_64_after_hwframe", "", True, "system call"),
+        ("__x64_sys_newfstatat", "", True, "system call"),
+        ("fuse_lookup", "", True, "FUSE"),
+        ("request_wait_answer", "", True, "FUSE"),
+        ("__schedule", "", True, "scheduler"),
+        ("vfs_statx", "", True, "VFS"),
+        ("walk_component", "", True, "VFS"),
+        ("ext4_lookup", "", True, "kernel"),
+        ("cvmfs::cvmfs_lookup", "/usr/lib/libcvmfs_fuse3.so.2.12.0", False, "daemon"),
+        ("main", "/usr/bin/samplefs", False, "daemon"),
+        ("__GI___fstatat64", "/usr/lib/libc.so.6", False, "library"),
+        ("main", "/usr/bin/find", False, "program"),
+        ("[FUSE lookup]", "", False, "FUSE"),
+        ("cvmfs_lookup", "", False, "daemon"),
+        ("[newfstatat]", "", False, "system call"),
+        ("find", "", False, None),
+        ("[unknown]", "", False, None),
+    ],
+)
+def test_kinds_of_frames(name: str, path: str, in_kernel: bool, kind: str | None) -> None:
+    assert kind_of(name, path, in_kernel, ["samplefs"], ["cvmfs_lookup"]) == kind
+
+
+# The command
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DEMO, "demo.data")
+    return tmp_path
+
+
+@pytest.mark.parametrize("graph", ["--offcpu", "--offwake", "--requests"])
+def test_what_is_said(graph: str, demo: Path, run) -> None:
+    result = run("flame", graph, "-i", "demo.data", "-o", "x.folded")
+    assert result.exit_code == 0, result.output
+    golden.check(f"flame{graph[1:]}.txt", result.output)
+    figures = json.loads(run("flame", graph, "-i", "demo.data", "--json").output)
+    text = Path("x.folded").read_text()
+    weights = [float(line.rpartition(" ")[2]) for line in text.splitlines()]
+    assert sum(weights) * 1000 == pytest.approx(figures["total"])
+    assert run("flame", graph, "-i", "demo.data", "-o", "-").output == text
+
+
+def test_pictures(demo: Path, run) -> None:
+    for name, begin in (
+        ("a.html", "<!"),
+        ("a.svg", "<?xml"),
+        ("a.json", "{"),
+        ("a.firefox.json", "{"),
+        ("a.folded", ":"),
+    ):
+        assert run("flame", "--offcpu", "-i", "demo.data", "-o", name).exit_code == 0
+        assert Path(name).read_text().startswith(begin)
+    assert "Waiting in FUSE requests: demo.data" in Path("a.svg").read_text()
+    assert run("flame", "--offcpu", "lookup", "-i", "demo.data").exit_code == 0
+    assert "Waiting in FUSE requests (lookup): demo.data" in Path("flame.html").read_text()
+    same = ("flame", "--offcpu", "-i", "demo.data", "--diff", "demo.data", "--normalise")
+    assert run(*same, "-o", "d.folded").exit_code == 0
+    for line in Path("d.folded").read_text().splitlines():
+        before, after = line.split()[-2:]
+        assert before == after
+    failed = run("flame", "--offcpu", "-i", "demo.data", "-o", "a.png")
+    assert failed.exit_code == 1 and "cannot draw a.png" in failed.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["flame"],
+            ["demo.data holds no samples of what ran", "try: fusetools record -- WORKLOAD"],
+        ),
+        (
+            ["flame", "--graph"],
+            ["holds no calls of kernel functions", "fusetools record --backend"],
+        ),
+        (["flame", "--offcpu", "write"], ["holds no wait inside a request that was asked for"]),
+        (["flame", "--offcpu", "--kallsyms", "nosuch"], ["cannot read nosuch"]),
+    ],
+)
+def test_what_is_missing_is_said(arguments: list[str], said: list[str], demo: Path, run) -> None:
+    result = run(*arguments, "-i", "demo.data")
+    assert result.exit_code == 1
+    for words in said:
+        assert words in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("graph", "events", "stacks", "said"),
+    [
+        ("on-cpu", ["fuse:fuse_request_send"], [], "x holds no samples of what ran"),
+        ("off-cpu", ["fuse:fuse_request_send"], [], "x holds no switches of tasks"),
+        ("off-cpu", ["sched:sched_switch"], [], "x holds no stacks"),
+        ("requests", ["sched:sched_switch"], ["sched:sched_switch"], "x tells of no requests"),
+    ],
+)
+def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str], said: str) -> None:
+    described = {"name": "x", "events": events, "stacks": stacks, "samples": []}
+    with pytest.raises(Error) as error:
+        question(graph, by_convention([]), described, False)
+    assert error.value.what == said
+    assert error.value.mend == "fusetools record -- WORKLOAD"
