@@ -1,0 +1,137 @@
+"""Flame graphs of live recordings: held to settable sleeps, the scheduler's own clock and perf."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import collapse
+import pytest
+from conftest import BUILD, Mounter
+from test_live_answers import record
+
+import fusetools
+from fusetools import _core
+from fusetools.recording import Filters
+
+pytestmark = pytest.mark.live
+WORKLOAD = BUILD / "workload"
+SLEEPS = ("hrtimer_nanosleep", "__x64_sys_clock_nanosleep", "common_nsleep")
+
+
+def of(stacks: dict[str, float], *frames: str) -> float:
+    """us of the stacks that have one of these frames."""
+    return sum(us for stack, us in stacks.items() if set(frames) & set(stack.split(";")))
+
+
+def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
+    """The daemon's sleep in lookup, as long as the file system says that it was; and nothing of
+    its threads' waiting for work."""
+    mount = sample_mount("--delay", "lookup=20ms")
+    before = mount.counters()
+    name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
+    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "stat", 97, mount.path / name)
+    after = mount.counters()
+    # It spins for the last 60 us of each.
+    delays = after["samplefs.n_delay_lookup"] - before["samplefs.n_delay_lookup"]
+    slept = (after["samplefs.ns_delay_lookup"] - before["samplefs.ns_delay_lookup"]) / 1000
+    slept -= 60 * delays
+    assert delays >= 97
+
+    daemon = recording.stacks("off-cpu", layers=["daemon"])
+    asleep = of(daemon.stacks, *SLEEPS)
+    assert asleep == pytest.approx(slept, rel=0.02)
+    assert of(daemon.stacks, "fuse_dev_do_read") == 0
+    assert daemon.left_out.idle[1] > daemon.total  # several threads wait for work
+    share = asleep / sum(daemon.stacks.values())
+    assert share > 0.95
+
+    callers = recording.stacks("off-cpu", layers=["syscall"])
+    assert of(callers.stacks, "request_wait_answer") > slept
+    lookups = recording.stacks("requests", "lookup")
+    served = {s: us for s, us in lookups.stacks.items() if ";[FUSE lookup];cvmfs_lookup;" in s}
+    assert of(served, *SLEEPS) == pytest.approx(slept, rel=0.02)
+    assert of(recording.stacks("off-cpu", "getattr").stacks, *SLEEPS) == 0
+
+    # Of C++ with frame pointers the way down to the sleep is known.
+    longest = max(served, key=lambda stack: served[stack])
+    assert longest.split(";")[0] == "workload"
+    callback = [s for s in daemon.stacks if ";cvmfs::cvmfs_lookup;" in s]
+    assert of({s: daemon.stacks[s] for s in callback}, *SLEEPS) == pytest.approx(asleep, rel=0.05)
+
+
+_BUSY = """
+import json, os, sys, time
+path, seconds = sys.argv[1], float(sys.argv[2])
+begin, ran = time.monotonic_ns(), time.thread_time_ns()
+while time.monotonic_ns() - begin < seconds * 1e9:
+    os.stat(path)
+    sum(range(3000))
+end, ran = time.monotonic_ns(), time.thread_time_ns() - ran
+print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran}))
+"""
+
+
+def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount("--delay", "getattr=1ms")
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", _BUSY, str(mount.path), "2"]
+    shell = " ".join(f"'{word}'" for word in command)
+    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
+    told = json.loads(out.read_text())
+    first = _core.scan(str(tmp_path / "perf.data"), [], {})["first"]
+    span = Filters(pids=(told["pid"],), start=told["begin"] - first, end=told["end"] - first)
+    own = {"layers": ["syscall"], "filters": span}  # not what the daemon waited for meanwhile
+    waited = recording.stacks("off-cpu", everything=True, **own)
+    wall = told["end"] - told["begin"]
+    assert waited.total + told["ran"] == pytest.approx(wall, rel=0.01)
+    assert waited.total < wall
+
+    # Samples count the time that the scheduler does; with some 100 of them not as exactly.
+    sampled = recording.stacks("on-cpu", **own)
+    assert sampled.unit == "ns"
+    samples = max(sampled.count, 1)
+    assert sampled.total == pytest.approx(told["ran"], rel=0.1 + 3 / samples**0.5)
+
+
+def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Kernel and user frames, of what ran and of what waited; the kernel's without this host."""
+    mount = sample_mount("--delay", "lookup=200us:spin")
+    path = tmp_path / "perf.data"
+    script = f"find {mount.path} -type d; {sys.executable} -c 'import json; print(json)'"
+    recording = record(path, [mount], "sh", "-c", script)
+    for event in ("cpu-clock", "sched:sched_switch"):
+        ours = _core.flame(str(path), [(event, "syscall", "", "", "stack")], {"all": True})
+        assert ours["nameless"] == 0
+        theirs = collapse.folded(path, event)
+        for name in ("samplefs;", "find;", "sh;"):
+            mine, perfs = (
+                {stack: n for stack, n in found.items() if stack.startswith(name)}
+                for found in (ours["stacks"], theirs)
+            )
+            assert mine == perfs
+            assert perfs or event == "cpu-clock"
+    assert any("cvmfs::cvmfs_" in stack for stack in ours["stacks"])
+    shown = recording.stacks("on-cpu", layers=["daemon"])
+    assert shown.count and all(stack.startswith("samplefs") for stack in shown.stacks)
+    spun = of(recording.stacks("on-cpu", "lookup").stacks, "cvmfs::cvmfs_lookup")
+    assert spun > 0
+
+
+def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    path = tmp_path / "perf.data"
+    command = [sys.executable, "-m", "fusetools", "record", "--wakers", "--mount", mount.path]
+    command += ["-o", path, "--", "find", mount.path]
+    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    shown = fusetools.open(path).stacks("off-wake", layers=["syscall"])
+    assert shown.stackless == 0 and not any("--wakers" in note for note in shown.notes)
+    answered = 0.0
+    for stack, us in shown.stacks.items():
+        blocked, _, waker = stack.partition(";--;")
+        if "request_wait_answer" in blocked and waker.endswith(";samplefs"):
+            answered += us
+            assert "fuse_dev_do_write" in waker
+    assert answered > 0.9 * sum(shown.stacks.values())
