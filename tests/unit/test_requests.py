@@ -17,6 +17,7 @@ import script
 import trace_format
 
 import fusetools
+from fusetools import requests
 from fusetools.model import Request
 from fusetools.render import requests as text_of
 from fusetools.stories import MARKS
@@ -209,6 +210,19 @@ def test_a_number_that_is_not_there(run) -> None:
     assert "try: fusetools slow" in result.stderr
     for wrong in ("0", "-1", "x", str(1 << 64)):
         assert run("show", "-i", str(DEMO), "--", wrong).exit_code == 2
+
+
+def test_a_number_that_several_have() -> None:
+    """Each mount numbers its own."""
+    names = requests.Names({40: "/a", 41: "/b"}, {})
+    found = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
+    with pytest.raises(fusetools.Error) as caught:
+        requests.only(found, 6, names, DEMO)
+    assert "2 requests have the number 6" in caught.value.what
+    assert caught.value.why == "they are of /a, /b" and "--mount /a" in caught.value.mend
+    with pytest.raises(fusetools.Error, match="2 requests have the number 6"):
+        requests.only([found[0]] * 2, 6, names, DEMO)
+    assert requests.only(found[1:], 6, names, DEMO) is found[1]
 
 
 # errors

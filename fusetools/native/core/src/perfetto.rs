@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::events::{Ev, Role};
+use crate::events::{Ev, Role, ABSENT};
 use crate::export::Value;
 use crate::named::{at_work, Known, Listener};
 use crate::operations::Arch;
@@ -178,14 +178,20 @@ impl<W: Write> Trace<W> {
         let Some(begin) = story.at(Mark::Begin).filter(|_| story.tid >= 0) else {
             return;
         };
+        // A flow's points lie on spans: begin and end of what has none of its own on the system call's, if any.
+        let alone = stands_alone(story);
+        if !alone && story.syscall == ABSENT {
+            return;
+        }
         let caller = (story.pid, story.tid);
         let bind = ", \"bp\": \"e\"";
-        let back = end.filter(|_| stands_alone(story));
         self.point('s', "request", caller, begin, "");
-        match back {
+        match story.at(Mark::End).filter(|_| alone) {
             Some(end) => {
+                let until = story.at(Mark::Runs).unwrap_or(end).max(end);
+                let within = end.min(until.saturating_sub(1)).max(begin);
                 self.point('t', "request", task, from, bind);
-                self.point('f', "request", caller, end, bind);
+                self.point('f', "request", caller, within, bind);
             }
             None => self.point('f', "request", task, from, bind),
         }

@@ -246,6 +246,28 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     assert_eq!(numbered.kept.len(), 1);
 }
 
+#[test]
+fn each_mount_has_its_queue() {
+    let mut batch = Batch::default();
+    for (unique, mount) in [(2, MOUNT), (4, MOUNT), (2, 46)] {
+        let time = 100 * batch.events.len() as u64 + 100;
+        batch
+            .events
+            .push(ev(time, 900, BEGIN, &[unique, mount, OP_GETATTR]));
+        batch
+            .events
+            .push(ev(time + 50, 501, END, &[unique, mount, 0]));
+    }
+    let mut queues = Queues::default();
+    tell(&batch, true, &mut queues);
+    let queues = queues.finish();
+    let told: Vec<_> = queues
+        .iter()
+        .map(|q| (q.connection(), q.requests, q.total))
+        .collect();
+    assert_eq!(told, [(Some(MOUNT), 2, 100), (Some(46), 1, 50)]);
+}
+
 /// Requests that a thread each serves: begin, read, end, return, all later than the one before.
 fn requests() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
     prop::collection::vec((0..60u64, 1..20u64, 1..20u64, 1..20u64), 1..10)
