@@ -8,11 +8,13 @@ which others may use: whoever does is named and left alone, and what was set bef
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from fusetools.errors import Error
@@ -170,7 +172,8 @@ class TraceCmd(Recorder):
         return self.end(180.0) and self.output.exists()
 
 
-CHECKED = 200  # calls that clocks_disagree() looks at
+CHECKED = 200  # calls that clocks_disagree() compares,
+LOOKED_AT = 100_000  # of so many at most
 
 
 def clocks_disagree(
@@ -184,32 +187,41 @@ def clocks_disagree(
 
     ``calls``: (thread, begin, duration in ns) of ``function`` (at ``address``, 0: not known) by its
     kprobes, which fire before and after function_graph's own: each of its calls must lie inside one
-    of theirs.
+    of theirs. Those before the first of theirs say nothing where others do: perf began later.
     """
+    if not calls:
+        return ""
     spans: dict[int, list[tuple[int, int]]] = {}
     for thread, begin, duration in calls:
         spans.setdefault(thread, []).append((begin, begin + duration))
-    inside = outside = 0
-    names = {function, f"0x{address:x}"}
-    for thread, time_ns in _graph_entries(tool, recording, names):
-        known = spans.get(thread)
-        if known is None:
-            continue  # perf had not begun, or had ended
-        if any(begin <= time_ns <= end for begin, end in known):
-            inside += 1
-        else:
-            outside += 1
-    if outside > inside:
+    first = min(begin for _, begin, _ in calls)
+    inside = outside = before = 0
+    with contextlib.closing(_graph_entries(tool, recording, {function, f"0x{address:x}"})) as found:
+        for thread, time_ns in itertools.islice(found, LOOKED_AT):
+            known = spans.get(thread)
+            if known is None:
+                continue
+            if time_ns < first:
+                before += 1
+            elif any(begin <= time_ns <= end for begin, end in known):
+                inside += 1
+            else:
+                outside += 1
+            if inside + outside >= CHECKED:
+                break
+    if outside > inside or (before and not inside):
         return (
-            f"its clock is not perf's: of {inside + outside} calls of {function} "
+            f"its clock is not perf's: of {inside + outside + before} calls of {function} "
             f"{inside} lie inside those that kprobes saw"
         )
     return ""
 
 
-def _graph_entries(tool: Tool, recording: Path, names: set[str]) -> Iterator[tuple[int, int]]:
-    """(thread, time in ns) of the first calls of a function in a trace.dat. trace-cmd before 3.0
-    prints its address."""
+def _graph_entries(
+    tool: Tool, recording: Path, names: set[str]
+) -> Generator[tuple[int, int], None, None]:
+    """(thread, time in ns) of the calls of a function in a trace.dat. trace-cmd before 3.0 prints
+    its address."""
     pattern = re.compile(r" *.*-(\d+) .*? (\d+)\.(\d{9}): funcgraph_entry: +func=(\S+)")
     report = subprocess.Popen(
         [tool.path, "report", "-t", "-R", "-i", str(recording)],
@@ -219,15 +231,11 @@ def _graph_entries(tool: Tool, recording: Path, names: set[str]) -> Iterator[tup
         errors="replace",
     )
     assert report.stdout is not None
-    found = 0
     try:
         for line in report.stdout:
             match = pattern.match(line)
             if match and match[4] in names:
                 yield int(match[1]), int(match[2] + match[3])
-                found += 1
-                if found >= CHECKED:
-                    break
     finally:
         report.kill()
         report.stdout.close()

@@ -150,6 +150,10 @@ def test_one_clock_is_seen_in_the_data(tmp_path: Path) -> None:
     good = "".join(line(7, begin + 100) for _, begin, _ in calls)
     before = line(7, 5) + line(8, 1_000_000_100) + line(7, 1_000_000_950, "fuse_lookup")
     assert said(before + good) == ""
+    # On a busy mount function_graph saw much before perf began.
+    busy = "".join(line(7, 900_000_000 + i * 1000) for i in range(3 * tracecmd.CHECKED))
+    assert said(busy + good) == ""
+    assert "of 600 calls" in said(busy)
     by_address = "".join(line(7, begin + 100, "0xff10") for _, begin, _ in calls)  # trace-cmd 2
     assert said(by_address) == ""
     assert said("") == ""
