@@ -380,7 +380,6 @@ class Recording:
             if not any(fnmatchcase(name, pattern) for name in traced):
                 why = "the kernel took it and traces no function of that name"
                 self.missing.append(Missing(f"kernel function {pattern}", why))
-        self.graph.pause()
 
     def _stop_graph(self) -> None:
         """trace-cmd, and ftrace as it was before."""

@@ -136,7 +136,8 @@ class TraceCmd(Recorder):
         self.lost = 0
 
     def wait_until_on(self, patience: float = 120.0) -> None:
-        """Until function_graph records, of the chosen functions alone. Error when it does not."""
+        """Until function_graph is on, for the chosen functions alone; then it is paused. Error when
+        that does not come."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             if self.ended:
@@ -144,8 +145,9 @@ class TraceCmd(Recorder):
                 raise Error("trace-cmd cannot record function_graph", why)
             on = _read(self.root / "current_tracer"), _read(self.root / "tracing_on")
             if on == (TRACER, "1"):
+                self.pause()
                 break
-            time.sleep(0.05)
+            time.sleep(0.01)
         else:
             raise Error("trace-cmd cannot record function_graph", "it did not begin to")
         if not _entries(self.root / "set_ftrace_filter"):
