@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fusetools.cli.options import say
 from fusetools.cli.progress import Progress
@@ -35,7 +36,7 @@ INTERRUPTED = 130
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1000),
     metavar="N",
     help="Runs of each point.  [default: 5]",
 )
@@ -78,8 +79,11 @@ def command(
     own = None
     if len(words) == 1:
         if (Path(words[0]) / "sweep.json").is_file():
-            if params or output or no_trace or caches:
-                raise click.UsageError("the sweep in a folder goes on as it is; only --repeat")
+            context = click.get_current_context()
+            for name in context.params:
+                given_here = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+                if given_here and name not in ("words", "repeat", "as_json"):
+                    raise click.UsageError("a sweep in a folder goes on as it is: only --repeat")
             return _go_on(Path(words[0]), repeat, as_json)
         own = experiment.ready().get(words[0])
         if own is None and words[0].endswith(".toml"):

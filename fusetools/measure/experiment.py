@@ -25,7 +25,7 @@ else:
 
 MOUNT = "mount"  # {mount}: the first mount that is traced
 CACHES = ("drop", "keep")
-MOST_POINTS = 10_000
+MOST_POINTS = 1000
 MOST_BYTES = 1 << 20  # of a file of TOML
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

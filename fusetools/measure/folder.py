@@ -30,6 +30,7 @@ from fusetools.model import LAYERS
 
 DEFINITION = "sweep.json"
 TABLE = "sweep.csv"
+MOST_ROUNDS = 1000
 MOST_BYTES = 64 << 20  # of a file of JSON
 
 
@@ -107,6 +108,7 @@ class Folder:
         self.points = experiment.points()
         self.left_out: dict[str, str] = {}  # "name=value" -> why
         self.runs: dict[tuple[int, int], Run] = {}
+        self._rounds = 0  # that there are runs of, perhaps more than are wanted now
         self._lock = -1
 
     @classmethod
@@ -118,7 +120,7 @@ class Folder:
                 raise ValueError("it was made by another version of fusetools")
             experiment = Experiment.from_json(data["experiment"]).checked()
             repeat = int(data["repeat"])
-            if repeat < 1:
+            if not 1 <= repeat <= MOST_ROUNDS:
                 raise ValueError("repeat makes no sense")
             folder = cls(path, experiment, repeat)
             folder.left_out = {str(k): str(v) for k, v in data["left_out"].items()}
@@ -132,7 +134,12 @@ class Folder:
                     run = Run.from_json(_read(place))
                 except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                     raise Error(f"{place} is damaged", _reason(error), f"rm {place}") from error
+                if str(run.round) != place.parent.name or not 1 <= run.round <= MOST_ROUNDS:
+                    raise Error(
+                        f"{place} is damaged", "its round is not its folder's", f"rm {place}"
+                    )
                 folder.runs[index, run.round] = run
+                folder._rounds = max(folder._rounds, run.round)
         return folder
 
     @classmethod
@@ -194,9 +201,8 @@ class Folder:
 
     def of(self, index: int) -> list[Run]:
         """The point's runs by round."""
-        return [
-            run for (i, _), run in sorted(self.runs.items(), key=lambda one: one[0]) if i == index
-        ]
+        rounds = range(1, max(self._rounds, self.repeat) + 1)
+        return [self.runs[index, n] for n in rounds if (index, n) in self.runs]
 
 
 def write(path: Path, data: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -106,29 +107,34 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
         if not folder.runs:
             folder.left_out = dict(_left_out(experiment, user))
         _save(folder, user)
-        to_do = _shuffled(folder)
-        total = len(to_do) + len(folder.runs)
-        for done, (index, n) in enumerate(to_do, total - len(to_do)):
-            label = experiment.label(folder.points[index])
-            tell(
-                done, total, f"{label}, round {n}", _seconds_left(folder, to_do[-(total - done) :])
-            )
-            try:
-                _one(folder, index, n, user, arguments)
-            except session.Interrupted as error:
-                raise KeyboardInterrupt from error
-            except Error as error:
-                if _free(folder.path) < ALMOST_FULL:
-                    raise _full(folder) from error
-                raise Error(
-                    f"{error.what} (at {label}, round {n})", error.why, error.mend
-                ) from error
-            _save(folder, user)
-        tell(total, total, "", 0.0)
+        try:
+            _all(folder, user, arguments, tell)
+        except BaseException:
+            with contextlib.suppress(OSError):  # of two troubles the first is told
+                _save(folder, user)
+            raise
+        _save(folder, user)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(folder) from error
         raise
+
+
+def _all(folder: Folder, user: User | None, arguments: Sequence[str], tell: Tell) -> None:
+    to_do = _shuffled(folder)
+    total = len(to_do) + len(folder.runs)
+    for i, (index, n) in enumerate(to_do):
+        at = f"{folder.experiment.label(folder.points[index])}, round {n}"
+        tell(total - len(to_do) + i, total, at, _seconds_left(folder, to_do[i:]))
+        try:
+            _one(folder, index, n, user, arguments)
+        except session.Interrupted as error:
+            raise KeyboardInterrupt from error
+        except Error as error:
+            if _free(folder.path) < ALMOST_FULL:
+                raise _full(folder) from error
+            raise Error(f"{error.what} (at {at})", error.why, error.mend) from error
+    tell(total, total, "", 0.0)
 
 
 def _free(path: Path) -> int:

@@ -338,6 +338,14 @@ def test_a_full_disk_is_one_line_and_the_rest_is_kept(tmp_path: Path) -> None:
         subprocess.run(["umount", small], check=True)
 
 
+def test_what_is_there_goes_on_as_it_is(tmp_path: Path) -> None:
+    assert start(tmp_path, command("--param", "n=0,0.01", "--repeat", "1")).returncode == 0
+    for option in (["--no-trace"], ["--mount", "/mnt"], ["--param", "n=1"], ["--caches", "keep"]):
+        done = start(tmp_path, [*FUSETOOLS, "sweep", *option, "sweep"])
+        assert done.returncode == 2
+        assert "a sweep in a folder goes on as it is: only --repeat" in done.stderr
+
+
 def test_another_sweeps_folder_is_left_alone(tmp_path: Path) -> None:
     assert start(tmp_path, command("--param", "n=0,0.01", "--repeat", "1")).returncode == 0
     done = start(tmp_path, command("--param", "n=0,0.02", "--repeat", "1"))
@@ -432,6 +440,8 @@ def test_damaged_folders_are_said(data) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"round": 10**12},
+        {"round": 2},
         {"seconds": None},
         {"seconds": -1},
         {"seconds": "1"},
