@@ -221,6 +221,8 @@ struct Open {
     story: Story,
     /// 0: nothing is open here.
     generation: u32,
+    /// Its key among the open requests.
+    key: Option<Key>,
     /// Made by a caller that the filters let pass.
     wanted: bool,
     losses: u32,
@@ -243,6 +245,7 @@ impl Open {
         Open {
             story,
             generation,
+            key: None,
             wanted: false,
             losses,
             background: false,
@@ -792,6 +795,11 @@ impl Stitch {
             return;
         };
         open.generation = 0;
+        if let Some(key) = open.key.take() {
+            if self.requests.get_mut(key).is_some_and(|r| r.row == slot.0) {
+                self.requests.end(key);
+            }
+        }
         self.free.push(slot.0);
         let open = &self.slab[slot.0 as usize];
         let story = &open.story;
@@ -889,7 +897,9 @@ impl Stitch {
             undecided: false,
             row: slot.0,
         };
-        if let Some(earlier) = self.requests.begin(told(unique, connection, req), request) {
+        let told = told(unique, connection, req);
+        self.slab[slot.0 as usize].key = Some(told.key());
+        if let Some(earlier) = self.requests.begin(told, request) {
             let Some(lost) = self.slot_of(&earlier) else {
                 return;
             };
@@ -1418,8 +1428,14 @@ impl Stitch {
                 undecided: false,
                 row: slot.0,
             };
-            self.requests
-                .begin(told(unique, connection, ABSENT), request);
+            let told = told(unique, connection, ABSENT);
+            self.slab[slot.0 as usize].key = Some(told.key());
+            if let Some(earlier) = self.requests.begin(told, request) {
+                // Of another connection that is not told, either.
+                if let Some(open) = self.slot_of(&earlier).and_then(|slot| self.get_mut(slot)) {
+                    open.key = None;
+                }
+            }
         }
         slot
     }
@@ -1471,8 +1487,8 @@ impl Stitch {
         story.set(Mark::CallbackReturn, ev.time);
         if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
             // Another thread will answer, if any.
-            story.blocked = idle.blocked - open.idle.blocked;
-            story.runnable = idle.runnable - open.idle.runnable;
+            story.blocked = idle.blocked.saturating_sub(open.idle.blocked);
+            story.runnable = idle.runnable.saturating_sub(open.idle.runnable);
         }
         self.done_on_the_daemons_side(slot, tell);
     }
@@ -1482,15 +1498,6 @@ impl Stitch {
             return;
         };
         open.daemon_open = false;
-        let story = &open.story;
-        if story.at(Mark::Begin).is_none() && story.at(Mark::End).is_none() {
-            // Its end is not awaited: what it belongs to may not be recorded at all.
-            let number = (story.connection, story.unique);
-            let key = told(number.1, number.0, ABSENT).key();
-            if self.requests.get_mut(key).is_some_and(|r| r.row == slot.0) {
-                self.requests.end(key);
-            }
-        }
         self.close(slot, tell);
     }
 
@@ -1590,7 +1597,7 @@ impl Stitch {
             return;
         };
         let story = &mut open.story;
-        open.ended = true;
+        (open.ended, open.key) = (true, None);
         story.set(Mark::End, ev.time);
         story.error = error;
         story.ring = ring;

@@ -2,13 +2,23 @@
 
 use fusetools_core::analysis::Filters;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::stages::Cut;
 use fusetools_core::stitch::{Fate, Mark, Stitch, Story, MARK_NAMES};
+use proptest::prelude::*;
 
 const DAEMON: i32 = 500;
+const OTHER: i32 = 600;
 const MOUNT: u64 = 45;
+/// Of the kernel's functions, for function_graph.
+const FUNCTIONS: [(u64, &str); 4] = [
+    (0x1000, "fuse_lookup"),
+    (0x2000, "request_wait_answer"),
+    (0x3000, "fuse_dev_do_read.isra.0"),
+    (0x4000, "fuse_dev_do_write"),
+];
 
 #[rustfmt::skip]
-const ROWS: [(&str, &str, Layer, &str, &str, Role); 16] = [
+const ROWS: [(&str, &str, Layer, &str, &str, Role); 23] = [
     ("begin", "fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("sent", "fuse:fuse_request_sent", Layer::Request, "", "", Role::Sent),
     ("end", "fuse:fuse_request_end", Layer::Request, "", "", Role::End),
@@ -25,10 +35,17 @@ const ROWS: [(&str, &str, Layer, &str, &str, Role); 16] = [
     ("fuse_lookup", "fuse_kernel:fuse_lookup", Layer::Kernel, "fuse_lookup", "lookup", Role::Entry),
     ("fuse_lookup__return", "fuse_kernel:fuse_lookup__return", Layer::Kernel, "fuse_lookup", "lookup", Role::Return),
     ("reply", "fuse_daemon:fuse_reply_err", Layer::Daemon, "fuse_reply_err", "", Role::Reply),
+    ("stub", "fuse_daemon:stub_lookup", Layer::Daemon, "stub_lookup", "lookup", Role::Entry),
+    ("stub__return", "fuse_daemon:stub_lookup__return", Layer::Daemon, "stub_lookup", "lookup", Role::Return),
+    ("wait", "fuse_kernel:request_wait_answer", Layer::Kernel, "request_wait_answer", "", Role::Entry),
+    ("wait__return", "fuse_kernel:request_wait_answer__return", Layer::Kernel, "request_wait_answer", "", Role::Return),
+    ("into", "ftrace:funcgraph_entry", Layer::Kernel, "", "", Role::GraphEntry),
+    ("out", "ftrace:funcgraph_exit", Layer::Kernel, "", "", Role::GraphExit),
+    ("length", "fuse:fuse_request_end", Layer::Request, "", "", Role::Length),
 ];
 
-/// `TIME TID KIND VALUE…`, a line each; threads of the daemon are 500 to 599. `- lost` is a loss. Kinds that are not
-/// among these are not in the catalogue.
+/// `TIME TID KIND VALUE…`, a line each; threads of the daemons are 500 to 599 and 600 to 699. `begin UNIQUE OPCODE
+/// [CONNECTION [REQ]]`, `end UNIQUE ERROR [CONNECTION [REQ]]`.
 struct Script {
     without: Vec<&'static str>,
     daemons: Vec<(i32, u64)>,
@@ -38,7 +55,7 @@ impl Script {
     fn new() -> Script {
         Script {
             without: Vec::new(),
-            daemons: vec![(DAEMON, MOUNT)],
+            daemons: vec![(DAEMON, MOUNT), (OTHER, MOUNT + 1)],
         }
     }
 
@@ -64,6 +81,10 @@ impl Script {
             .collect();
         let filters = Filters {
             daemons: self.daemons.clone(),
+            functions: FUNCTIONS
+                .iter()
+                .map(|(at, name)| (*at, name.to_string(), String::new()))
+                .collect(),
             ..Filters::default()
         };
         let mut stitch = Stitch::new(&catalogue, filters, Some("x86_64"), 0, 0xff);
@@ -72,7 +93,11 @@ impl Script {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |word: &str| word.parse::<i64>().unwrap();
             let (time, tid) = (number(words[0]) as u64, number(words[1]) as i32);
-            let pid = if tid / 100 == 5 { DAEMON } else { tid };
+            let pid = match tid / 100 {
+                5 => DAEMON,
+                6 => OTHER,
+                _ => tid,
+            };
             if words[2] == "lost" {
                 batch.side.push(Side::Lost { time });
                 continue;
@@ -89,11 +114,12 @@ impl Script {
             for (place, word) in v.iter_mut().zip(&words[3..]) {
                 *place = number(word) as u64;
             }
-            if rows[kind].5 == Role::Begin {
-                // unique opcode -> unique connection opcode
-                v = [v[0], MOUNT, v[1], ABSENT];
-            } else if matches!(rows[kind].5, Role::End | Role::Sent) {
-                v = [v[0], MOUNT, v[1], ABSENT];
+            if matches!(
+                rows[kind].5,
+                Role::Begin | Role::End | Role::Sent | Role::Length
+            ) {
+                let connection = if v[2] == ABSENT { MOUNT } else { v[2] };
+                v = [v[0], connection, v[1], v[3]];
             }
             batch.events.push(Ev {
                 time,
@@ -175,6 +201,13 @@ fn one_request() {
 #[test]
 fn without_what_is_not_recorded() {
     let all = [
+        "stub",
+        "stub__return",
+        "wait",
+        "wait__return",
+        "into",
+        "out",
+        "length",
         "enter",
         "exit",
         "switch",
@@ -229,4 +262,446 @@ fn fates() {
     assert_eq!(before.fate, Fate::Before);
     assert_eq!(before.at(Mark::Reply), Some(15));
     assert_eq!(before.at(Mark::CallbackReturn), Some(30));
+}
+
+fn times(story: &Story, marks: &[Mark]) -> Vec<Option<u64>> {
+    marks.iter().map(|mark| story.at(*mark)).collect()
+}
+
+fn cut(story: &Story) -> String {
+    let cut = Cut::new(story);
+    let stages: Vec<_> = cut.stages().collect();
+    assert_eq!(stages.iter().map(|(_, ns)| ns).sum::<u64>(), cut.total);
+    stages
+        .iter()
+        .map(|(stage, ns)| format!("{} {ns}", stage.name()))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[test]
+fn stages() {
+    let whole = &Script::new().run(STAT)[0];
+    assert_eq!(
+        cut(whole),
+        "vfs_before 5, setup 5, queue 20, dispatch 10, daemon 50, reply 10, wakeup 20, vfs_after 10"
+    );
+    for (without, expected) in [
+        (
+            vec!["fuse_lookup", "fuse_lookup__return", "switch", "waking"],
+            "vfs_before+setup 10, queue 20, dispatch 10, daemon 50, reply 10, wakeup+vfs_after 30",
+        ),
+        (
+            vec!["lookup", "lookup__return"],
+            "vfs_before 5, setup 5, queue 20, dispatch+daemon 60, reply 10, wakeup 20, vfs_after 10",
+        ),
+        (
+            vec!["enter", "exit"],
+            "setup 5, queue+dispatch 30, daemon+reply 60, wakeup 20",
+        ),
+    ] {
+        assert_eq!(cut(&Script::new().without(&without).run(STAT)[0]), expected);
+    }
+}
+
+/// Three requests in one system call, the second in the function that made the first.
+#[test]
+fn several_in_one_call() {
+    let stories = Script::new().run(
+        "100 900 enter 257
+         105 900 fuse_lookup
+         110 900 begin 2 1
+         111 900 switch 900 1 500
+         130 500 end 2 0
+         131 500 waking 900
+         140 500 switch 500 1 900
+         150 900 begin 4 1
+         151 900 switch 900 1 500
+         170 500 end 4 0
+         171 500 waking 900
+         180 500 switch 500 1 900
+         185 900 fuse_lookup__return
+         190 900 begin 6 14
+         191 900 switch 900 1 500
+         200 500 end 6 0
+         201 500 waking 900
+         210 500 switch 500 1 900
+         230 900 exit 257 3
+         300 900 enter 257
+         330 900 exit 257 3",
+    );
+    let [first, second, third] = &stories[..] else {
+        panic!("{stories:?}")
+    };
+    assert_eq!(
+        cut(first),
+        "vfs_before 5, setup 5, queue+dispatch+daemon+reply 20, wakeup 10"
+    );
+    assert_eq!(
+        cut(second),
+        "between 0, setup 10, queue+dispatch+daemon+reply 20, wakeup 10"
+    );
+    assert_eq!(
+        cut(third),
+        "between+setup 10, queue+dispatch+daemon+reply 10, wakeup 10, vfs_after 20"
+    );
+    assert_eq!([first.nth, second.nth, third.nth], [0, 1, 2]);
+    // Together the system call, of which nothing is counted twice.
+    let total: u64 = stories.iter().map(|story| Cut::new(story).total).sum();
+    assert_eq!(total, 130);
+}
+
+/// Pages that are read ahead: the caller sleeps for the first, and never for the second.
+#[test]
+fn read_ahead() {
+    let stories = Script::new().run(
+        "100 900 enter 0
+         110 900 begin 2 15
+         112 900 begin 4 15
+         120 900 switch 900 2 0
+         150 500 end 2 0
+         151 500 waking 900
+         160 0 switch 0 0 900
+         170 900 exit 0 4096
+         180 500 end 4 0
+         181 500 waking 901
+         200 900 enter 0
+         210 900 exit 0 4096",
+    );
+    let [first, second] = &stories[..] else {
+        panic!("{stories:?}")
+    };
+    assert!(first.waits && !second.waits);
+    assert_eq!(second.fate, Fate::Matched);
+    assert_eq!(
+        cut(first),
+        "vfs_before+setup 10, queue+dispatch+daemon+reply 40, wakeup 10, vfs_after 10"
+    );
+    assert_eq!(cut(second), "queue+dispatch+daemon+reply 68");
+    assert_eq!(seen(second), "begin 112, end 180");
+}
+
+/// A release goes out in the background, also from the daemon's thread that ends another one.
+#[test]
+fn nobody_waits() {
+    let stories = Script::new().run(
+        "100 900 enter 3
+         110 900 begin 2 18
+         120 900 exit 3 0
+         130 500 exit 0 64
+         140 500 enter 20
+         150 500 end 2 0
+         151 500 begin 4 18
+         160 500 exit 20 16
+         170 501 exit 0 64
+         180 501 enter 20
+         190 501 end 4 0",
+    );
+    for story in &stories {
+        assert!(!story.waits && story.fate == Fate::Matched);
+    }
+    assert_eq!(cut(&stories[0]), "queue 20, dispatch+daemon 10, reply 10");
+    assert_eq!(cut(&stories[1]), "queue 19, dispatch+daemon 10, reply 10");
+}
+
+/// The library answers by itself (ENOSYS): there is no callback.
+#[test]
+fn without_a_callback() {
+    let [story] = &Script::new().run(
+        "100 900 enter 3
+         110 900 begin 2 25
+         120 500 exit 0 64
+         121 500 enter 335
+         122 500 exit -1 0
+         130 500 enter 20
+         140 500 end 2 -38
+         150 900 exit 3 0",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!((story.error, story.daemon_tid), (-38, 500));
+    assert_eq!(
+        cut(story),
+        "vfs_before+setup 10, queue 10, dispatch+daemon 10, reply 10, wakeup+vfs_after 10"
+    );
+}
+
+/// The callback leaves its request to another thread, which answers later.
+#[test]
+fn answered_by_another_thread() {
+    let [story] = &Script::new().run(
+        "100 900 enter 262
+         110 900 begin 2 1
+         120 500 exit 0 49
+         130 500 lookup 2
+         140 500 switch 500 1 0
+         150 0 waking 500
+         155 0 switch 0 0 500
+         160 500 lookup__return
+         170 500 enter 0
+         180 501 enter 20
+         190 501 end 2 0
+         200 900 exit 262 0",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!(
+        times(story, &[Mark::CallbackReturn, Mark::Reply]),
+        [Some(160), Some(180)]
+    );
+    assert_eq!(story.daemon_tid, 500);
+    assert_eq!(
+        (story.blocked, story.runnable, story.elsewhere),
+        (10, 5, 20)
+    );
+}
+
+/// A stub's callback around the real one.
+#[test]
+fn nested_callbacks() {
+    let [story] = &Script::new().run(
+        "110 900 begin 2 1
+         130 500 stub 2
+         135 500 lookup 2
+         150 500 end 2 0
+         160 500 lookup__return
+         170 500 stub__return",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!(
+        times(story, &[Mark::CallbackEnter, Mark::CallbackReturn]),
+        [Some(130), Some(170)]
+    );
+}
+
+/// io_uring_enter answers, and returns with the next request, though its result may be 0.
+#[test]
+fn by_io_uring() {
+    let [story, ..] = &Script::new().run(
+        "110 900 begin 2 1
+         120 500 exit 426 0
+         130 500 lookup 2
+         140 500 lookup__return
+         150 500 enter 426
+         155 500 end 2 0
+         160 900 begin 4 1
+         170 500 exit 426 1",
+    )[..] else {
+        panic!()
+    };
+    assert!(story.ring);
+    assert_eq!(
+        times(story, &[Mark::Read, Mark::Reply]),
+        [Some(120), Some(150)]
+    );
+}
+
+/// The same numbers on two mounts at once.
+#[test]
+fn two_daemons() {
+    let stories = Script::new().run(
+        "100 900 begin 2 1
+         101 901 begin 2 1 46
+         110 600 lookup 2
+         120 500 lookup 2
+         130 600 end 2 0 46
+         140 500 end 2 -2 45
+         150 500 lookup__return
+         160 600 lookup__return",
+    );
+    let told: Vec<_> = stories
+        .iter()
+        .map(|s| {
+            (
+                s.tid,
+                s.connection,
+                s.daemon_pid,
+                s.error,
+                s.at(Mark::CallbackEnter),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [(900, 45, 500, -2, Some(120)), (901, 46, 600, 0, Some(110))]
+    );
+}
+
+/// By the address of struct fuse_req, which is used again; the number comes with the copy.
+#[test]
+fn by_address() {
+    let stories = Script::new().run(
+        "100 900 begin 0 1 45 7777
+         110 500 sent 2 1 45 7777
+         120 500 lookup 2
+         130 500 end 2 0 45 7777
+         140 500 lookup__return
+         200 900 begin 0 3 45 7777
+         210 500 sent 4 1 45 7777
+         230 500 end 4 0 45 7777
+         300 900 begin 0 3 45 7777
+         400 901 begin 0 3 45 7777",
+    );
+    let told: Vec<_> = stories.iter().map(|s| (s.unique, s.fate)).collect();
+    assert_eq!(
+        told,
+        [
+            (2, Fate::Matched),
+            (4, Fate::Matched),
+            (0, Fate::Lost),
+            (0, Fate::Unfinished)
+        ]
+    );
+    assert_eq!(stories[0].at(Mark::CallbackEnter), Some(120));
+    assert_eq!(stories[1].at(Mark::Read), Some(210));
+}
+
+/// By function_graph alone: no system calls, no switches.
+#[test]
+fn by_function_graph() {
+    let [story] = &Script::new().without(&["switch", "waking"]).run(
+        "50 500 into 12288 0
+         100 900 into 4096 0
+         110 900 begin 2 1
+         115 900 into 8192 1
+         120 500 out 12290 0
+         130 500 lookup 2
+         140 500 into 16384 0
+         150 500 end 2 0
+         155 500 out 16384 0
+         160 500 lookup__return
+         170 900 out 8192 1
+         180 900 out 4100 0",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!(
+        seen(story),
+        "kernel_enter 100, begin 110, read 120, callback_enter 130, reply 140, end 150, runs 170, \
+         kernel_exit 180, callback_return 160"
+    );
+    assert_eq!(
+        cut(story),
+        "setup 10, queue 10, dispatch 10, daemon 10, reply 10, wakeup 20"
+    );
+}
+
+/// Outside of any system call: a page fault.
+#[test]
+fn page_fault() {
+    let [story] = &Script::new().run(
+        "100 900 enter 9
+         105 900 exit 9 0
+         110 900 begin 2 15
+         120 900 switch 900 2 0
+         150 500 end 2 0
+         151 500 waking 900
+         160 0 switch 0 0 900
+         170 900 enter 0
+         180 900 exit 0 1",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!((story.syscall, story.waits), (ABSENT, true));
+    assert_eq!(cut(story), "queue+dispatch+daemon+reply 40, wakeup 10");
+}
+
+/// What a thread is at, asked event by event.
+#[test]
+fn at_any_time() {
+    let rows: Vec<Meaning> = ROWS
+        .iter()
+        .map(|(_, event, layer, function, operation, role)| Meaning {
+            event: event.to_string(),
+            layer: *layer,
+            function: function.to_string(),
+            operation: operation.to_string(),
+            role: *role,
+        })
+        .collect();
+    let mut stitch = Stitch::new(&rows, Filters::default(), Some("x86_64"), 0, 0xff);
+    let mut told = 0;
+    let mut at = |time, tid, name: &str, v: [u64; 3]| {
+        let kind = ROWS.iter().position(|row| row.0 == name).unwrap() as u32;
+        let pid = if tid == 500 { DAEMON } else { tid };
+        let v = [v[0], v[1], v[2], ABSENT];
+        let ev = Ev {
+            time,
+            pid,
+            tid,
+            kind,
+            cpu: 0,
+            v,
+        };
+        stitch.event(&ev, &mut |_| told += 1);
+        let unique = |story: Option<&Story>| story.map(|story| story.unique);
+        (
+            unique(stitch.waiting(900)),
+            unique(stitch.in_hand(500)),
+            told,
+        )
+    };
+    assert_eq!(at(100, 900, "enter", [262, 0, 0]), (None, None, 0));
+    assert_eq!(at(110, 900, "begin", [2, MOUNT, 1]), (Some(2), None, 0));
+    assert_eq!(at(120, 900, "switch", [900, 1, 500]), (Some(2), None, 0));
+    assert_eq!(at(130, 500, "sent", [2, MOUNT, 1]), (Some(2), Some(2), 0));
+    assert_eq!(at(140, 500, "lookup", [2, 0, 0]), (Some(2), Some(2), 0));
+    assert_eq!(at(150, 500, "end", [2, MOUNT, 0]), (Some(2), Some(2), 0));
+    assert_eq!(at(155, 500, "waking", [900, 0, 0]), (Some(2), Some(2), 0));
+    assert_eq!(
+        at(160, 500, "lookup__return", [ABSENT; 3]),
+        (Some(2), None, 0)
+    );
+    assert_eq!(at(170, 500, "switch", [500, 1, 900]), (None, None, 0));
+    assert_eq!(at(180, 900, "exit", [262, 0, 0]), (None, None, 1));
+}
+
+proptest! {
+    /// Whatever comes, in whatever order: no panic; a request is told once; its stages are its whole; nothing is
+    /// kept open that is not.
+    #[test]
+    fn anything(events in proptest::collection::vec(
+        (0..ROWS.len(), 0u64..4, 0i32..6, 0u64..6, 0u64..4, 0u64..4, 0u64..3), 0..400,
+    ), without in proptest::collection::vec(0..ROWS.len(), 0..6), known in any::<bool>()) {
+        let tids = [0, 1, 500, 501, 900, 901];
+        let mut text = String::new();
+        let mut time = 1;
+        let mut begun = 0;
+        for (kind, passed, tid, a, b, c, d) in events {
+            time += passed;
+            let name = ROWS[kind].0;
+            let numbers = [0, 2, 4, 257, 500, 900];
+            let tid = tids[tid as usize];
+            begun += usize::from(name == "begin" && !without.contains(&kind));
+            let third = match (name, c) {
+                ("begin" | "end" | "sent", 0..2) => -1i64,
+                ("begin" | "end" | "sent", _) => 45,
+                _ => numbers[c as usize],
+            };
+            let opcode = [1, 3, 15, 18][b as usize];
+            let req = if d == 0 { -1 } else { 7000 + d as i64 };
+            text += &format!("{time} {tid} {name} {} {opcode} {third} {req}\n", numbers[a as usize]);
+            if d == 2 && c == 3 {
+                text += &format!("{time} {tid} {}\n", if b == 0 { "lost" } else { "ends" });
+            }
+        }
+        let without: Vec<&'static str> = without.into_iter().map(|kind| ROWS[kind].0).collect();
+        let mut script = Script::new().without(&without);
+        if !known {
+            script.daemons.clear();
+        }
+        let stories = script.run(&text);
+        prop_assert_eq!(stories.iter().filter(|s| s.at(Mark::Begin).is_some()).count(), begun);
+        for story in &stories {
+            let has = |mark| story.at(mark).is_some();
+            if story.fate == Fate::Matched {
+                prop_assert!(has(Mark::Begin) && has(Mark::End));
+                prop_assert!(story.at(Mark::Begin) <= story.at(Mark::End));
+            } else {
+                prop_assert!(!(has(Mark::Begin) && has(Mark::End)), "{:?} {}\n{text}", story.fate, seen(story));
+            }
+            cut(story);
+        }
+    }
 }
