@@ -31,6 +31,7 @@ COMMANDS = {
     "compare": "Tell whether recordings or sweeps differ by more than noise, and which is best.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",
     "overhead": "Measure what recording a workload costs it, layer by layer.",
+    "report": "Write one page about recordings or sweeps, for a mailing list or a ticket.",
     "export": "Write every request, with all that is known of it, for other programs.",
     "merge": "Put what perf and trace-cmd recorded at once into one perf.data.",
     "clean": "Remove what a killed recording left in the kernel.",

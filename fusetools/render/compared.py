@@ -24,9 +24,9 @@ def compared(result: Compared, operations: Sequence[str] = ()) -> str:
     for group in result.groups:
         if group.label:
             said += ["", f"--- {printable(group.label)}"]
-        shown = _shown(group, operations)
-        hidden.update(dict.fromkeys(m.name for m in group.measures if m not in shown))
-        for measure in shown:
+        measures = shown(group, operations)
+        hidden.update(dict.fromkeys(m.name for m in group.measures if m not in measures))
+        for measure in measures:
             said += ["", *_figures(measure, result.values), *_shapes(measure)]
     if not any(group.measures for group in result.groups):
         said.append("no calls")
@@ -34,12 +34,13 @@ def compared(result: Compared, operations: Sequence[str] = ()) -> str:
     if hidden and not operations:
         names = ", ".join(map(printable, hidden))
         said += textwrap.wrap(f"few calls, only with --operation or --json: {names}", WIDTH)
-    said += textwrap.wrap(_how(result), WIDTH)
+    said += textwrap.wrap(how(result), WIDTH)
     said += [f"note: {printable(note)}" for note in result.notes]
     return lines(said)
 
 
-def _shown(group: Group, operations: Sequence[str]) -> list[Measure]:
+def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
+    """Those that match a shell pattern; all but the rare if there are none."""
     if operations:
         return [m for m in group.measures if any(fnmatchcase(m.name, p) for p in operations)]
     sides = range(len(group.measures[0].sides)) if group.measures else ()
@@ -62,14 +63,15 @@ def _figures(measure: Measure, values: str) -> list[str]:
             duration(side.p50),
             "" if time else duration(side.p99),
             "" if side.times_best is None else f"{side.times_best:.2f}",
-            _verdict(side),
+            verdict(side),
         )
         for letter, side in zip(string.ascii_uppercase, measure.sides)
     ]
     return table(rows, "<>>>><")
 
 
-def _verdict(side: Figures) -> str:
+def verdict(side: Figures) -> str:
+    """Whether the side differs from the best, in words."""
     if side.p50 is None or side.times_best is None:
         return ""
     if side.slower is None or side.p is None:
@@ -110,7 +112,8 @@ def _shapes(measure: Measure) -> list[str]:
     return table(rows, ">>" + "><" * len(counts), indent="  ")
 
 
-def _how(result: Compared) -> str:
+def how(result: Compared) -> str:
+    """How that was tested."""
     if not result.tests:
         return f"no difference was tested: too few {result.values}s"
     what = "runs"

@@ -122,6 +122,12 @@ def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     said = [f"{path}: {what(shown)}: {summary(shown)}"]
     if earlier is not None:
         said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
+    return lines(["", *said, *told(shown), *footer(shown.facts)][1:])
+
+
+def told(shown: Stacks) -> list[str]:
+    """What a picture does not show, and what is to be known of it."""
+    said: list[str] = []
     if shown.graph != "graph":
         said += _left_out(shown)
     if any(shown.states.values()):
@@ -132,8 +138,7 @@ def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
         said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
     if shown.unfinished:
         said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
-    said += [f"note: {printable(note)}" for note in shown.notes]
-    return lines(["", *said, *footer(shown.facts)][1:])
+    return said + [f"note: {printable(note)}" for note in shown.notes]
 
 
 def _left_out(shown: Stacks) -> list[str]:

@@ -98,18 +98,18 @@ def _points(result: Sweep) -> list[str]:
             (
                 *(one.point[name] for name in axes),
                 _seconds(one.seconds.median),
-                _span(one.seconds, 1e9, duration),
+                span(one.seconds, 1e9, duration),
                 _seconds(one.user.median),
                 _seconds(one.system.median),
                 number(round(one.switches.median)),
                 size(band.median if band else None),
-                _span(band, 1, size) if band else "",
+                span(band, 1, size) if band else "",
             )
         )
-    return table(rows, _aligned(result) + "><>>>><")
+    return table(rows, aligned(result) + "><>>>><")
 
 
-def _aligned(result: Sweep) -> str:
+def aligned(result: Sweep) -> str:
     """Numbers and sizes to the right."""
     params = result.experiment.params
     return "".join(
@@ -121,13 +121,19 @@ def _aligned(result: Sweep) -> str:
 MINOR = 0.05  # operations with a smaller share of the requests at every point stay out of the text
 
 
-def _operations(result: Sweep) -> list[str]:
+def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
+    """Those with many of the requests at any point, most first; and the others."""
     shares: dict[str, float] = {}
     for one in result.points:
         whole = sum(r.count.median for r in one.requests.values())
         for name, r in one.requests.items():
             shares[name] = max(shares.get(name, 0), r.count.median / whole if whole else 0)
     shown = [name for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share >= MINOR]
+    return shown, [name for name in shares if name not in shown]
+
+
+def _operations(result: Sweep) -> list[str]:
+    shown, minor = main_operations(result)
     axes = result.experiment.axes
     rows: list[Sequence[str]] = []
     for name in shown:
@@ -154,19 +160,19 @@ def _operations(result: Sweep) -> list[str]:
                     number(round(at.count.median)) if at else "0",
                     size(at.size.median) if at and at.size else "",
                     duration(at.p50.median) if at and at.p50 else "",
-                    _span(at.p50, 1, duration) if at and at.p50 else "",
+                    span(at.p50, 1, duration) if at and at.p50 else "",
                     duration(at.p99.median) if at and at.p99 else "",
-                    _span(at.p99, 1, duration) if at and at.p99 else "",
+                    span(at.p99, 1, duration) if at and at.p99 else "",
                 )
             )
-    said = ["", *table(rows, f"<{_aligned(result)}>>><><")] if rows else []
-    others = [printable(name) for name in shares if name not in shown]
+    said = ["", *table(rows, f"<{aligned(result)}>>><><")] if rows else []
+    others = [printable(name) for name in minor]
     if others:
         said.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
     return said
 
 
-def _span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
+def span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
     """The interval, the unit once where both ends have the same."""
     if e.runs == 1:
         return ""

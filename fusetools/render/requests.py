@@ -59,19 +59,27 @@ def slowest(result: Slowest) -> str:
 
 
 def _slow(r: Request, wide: int) -> list[str]:
-    indent = " " * 11
     room = WIDTH - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
+    said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    for parts in told(r):
+        said += _wrap(parts, " " * 11)
+    return said
+
+
+def told(r: Request) -> list[list[str]]:
+    """When and by whom a request was made, its stages, and what the daemon called for it."""
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
-    calls = r.meanwhile.syscalls if r.meanwhile else ()
-    said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
-    said += _wrap([f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)], indent)
-    said += _wrap(_stages(r), indent)
+    calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
     if calls:
-        first, *others = (_called(*call) for call in calls)
-        said += _wrap([f"the daemon's thread {r.daemon_tid} called {first}", *others], indent)
-    return said
+        calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
+    about = [f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)]
+    return [
+        [part for part in about if part],
+        list(_stages(r)),
+        calls,
+    ]
 
 
 def what(r: Request, room: int) -> str:
@@ -186,13 +194,14 @@ def errors(result: Errors) -> str:
         said += [""] * bool(said) + _wrap([f"without an error: {plain[0]}", *plain[1:]], "")
     for o in result.operations:
         if o.operation == "lookup":
-            said += ["", *_lookups(o)]
+            said += ["", *lookups(o)]
     if not result.operations:
         said = ["no requests"]
     return lines([*said, "", *footer(result.facts), *missing(result.facts.missing)])
 
 
-def _lookups(o: OperationErrors) -> list[str]:
+def lookups(o: OperationErrors) -> list[str]:
+    """How many found nothing."""
     of_all = f"{number(o.absent)} of {number(o.requests)} ({share(o.absent, o.requests)})"
     said = [f"negative lookups: {of_all}"]
     if o.negative is None:

@@ -1,0 +1,40 @@
+"""fusetools report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusetools.cli.options import write
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[RECORDING | SWEEP]...")
+@click.option(
+    "-o",
+    "--output",
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The page; -: print it.",
+)
+def command(paths: tuple[str, ...], output: str) -> None:
+    """Write one page about recordings or sweeps, for a mailing list or a ticket.
+
+    It holds what the other commands answer, in words, figures and pictures; of several recordings,
+    or several folders of fusetools sweep, also what compare says of them. Without an argument: of
+    perf.data. The page needs no network, and no script to be read.
+    """
+    from fusetools.render import html
+    from fusetools.report import report
+
+    write(output, html.page(report([Path(path) for path in paths or ("perf.data",)])))
+    if output != "-":
+        click.echo(f"{output}: {_size(output)}")
+
+
+def _size(output: str) -> str:
+    from fusetools.render.measured import size
+
+    return size(Path(output).stat().st_size)

@@ -1,0 +1,475 @@
+"""A report as one HTML page: nothing is fetched, and it can be read without scripts."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusetools import __version__
+from fusetools.errors import Error
+from fusetools.model import (
+    LAYERS,
+    Counts,
+    Differences,
+    Errors,
+    Facts,
+    Histogram,
+    Histograms,
+    MountQueue,
+    Queue,
+    Request,
+    Slowest,
+    Stacks,
+)
+from fusetools.render import flame as flame_text
+from fusetools.render import requests as requests_text
+from fusetools.render import text
+from fusetools.render.html_measured import compared, sweep
+from fusetools.render.markup import (
+    Child,
+    Markup,
+    error,
+    join,
+    legend,
+    missing,
+    note,
+    table,
+    tag,
+    wide,
+)
+from fusetools.render.plots import (
+    Level,
+    Panel,
+    Part,
+    levels,
+    stacked,
+)
+from fusetools.render.plots import histograms as drawn_histograms
+from fusetools.render.text import duration, number, plural
+
+if TYPE_CHECKING:
+    from fusetools.report import Recorded, Report
+
+# Of one with fewer calls the table says all.
+FEW = 10
+
+# Nothing is asked of the network, and no script runs but those of the flame graphs' own frames.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    parts: list[tuple[str, str, Markup]] = []  # its place's name, its title, itself
+    names = list(_names(report))
+    if report.compared is not None:
+        parts.append(("compared", "Compared", compared(report.compared)))
+    if report.differences is not None:
+        parts.append(("calls", "Calls side by side", _differences(report.differences)))
+    for name, one in zip(names, report.recordings):
+        parts.append((name, one.path.name, _recorded(one, name)))
+    for name, grid in zip(names[len(report.recordings) :], report.sweeps):
+        parts.append((name, str(grid.path), sweep(grid)))
+    alone = len(parts) == 1
+    title = ", ".join(title for place, title, _ in parts if place in names)
+    body = [tag("h1", f"fusetools report: {title}")]
+    if not alone:
+        links = [tag("a", title, href=f"#{place}") for place, title, _ in parts]
+        body.append(tag("nav", links))
+    for place, title, content in parts:
+        heading = tag("h2", title, class_="part-of-page") if not alone else join()
+        body.append(tag("section", heading, content, id=place))
+    body.append(tag("footer", f"Made by fusetools {__version__}."))
+    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("title", f"fusetools report: {title}"),
+        tag("style", Markup(css)),
+    ]
+    whole = tag("html", tag("head", head), tag("body", tag("main", body)), lang="en")
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _names(report: Report) -> Iterable[str]:
+    for i in range(len(report.recordings) + len(report.sweeps)):
+        yield f"part-{i + 1}"
+
+
+# Of a recording
+
+
+def _recorded(one: Recorded, place: str) -> Markup:
+    sections: list[tuple[str, Markup]] = [
+        ("Latency", _latency(one.histograms)),
+        ("Slowest requests", _slowest(one.slowest)),
+        ("Errors", _errors(one.errors)),
+        ("Queue", _queue(one.queue)),
+        ("Flame graphs", _stacks(one)),
+        ("Calls", _counts(one.counts)),
+    ]
+    links = []
+    said = [_facts(one)]
+    for title, content in sections:
+        name = f"{place}-{title.split()[0].lower()}"
+        links.append(tag("a", title, href=f"#{name}"))
+        said.append(tag("section", tag("h3", title), content, id=name))
+    return join(said[0], tag("nav", links), said[1:])
+
+
+def _facts(one: Recorded) -> Markup:
+    """The session's and the host's; what is not in the recording. Nothing in the session is taken
+    on trust."""
+    session, facts = one.session.facts, one.counts.facts
+    host = session.get("host")
+    host = host if isinstance(host, dict) else {}
+    rows: list[tuple[str, Child]] = []
+
+    def row(name: str, *parts: Any) -> None:
+        words = [str(part) for part in parts if part not in (None, "")]
+        if words:
+            rows.append((name, ", ".join(words)))
+
+    command = session.get("command")
+    if isinstance(command, list) and command:
+        rows.append(("Command", tag("code", shlex.join(map(str, command)))))
+    row("Recorded", session.get("started"), f"for {duration(1e9 * facts.seconds)}")
+    if session.get("exit_status"):
+        row("Exit status", session["exit_status"])
+    kernel = " ".join(str(host[key]) for key in ("kernel", "arch") if host.get(key))
+    cpus = host.get("cpus")
+    row("Host", f"Linux {kernel}" if kernel else "", f"{cpus} CPUs" if cpus else "")
+    tools = (
+        ("fusetools", session.get("fusetools")),
+        ("perf", host.get("perf")),
+        ("trace-cmd", host.get("trace_cmd")),
+    )
+    row("Recorded by", *(f"{name} {version}" for name, version in tools if version))
+    mounts = session.get("mounts")
+    for mount in mounts if isinstance(mounts, list) else ():
+        if isinstance(mount, dict):
+            daemon = f"{mount.get('comm') or 'daemon'} {mount.get('daemon_pid') or ''}".strip()
+            what = [str(mount[key]) for key in ("fstype", "source") if mount.get(key)]
+            row("Mount", mount.get("path"), " ".join(what), f"served by {daemon}")
+    if not session:
+        row("Session", "not made by fusetools: it holds no facts of its own")
+    requests = facts.requests
+    row("Requests", f"{number(requests.begun)} sent", f"{number(requests.matched)} matched")
+    unmatched = text.unmatched(one.histograms)
+    losses = facts.losses
+    row(
+        "Not seen",
+        f"{plural(unmatched, 'call')} unmatched" if unmatched else "no call unmatched",
+        f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost",
+        f"throttled {plural(losses.throttled, 'time')}" if losses.throttled else "",
+    )
+    if facts.probe_cost is not None:
+        row("Probe cost", f"about {duration(facts.probe_cost)} of each call of the daemon's")
+    return join(
+        tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in rows], class_="facts"),
+        _warnings(facts),
+    )
+
+
+def _warnings(facts: Facts) -> Markup:
+    said: list[Markup] = []
+    if facts.losses.lost:
+        lost = plural(facts.losses.lost, "event")
+        said.append(tag("p", tag("strong", f"{lost} LOST"), ": counts are too low"))
+    said += [tag("p", warning) for warning in facts.losses.warnings]
+    whole = [tag("div", tag("strong", "Warning"), said, class_="warning")] if said else []
+    for m in facts.missing:
+        whole.append(missing(f"Not recorded: {m.what}", m.why, m.mend))
+    return join(whole)
+
+
+# Latency
+
+
+def _latency(result: Histograms) -> Markup:
+    called = [h for h in result.histograms if h.count]
+    if not called:
+        return join(tag("p", "No calls."), _never([h.function for h in result.histograms]))
+    bodies: list[Markup] = []
+    heading = ("calls", "p50", "p90", "p99", "max")
+    for operation, group in groupby(called, lambda h: h.operation):
+        rows = [tag("tr", tag("th", operation or "other", colspan=7, scope="rowgroup"))]
+        for h in sorted(group, key=lambda h: LAYERS.index(h.layer)):
+            figures = [duration(h.percentiles.get(p)) for p in ("50", "90", "99")]
+            numbers = [number(h.count), *figures, duration(h.max)]
+            cells = [tag("td", h.layer), tag("td", h.function)]
+            rows.append(tag("tr", cells, [tag("td", n, class_="n") for n in numbers]))
+        bodies.append(tag("tbody", rows))
+    names = [tag("th", name, class_="n") for name in heading]
+    head = tag("thead", tag("tr", tag("th", colspan=2), names))
+    whole = tag("table", head, bodies, class_="summary")
+    return join(
+        wide(whole),
+        [tag("p", line) for line in text.cost(result.facts, {h.layer for h in called})],
+        _never([h.function for h in result.histograms if not h.count]),
+        _histograms(called),
+    )
+
+
+def _histograms(called: Sequence[Histogram]) -> Markup:
+    """Of each operation, layer by layer over the same times."""
+    cards = []
+    for operation, group in groupby(called, lambda h: h.operation):
+        shown = [h for h in group if h.count >= FEW]
+        shown.sort(key=lambda h: LAYERS.index(h.layer))
+        if not shown:
+            continue
+        panels = [
+            Panel(_heading(h), f"l-{h.layer}", h.buckets, _marks(h.percentiles)) for h in shown
+        ]
+        name = operation or "other"
+        cards.append(tag("figure", tag("h4", name), drawn_histograms(panels, name)))
+    if not cards:
+        return join()
+    return join(
+        tag("div", cards, class_="cards"),
+        tag(
+            "p",
+            "Each histogram is as tall as its fullest bin; each bin is twice as long as the one "
+            "before it. The lines are p50 and p99. Histograms of fewer than "
+            f"{FEW} calls are not drawn.",
+            class_="note",
+        ),
+    )
+
+
+def _heading(h: Histogram) -> Markup:
+    return join(
+        tag("span", class_=f"swatch l-{h.layer}"),
+        tag("b", h.layer),
+        f" {h.function} ",
+        tag(
+            "span",
+            f"{plural(h.count, 'call')}, p50 {duration(h.percentiles.get('50'))}",
+            class_="dim",
+        ),
+    )
+
+
+def _marks(percentiles: dict[str, int]) -> list[tuple[str, int]]:
+    return [(f"p{p}", percentiles[p]) for p in ("50", "99") if p in percentiles]
+
+
+def _never(functions: Sequence[str]) -> Markup:
+    if not functions:
+        return join()
+    return tag("p", f"Never called: {', '.join(sorted(functions))}.", class_="note")
+
+
+# Requests
+
+
+def _slowest(result: Slowest) -> Markup:
+    if not result.requests:
+        return tag("p", "No requests.")
+    longest = max(r.duration for r in result.requests) or 1
+    rows = [_slow(r, longest) for r in result.requests]
+    said = [
+        tag("ol", rows, class_="slowest"),
+        _stage_legend({s for r in result.requests for s, _ in r.stages}),
+    ]
+    if result.guessed and any(r.path for r in result.requests):
+        said.append(
+            tag(
+                "p",
+                "Names of files are told by what callers asked for next, since the recording does "
+                "not hold which inodes lookups were answered with (one made now does).",
+                class_="note",
+            )
+        )
+    return join(said)
+
+
+# The class of a stage's colour is that of the first of those that are joined.
+_LETTERS = {"queue": "q", "dispatch": "c", "daemon": "d", "reply": "r"}
+
+
+def _slow(r: Request, longest: int) -> Markup:
+    parts = [
+        Part(
+            ns / r.duration if r.duration else 0.0,
+            f"s-{name.split('+')[0]}",
+            _LETTERS.get(name, ""),
+            f"{name.replace('+', ' and ')} {duration(ns)}",
+        )
+        for name, ns in r.stages
+    ]
+    about, stages, calls = requests_text.told(r)
+    details = [", ".join(parts) for parts in (about, stages, calls) if parts]
+    what = requests_text.what(r, 4096)
+    unique = "" if r.unique is None else f" request {r.unique}"
+    return tag(
+        "li",
+        tag(
+            "p",
+            tag("b", duration(r.duration)),
+            f" {what}",
+            tag("span", unique, class_="dim"),
+            class_="what",
+        ),
+        stacked(parts, f"{what}: its stages", r.duration / longest, 12) if parts else join(),
+        [tag("p", line, class_="detail") for line in details],
+    )
+
+
+def _stage_legend(names: Iterable[str]) -> Markup:
+    order = [*_LETTERS]
+    known = sorted(set(names), key=lambda name: order.index(name.split("+")[0]))
+    return legend((f"s-{name.split('+')[0]}", name.replace("+", " and ")) for name in known)
+
+
+def _errors(result: Errors) -> Markup:
+    rows: list[Sequence[str]] = []
+    for o in result.operations:
+        counts = list(o.errors)
+        if o.negative:
+            counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
+        for i, (name, n) in enumerate(counts):
+            first = (o.operation, number(o.requests)) if i == 0 else ("", "")
+            rows.append((*first, name, number(n), requests_text.share(n, o.requests)))
+    plain = [o for o in result.operations if not (o.errors or o.negative)]
+    heading = ("operation", "requests", "answered", "count", "share")
+    said = [table(heading, rows, "<><>>")] if rows else []
+    if plain:
+        names = ", ".join(f"{o.operation} {number(o.requests)}" for o in plain)
+        said.append(tag("p", f"Without an error: {names}."))
+    for o in result.operations:
+        if o.operation == "lookup":
+            said += [tag("p", line.strip().capitalize()) for line in requests_text.lookups(o)]
+    return join(said) if said else tag("p", "No requests.")
+
+
+def _queue(result: Queue) -> Markup:
+    return join(map(_mount, result.mounts)) if result.mounts else tag("p", "No requests.")
+
+
+def _mount(m: MountQueue) -> Markup:
+    whole = m.whole
+    served = f"{plural(m.requests, 'request')}, served by {plural(m.threads, 'thread')}"
+
+    def heading(name: str, kind: str, mean: float, most: int) -> Markup:
+        figures = f"mean {number(mean)}, most {number(most)}"
+        swatch = tag("span", class_=f"swatch {kind}")
+        return join(swatch, tag("b", name), " ", tag("span", figures, class_="dim"))
+
+    shown = [
+        Level(
+            heading("requests in the queue", "s-queue", whole.mean_queued, whole.most_queued),
+            "s-queue",
+            [(part.mean_queued, part.most_queued) for part in m.parts],
+            whole.most_queued,
+        ),
+        Level(
+            heading("threads at work", "s-daemon", whole.mean_busy, whole.most_busy),
+            "s-daemon",
+            [(part.mean_busy, part.most_busy) for part in m.parts],
+            max(m.threads, whole.most_busy),
+        ),
+    ]
+    verdict = [tag("p", " ".join(line.strip() for line in requests_text.verdict(m)))]
+    return tag(
+        "figure",
+        tag("h4", f"{m.mount}: {served}"),
+        verdict,
+        levels(shown, m.start, m.end, m.mount),
+        tag("p", "Bars are means of parts of the time, lines the most in them.", class_="note"),
+    )
+
+
+# Flame graphs
+
+
+def _stacks(one: Recorded) -> Markup:
+    return join([_flame(result) for result in one.stacks.values()])
+
+
+def _flame(result: Stacks | Error) -> Markup:
+    if isinstance(result, Error):
+        return error(result)
+    if not result.stacks:
+        return error(Error(*flame_text.nothing(result, False)))
+    title = flame_text.title(result)
+    try:
+        picture = flame_text.picture(result, None, "flame.svg")
+        interactive = flame_text.picture(result, None, "flame.html")
+    except Error as failed:
+        return error(failed)
+    # In an img no script of the picture runs; the page is in a frame of its own, which is
+    # nobody's: it cannot reach what is around it.
+    source = "data:image/svg+xml;base64," + base64.b64encode(_still(picture).encode()).decode()
+    tall = min(max(int(_height(picture)), 420), 900)
+    frame = tag(
+        "iframe", sandbox="allow-scripts", srcdoc=Markup(interactive), title=title, height=tall
+    )
+    return tag(
+        "figure",
+        tag("h4", title),
+        tag("p", flame_text.summary(result), class_="dim"),
+        wide(tag("img", class_="flame", src=source, alt=title)),
+        [note(line) for line in flame_text.told(result)],
+        tag("details", tag("summary", "Search and zoom"), frame, class_="screen"),
+    )
+
+
+def _height(svg: str) -> float:
+    found = re.search(r'<svg[^>]* height="(\d{1,6})', svg)
+    return float(found[1]) if found else 600.0
+
+
+def _still(svg: str) -> str:
+    """Without its script, which would never run."""
+    return re.sub(r"<script.*?</script>", "", svg, flags=re.DOTALL)
+
+
+# Calls
+
+
+def _counts(result: Counts) -> Markup:
+    called = [c for c in result.counts if c.count]
+    rows = [
+        (
+            # A system call is counted by the request that it made.
+            f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function,
+            c.layer,
+            number(c.count),
+        )
+        for c in called
+    ]
+    return join(
+        table(("function", "layer", "calls"), rows, "<<>") if rows else tag("p", "No calls."),
+        _never([c.function for c in result.counts if not c.count]),
+    )
+
+
+def _differences(result: Differences) -> Markup:
+    said = []
+    for layer in LAYERS:
+        rows = [
+            (
+                f"{d.function} ({d.operation})" if layer == "syscall" else d.function,
+                number(d.a.count),
+                number(d.b.count),
+                number(d.change, "+") if d.change else "",
+                text.percent(d.percent) if d.change else "",
+                duration(d.a.percentiles.get("50")),
+                duration(d.b.percentiles.get("50")),
+                text.percent(d.slower_percent("50")),
+            )
+            for d in result.differences
+            if d.layer == layer
+        ]
+        if rows:
+            heading = (layer, "A", "B", "change", "%", "p50 A", "p50 B", "%")
+            said.append(table(heading, rows, "<>>>>>>>"))
+    names = f"A: {result.a.name}, B: {result.b.name}; the change is B less A."
+    return join(tag("p", names), said or tag("p", "No calls in either."))
