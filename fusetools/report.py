@@ -18,6 +18,7 @@ from fusetools.model import (
     Session,
     Slowest,
     Stacks,
+    Stages,
 )
 from fusetools.recording import Recording
 
@@ -40,6 +41,7 @@ class Recorded:
     session: Session
     histograms: Histograms
     counts: Counts
+    stages: Stages
     slowest: Slowest
     errors: Errors
     queue: Queue
@@ -83,6 +85,7 @@ def _recorded(path: Path) -> Recorded:
         session=recording.session,
         histograms=recording.hist(),
         counts=recording.counts(),
+        stages=recording.stages(),
         slowest=recording.slowest(most=SLOWEST),
         errors=recording.errors(),
         queue=recording.queue(),

@@ -21,13 +21,16 @@ from fusetools.model import (
     Histogram,
     Histograms,
     MountQueue,
+    OperationStages,
     Queue,
     Request,
     Slowest,
     Stacks,
+    Stages,
 )
 from fusetools.render import flame as flame_text
 from fusetools.render import requests as requests_text
+from fusetools.render import stages as stages_text
 from fusetools.render import text
 from fusetools.render.html_measured import compared, sweep
 from fusetools.render.markup import (
@@ -106,6 +109,7 @@ def _names(report: Report) -> Iterable[str]:
 
 def _recorded(one: Recorded, place: str) -> Markup:
     sections: list[tuple[str, Markup]] = [
+        ("Where the time goes", _stages(one.stages)),
         ("Latency", _latency(one.histograms)),
         ("Slowest requests", _slowest(one.slowest)),
         ("Errors", _errors(one.errors)),
@@ -188,6 +192,74 @@ def _warnings(facts: Facts) -> Markup:
     return join(whole)
 
 
+# Stages
+
+
+def _stages(result: Stages) -> Markup:
+    """Of each operation its requests' time, as a bar and in figures."""
+    matched = [o for o in result.operations if o.matched]
+    if not matched:
+        return tag("p", "No requests.")
+    names = {stage.name for o in matched for stage in o.stages}
+    of_nobody = [o for o in result.operations if not o.matched]
+    return join(
+        _stage_legend(names, stages_text.name_of),
+        tag("div", [_operation(o) for o in matched], class_="cards broad"),
+        [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in of_nobody],
+        note(_sentence(stages_text.cost(result, True)[0])),
+        [note(_sentence(line)) for line in stages_text.ring(result.operations)],
+        [missing(m.what, m.why, m.mend) for m in result.joined],
+    )
+
+
+def _operation(o: OperationStages) -> Markup:
+    parts = [
+        Part(
+            stage.share,
+            _colour(stage.name),
+            _letters(stage.name),
+            f"{stages_text.name_of(stage.name)} {duration(stage.mean)}",
+        )
+        for stage in o.stages
+    ]
+    rows: list[Sequence[Child]] = []
+    for stage in o.stages:
+        name, mean, *others, share = stages_text.figures(stage, o)
+        swatch = tag("span", class_=f"swatch {_colour(stage.name)}")
+        rows.append(([swatch, name], mean, share, *others))
+        for part, mean, share in stages_text.parts(stage, o):
+            rows.append((tag("span", part, class_="within"), mean, share, "", "", ""))
+    name, mean, *others, share = stages_text.total(o)
+    rows.append([tag("b", figure) for figure in (name, mean, share, *others)])
+    title = stages_text.title(o)
+    return tag(
+        "figure",
+        tag("h4", title, tag("span", f" {stages_text.requests(o)}", class_="dim")),
+        stacked(parts, f"{title}: stages"),
+        table(("", "mean", "share", "p50", "p99", "max"), rows, "<>>>>>"),
+    )
+
+
+def _colour(stage: str) -> str:
+    """Its class; of stages that are joined that of the first, paler."""
+    first, *others = stage.split("+")
+    return f"s-{first} joined" if others else f"s-{first}"
+
+
+def _letters(stage: str) -> str:
+    return "".join(stages_text.WORDS[name][2] for name in stage.split("+"))
+
+
+def _stage_legend(names: Iterable[str], say: Callable[[str], str]) -> Markup:
+    order = [*stages_text.WORDS]
+    known = sorted(names, key=lambda name: (order.index(name.split("+")[0]), name))
+    return legend((_colour(name), say(name)) for name in known)
+
+
+def _sentence(line: str) -> str:
+    return f"{line[:1].upper()}{line[1:]}."
+
+
 # Latency
 
 
@@ -198,19 +270,19 @@ def _latency(result: Histograms) -> Markup:
     bodies: list[Markup] = []
     heading = ("calls", "p50", "p90", "p99", "max")
     for operation, group in groupby(called, lambda h: h.operation):
-        rows = [tag("tr", tag("th", operation or "other", colspan=7, scope="rowgroup"))]
+        rows = [tag("tr", tag("th", operation or "other", colspan=6, scope="rowgroup"))]
         for h in sorted(group, key=lambda h: LAYERS.index(h.layer)):
             figures = [duration(h.percentiles.get(p)) for p in ("50", "90", "99")]
             numbers = [number(h.count), *figures, duration(h.max)]
-            cells = [tag("td", h.layer), tag("td", h.function)]
-            rows.append(tag("tr", cells, [tag("td", n, class_="n") for n in numbers]))
+            name = tag("td", tag("span", h.layer, class_="layer"), " ", h.function)
+            rows.append(tag("tr", name, [tag("td", n, class_="n") for n in numbers]))
         bodies.append(tag("tbody", rows))
     names = [tag("th", name, class_="n") for name in heading]
-    head = tag("thead", tag("tr", tag("th", colspan=2), names))
+    head = tag("thead", tag("tr", tag("th"), names))
     whole = tag("table", head, bodies, class_="summary")
     return join(
         wide(whole),
-        [tag("p", line) for line in text.cost(result.facts, {h.layer for h in called})],
+        [note(_sentence(line)) for line in text.cost(result.facts, {h.layer for h in called})],
         _never([h.function for h in result.histograms if not h.count]),
         _histograms(called),
     )
@@ -290,20 +362,14 @@ def _slowest(result: Slowest) -> Markup:
     return join(said)
 
 
-# The class of a stage's colour is that of the first of those that are joined.
-_LETTERS = {"queue": "q", "dispatch": "c", "daemon": "d", "reply": "r"}
-
-
 def _slow(r: Request, longest: int) -> Markup:
-    parts = [
-        Part(
-            ns / r.duration if r.duration else 0.0,
-            f"s-{name.split('+')[0]}",
-            _LETTERS.get(name, ""),
-            f"{name.replace('+', ' and ')} {duration(ns)}",
-        )
-        for name, ns in r.stages
-    ]
+    parts = []
+    left = r.duration
+    for name, ns in _in_request(r):
+        drawn = min(ns, left)  # a stage may be joined to one after the request's end
+        left -= drawn
+        said = f"{stages_text.short(name)} {duration(ns)}"
+        parts.append(Part(drawn / (r.duration or 1), _colour(name), _letters(name), said))
     about, stages, calls = requests_text.told(r)
     details = [", ".join(parts) for parts in (about, stages, calls) if parts]
     what = requests_text.what(r, 4096)
@@ -322,10 +388,9 @@ def _slow(r: Request, longest: int) -> Markup:
     )
 
 
-def _stage_legend(names: Iterable[str]) -> Markup:
-    order = [*_LETTERS]
-    known = sorted(set(names), key=lambda name: order.index(name.split("+")[0]))
-    return legend((f"s-{name.split('+')[0]}", name.replace("+", " and ")) for name in known)
+def _in_request(r: Request) -> list[tuple[str, int]]:
+    """The stages that make up its duration."""
+    return [stage for stage in r.stages if stage[0].split("+")[0] in requests_text.IN_REQUEST]
 
 
 def _errors(result: Errors) -> Markup:
@@ -357,24 +422,19 @@ def _mount(m: MountQueue) -> Markup:
     whole = m.whole
     served = f"{plural(m.requests, 'request')}, served by {plural(m.threads, 'thread')}"
 
-    def heading(name: str, kind: str, mean: float, most: int) -> Markup:
-        figures = f"mean {number(mean)}, most {number(most)}"
+    def level(name: str, kind: str, values: Sequence[tuple[float, int]], top: float) -> Level:
+        mean, most = values[0]
+        figures = f"mean {number(mean)}, most {number(most)}; the height is {number(top)}"
         swatch = tag("span", class_=f"swatch {kind}")
-        return join(swatch, tag("b", name), " ", tag("span", figures, class_="dim"))
+        heading = join(swatch, tag("b", name), " ", tag("span", figures, class_="dim"))
+        return Level(heading, kind, values[1:], top)
 
+    every = [whole, *m.parts]
+    queued = [(part.mean_queued, part.most_queued) for part in every]
+    busy = [(part.mean_busy, part.most_busy) for part in every]
     shown = [
-        Level(
-            heading("requests in the queue", "s-queue", whole.mean_queued, whole.most_queued),
-            "s-queue",
-            [(part.mean_queued, part.most_queued) for part in m.parts],
-            whole.most_queued,
-        ),
-        Level(
-            heading("threads at work", "s-daemon", whole.mean_busy, whole.most_busy),
-            "s-daemon",
-            [(part.mean_busy, part.most_busy) for part in m.parts],
-            max(m.threads, whole.most_busy),
-        ),
+        level("requests in the queue", "s-queue", queued, max(mean for mean, _ in queued)),
+        level("threads at work", "s-daemon", busy, m.threads),
     ]
     verdict = [tag("p", " ".join(line.strip() for line in requests_text.verdict(m)))]
     return tag(
@@ -382,7 +442,7 @@ def _mount(m: MountQueue) -> Markup:
         tag("h4", f"{m.mount}: {served}"),
         verdict,
         levels(shown, m.start, m.end, m.mount),
-        tag("p", "Bars are means of parts of the time, lines the most in them.", class_="note"),
+        note(f"Each bar is the mean of 1/{len(m.parts)} of the time."),
     )
 
 
@@ -398,7 +458,7 @@ def _flame(result: Stacks | Error) -> Markup:
         return error(result)
     if not result.stacks:
         return error(Error(*flame_text.nothing(result, False)))
-    title = flame_text.title(result)
+    title = flame_text.what(result)
     try:
         picture = flame_text.picture(result, None, "flame.svg")
         interactive = flame_text.picture(result, None, "flame.html")
@@ -427,8 +487,9 @@ def _height(svg: str) -> float:
 
 
 def _still(svg: str) -> str:
-    """Without its script, which would never run."""
-    return re.sub(r"<script.*?</script>", "", svg, flags=re.DOTALL)
+    """Without its script, which would not run, and the button for it."""
+    svg = re.sub(r"<script.*?</script>", "", svg, flags=re.DOTALL)
+    return re.sub(r'<text id="search".*?</text>', "", svg)
 
 
 # Calls

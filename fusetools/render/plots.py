@@ -93,14 +93,14 @@ def _bins(panel: Panel, place: Callable[[float], float]) -> Iterable[Markup]:
         if not n:
             continue
         left, right = place(low), place(high + 1)
-        tall = max((_PANEL - 4) * n / most, 1.5)
+        tall = max((_PANEL - 4) * n / most, 2)
         said = f"{duration(low)} to {duration(high + 1)}: {number(n)}"
         yield tag(
             "rect",
             tag("title", said),
             class_=f"bin {panel.kind}",
             x=_percent(left),
-            width=_percent(right - left),
+            width=_percent(right - left - 0.004),
             y=_PANEL - tall,
             height=tall,
         )
@@ -125,7 +125,8 @@ def _time(decade: int) -> str:
 
 @dataclass(frozen=True)
 class Level:
-    """A quantity over time: its mean and its most in each of the parts of the time."""
+    """A quantity over time: its mean and its most in each of the parts of the time; ``top`` is as
+    high as the plot."""
 
     heading: Markup
     kind: str
@@ -134,8 +135,7 @@ class Level:
 
 
 def levels(shown: Sequence[Level], start: int, end: int, label: str) -> Markup:
-    """One under the other over the same time, from ``start`` to ``end`` ns: bars for the means, a
-    line above each for the most."""
+    """One under the other over the same time, from ``start`` to ``end`` ns: a bar for each mean."""
     ticks = [
         ((at - start / 1e9) * 1e9 / max(end - start, 1), text) for at, text in _times(start, end)
     ]
@@ -165,16 +165,6 @@ def _steps(level: Level) -> Iterable[Markup]:
                 width=_percent(wide),
                 y=_PANEL - max(tall, 1),
                 height=max(tall, 1),
-            )
-        if most:
-            y = _PANEL - (_PANEL - 4) * min(most / top, 1)
-            yield tag(
-                "line",
-                class_="most",
-                x1=_percent(i * wide),
-                x2=_percent((i + 1) * wide),
-                y1=y,
-                y2=y,
             )
 
 

@@ -21,7 +21,7 @@ from fusetools.render.text import (
 )
 
 # A stage in words, and as a part of joined ones; its letter in a bar.
-_WORDS = {
+WORDS = {
     "vfs_before": ("VFS before FUSE", "VFS before", "v"),
     "between": ("between requests", "between", "v"),
     "setup": ("set up", "set up", "s"),
@@ -73,18 +73,19 @@ def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool =
             said += [*operation(o, unit, overhead), ""]
     while said and not said[-1]:
         said.pop()
-    said += ["", *_cost(result, overhead), *_ring(result.operations)]
+    said += ["", *cost(result, overhead), *ring(result.operations)]
     for m in result.joined:
         said += [printable(m.what), f"  why: {printable(m.why)}", *ways_out(m.mend, "  ")]
     said += footer(result.facts)
     return lines(said)
 
 
-def _title(o: OperationStages) -> str:
+def title(o: OperationStages) -> str:
+    """The operation, and whether its callers wait."""
     return o.operation if o.waits or not o.matched else f"{o.operation} (nobody waits)"
 
 
-def _matched(o: OperationStages) -> str:
+def requests(o: OperationStages) -> str:
     """1,796 requests, 1,795 matched, 1 not finished at the end"""
     said = plural(o.requests, "request")
     if o.matched == o.requests:
@@ -95,23 +96,20 @@ def _matched(o: OperationStages) -> str:
 
 def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
     """The operation's stages, one under the other, each with its place in the whole."""
-    heading = f"{_title(o)}: {_matched(o)}"
+    heading = f"{title(o)}: {requests(o)}"
     if not o.matched:
         return [heading]
     rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
     before = 0
     for stage in o.stages:
-        figures = (duration(ns, unit) for ns in (stage.mean, stage.p50, stage.p99, stage.max))
-        name = _name(stage.name)
-        if stage.requests < o.matched:
-            name += f" ({number(stage.requests)})"
-        rows.append((name, *figures, _share(stage.share), _last(stage, o, before, overhead)))
+        rows.append((*figures(stage, o, unit), _last(stage, o, before, overhead)))
         before += stage.total
-        if stage.parts:
-            rows += _parts(stage, o, unit)
-    figures = (duration(ns, unit) for ns in (o.mean, o.p50, o.p99, o.max))
+        rows += [
+            ("  " + name, mean, "", "", "", share, "")
+            for name, mean, share in parts(stage, o, unit)
+        ]
     last = duration(o.probes / o.matched) if overhead and o.probes is not None else ""
-    rows.append(("total", *figures, "100.0 %", last))
+    rows.append((*total(o, unit), last))
     return [heading, *table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")]
 
 
@@ -135,25 +133,41 @@ def _place(before: int, total: int, whole: int) -> str:
     return " " * start + "█" * max(end - start, 1) if total * 50 >= whole else " " * start + "▏"
 
 
-def _parts(stage: Stage, o: OperationStages, unit: str) -> Iterator[Sequence[str]]:
+def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
+    """Its name, mean, p50, p99, max and share."""
+    name = name_of(stage.name)
+    if stage.requests < o.matched:
+        name += f" ({number(stage.requests)})"
+    times = (stage.mean, stage.p50, stage.p99, stage.max)
+    return [name, *(duration(ns, unit) for ns in times), _share(stage.share)]
+
+
+def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
+    """Of what a stage consists, each with its mean and its share of the whole."""
     for part, ns in stage.parts.items():
-        if not ns:
-            continue
-        share = _share(ns / o.total if o.total else 0.0)
-        yield ("  " + PARTS[part], duration(ns / o.matched, unit), "", "", "", share, "")
+        if ns:
+            share = _share(ns / o.total if o.total else 0.0)
+            yield PARTS[part], duration(ns / o.matched, unit), share
 
 
-def _name(stage: str) -> str:
+def total(o: OperationStages, unit: str = "") -> list[str]:
+    """As figures(), of the whole."""
+    times = (o.mean, o.p50, o.p99, o.max)
+    return ["total", *(duration(ns, unit) for ns in times), "100.0 %"]
+
+
+def name_of(stage: str) -> str:
+    """A stage, or several that are joined, in words."""
     names = stage.split("+")
     if len(names) == 1:
-        return _WORDS[stage][0]
-    words = [_WORDS[name][1] for name in names]
+        return WORDS[stage][0]
+    words = [WORDS[name][1] for name in names]
     return ", ".join(words) if len(words) < 4 else f"{words[0]} … {words[-1]}"
 
 
 def short(stage: str) -> str:
     """The stage in few words."""
-    return " and ".join(_WORDS[name][1] for name in stage.split("+"))
+    return " and ".join(WORDS[name][1] for name in stage.split("+"))
 
 
 def _share(share: float) -> str:
@@ -163,12 +177,12 @@ def _share(share: float) -> str:
 def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
     """A line for each, with its stages in one bar."""
     operations = list(operations)
-    first = f"{_title(operations[0])} by {by}" if by else ""
+    first = f"{title(operations[0])} by {by}" if by else ""
     rows: list[Sequence[str] | str] = [(first, "requests", "mean", "p99", "")]
     for o in operations:
-        name = _key(o.key, by) if by else _title(o)
-        figures = [duration(ns, unit) for ns in (o.mean, o.p99)]
-        rows.append((name, number(o.matched), *figures, _stacked(o)))
+        name = _key(o.key, by) if by else title(o)
+        times = [duration(ns, unit) for ns in (o.mean, o.p99)]
+        rows.append((name, number(o.matched), *times, _stacked(o)))
     return table(rows, "<>>><")
 
 
@@ -189,7 +203,7 @@ def _stacked(o: OperationStages) -> str:
     before = 0
     for stage in o.stages:
         before += stage.total
-        letters = "".join(_WORDS[name][2] for name in stage.name.split("+"))
+        letters = "".join(WORDS[name][2] for name in stage.name.split("+"))
         length = round(_LONG_BAR * before / o.total) - len(said) if o.total else 0
         said += (letters * length)[:length]
     return said
@@ -199,11 +213,12 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
     used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
     if "vfs_before" in used:
         used.discard("between")
-    said = ", ".join(f"{w[2]} {w[0]}" for name, w in _WORDS.items() if name in used)
+    said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
     return textwrap.wrap(said, 80)
 
 
-def _cost(result: Stages, overhead: bool) -> list[str]:
+def cost(result: Stages, overhead: bool) -> list[str]:
+    """What recording took of the requests."""
     waits = [o for o in result.operations if o.waits and o.matched and o.probes is not None]
     if result.event_cost is None or not waits:
         return ["what recording itself took of this is not known"]
@@ -226,7 +241,8 @@ def _cost(result: Stages, overhead: bool) -> list[str]:
     return said
 
 
-def _ring(operations: Iterable[OperationStages]) -> list[str]:
+def ring(operations: Iterable[OperationStages]) -> list[str]:
+    """How many went by io_uring."""
     n = sum(o.ring for o in operations)
     if not n:
         return []
