@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,36 @@ def run():
         return result
 
     return invoke
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory) -> Iterator[object]:
+    """Chromium without a screen, of Selenium."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromedriver = shutil.which("chromedriver")
+    if not chromium or not chromedriver:
+        pytest.skip("no chromium and chromedriver here")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # Nothing is asked of the network, also not where there is a proxy.
+    os.environ["SE_OFFLINE"] = "true"
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
+    try:
+        yield browser
+    finally:
+        browser.quit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ def page(report: Report) -> str:
     if report.differences is not None:
         parts.append(("calls", "Calls side by side", _differences(report.differences)))
     for name, one in zip(names, report.recordings):
-        parts.append((name, one.path.name, _recorded(one, name)))
+        parts.append((name, str(one.path), _recorded(one, name)))
     for name, grid in zip(names[len(report.recordings) :], report.sweeps):
         parts.append((name, str(grid.path), sweep(grid)))
     alone = len(parts) == 1
@@ -348,7 +348,9 @@ def _slowest(result: Slowest) -> Markup:
     rows = [_slow(r, longest) for r in result.requests]
     said = [
         tag("ol", rows, class_="slowest"),
-        _stage_legend({s for r in result.requests for s, _ in r.stages}),
+        _stage_legend(
+            {name for r in result.requests for name, _ in _in_request(r)}, stages_text.short
+        ),
     ]
     if result.guessed and any(r.path for r in result.requests):
         said.append(

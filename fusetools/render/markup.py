@@ -97,4 +97,4 @@ def missing(what: str, why: str, mend: str) -> Markup:
 
 def error(failed: Error) -> Markup:
     """What could not be answered."""
-    return missing(failed.what[:1].upper() + failed.what[1:], failed.why, failed.mend)
+    return missing(failed.what, failed.why, failed.mend)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -136,38 +133,6 @@ class Page:
     def pdf(self) -> bytes:
         printed = self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
         return base64.b64decode(printed["data"])
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory) -> Iterator[object]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    chromedriver = shutil.which("chromedriver")
-    if not chromium or not chromedriver:
-        pytest.skip("no chromium and chromedriver here")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # Nothing is asked of the network, also not where there is a proxy.
-    os.environ["SE_OFFLINE"] = "true"
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
-    try:
-        yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture
