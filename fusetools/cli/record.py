@@ -10,7 +10,7 @@ import click
 
 from fusetools.plan.request import Request
 
-NEXT = ("fusetools hist", "fusetools count")
+NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 
 
 @click.command(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,15 @@ def main() -> None:
     figures["perf_script_over_hist"] = theirs / ours[0]
     figures["perf_script_over_hist_lookup"] = theirs / ours[1]
     figures["hist_anonymous_megabytes"] = peak_anonymous(hist.split()) / 1e6
+
+    flame = f"{FUSETOOLS} flame --offcpu -i {data} -o {DATA / 'flame.folded'}"
+    (ours[0],) = timed(flame)
+    figures["flame_seconds"] = ours[0]
+    # What folds the same stacks, where it is installed.
+    for folder in ("stackcollapse-perf.pl", "inferno-collapse-perf"):
+        if shutil.which(folder):
+            (theirs,) = timed(f"sh -c 'perf script -i {data} | {folder} >/dev/null'", runs=1)
+            figures[f"{folder}_over_flame"] = theirs / ours[0]
 
     for events in (100_000, 1_000_000, 10_000_000):
         path = recording(events)

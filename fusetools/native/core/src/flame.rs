@@ -534,12 +534,19 @@ impl<'a> Engine<'a> {
             to,
             ..wait.clone()
         };
-        let Note { who, requested, node: stack, .. } = wait.note;
+        let Note {
+            who,
+            requested,
+            node: stack,
+            ..
+        } = wait.note;
         if stack == ROOT {
             let amount = match who {
                 _ if requested => &mut self.flame.others,
                 Who::Daemon => &mut self.flame.idle,
                 Who::Workload => &mut self.flame.own,
+                // Of who ran before or after a daemon only that is recorded.
+                Who::Other if !self.unknown() => return,
                 Who::Other => &mut self.flame.others,
             };
             amount.add(to - from);
