@@ -5,18 +5,18 @@ version. configs/kernel/ says which function brackets which stage, with alternat
 
 perf records the kprobes, beside function_graph too, where trace-cmd could record those that need
 no stack. Both ways were measured (Linux 6.1 in QEMU, 1 CPU, whose clock counts instructions, 2 ns
-for each; 1,009 stats of a file, 3,027 requests, 12,108 such events of 295,000; medians of 2 and 3
-runs, which differ by less than 0.3 %, of all CPU time by 2 %):
+for each; 1,009 stats of a file, 3,027 requests, 12,108 such events of 295,000; medians of 3 runs,
+of 2 without a recording; the 3 differ by less than 1 %, in all CPU time by 2 %):
 
     way                   CPU time of    of the    of all   written while   the one
                           the workload   daemon             recording       perf.data
-    no recording               62 ms     116 ms   0.22 s
-    kprobes by perf           533 ms     738 ms   1.30 s        20.3 MB     28.9 MB
-    kprobes by trace-cmd      511 ms     680 ms   1.24 s        18.4 MB     28.6 MB
+    no recording               58 ms     114 ms   0.21 s
+    kprobes by perf           534 ms     738 ms   1.30 s        20.3 MB     28.9 MB
+    kprobes by trace-cmd      512 ms     680 ms   1.25 s        18.4 MB     28.6 MB
 
-trace-cmd's way takes 5 % less. But a request would begin in one recorder, with its stack, and end
-in the other: they are not switched on and off at once, each loses events on its own, and nothing
-would be left to hold function_graph's clock against perf's. So perf records them all.
+trace-cmd's way takes 4 to 8 % less. But a request would begin in one recorder, with its stack,
+and end in the other: they are not switched on and off at once, each loses events on its own, and
+nothing would be left to hold function_graph's clock against perf's. So perf records them all.
 
 fprobe events do not take the place of kprobes for entry and return. In 6.12 they fire inside
 function_graph's entry and exit, which a kprobe holds (in 7.2 both hold them); and as they come,
