@@ -192,8 +192,9 @@ def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path
     assert waiting
     for stack in waiting:
         caller = stack.index("request_wait_answer") + 1
-        assert stack[caller].endswith("fuse_simple_request"), stack
-        assert stack[caller + 1].startswith("fuse_"), stack
+        # __fuse_simple_request, in 7.2 fuse_chan_send, and who called that
+        for frame in stack[caller : caller + 2]:
+            assert frame.lstrip("_").startswith("fuse_"), stack
         assert reaches_user(stack), stack
 
 
@@ -215,7 +216,7 @@ OPCODES = {15: "read", 18: "release", 29: "releasedir"}  # enum fuse_opcode of <
 
 
 def waiting_stacks(script: str) -> list[list[str]]:
-    """Stacks of the workload where it sleeps until a request is answered."""
+    """Stacks of the workload that is switched out while it waits for an answer."""
     stacks: list[list[str]] = []
     for line in script.splitlines():
         frame = re.match(r"\s+[0-9a-f]+ (\S+)", line)
