@@ -29,7 +29,7 @@ def overhead(result: Overhead) -> str:
             f"{cost.slow_down.median:.3f}",
             _interval(cost.slow_down, "{:.3f}"),
             number(round(cost.events)),
-            duration(cost.event_ns),
+            duration(cost.event_ns if _sure(cost.slow_down) else None),
             number(round(cost.events_per_second)),
             size(cost.bytes_per_second),
         )
@@ -56,6 +56,11 @@ def overhead(result: Overhead) -> str:
         said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
         said += ways_out(m.mend, "  ")
     return lines(said)
+
+
+def _sure(slow_down: Estimate) -> bool:
+    """Whether it is more than noise: a cost for each event can be told."""
+    return slow_down.runs > 1 and not slow_down.low <= 1 <= slow_down.high
 
 
 # sweep

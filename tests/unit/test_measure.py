@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+from dataclasses import replace
 from itertools import product
 
 import golden
@@ -94,6 +95,15 @@ def test_overhead_as_json_has_the_texts_figures() -> None:
         assert row["events_per_second"] == row["events"] / row["median_seconds"]
     assert found["probe_pair_ns"] == 2870 and "2.87 us a call" in text
     assert found["lost"] == 3 and "3 events LOST" in text
+
+
+def test_noise_is_not_shared_out_among_events() -> None:
+    result = _overhead(10)
+    noise = estimate([0.9, 1.2, 0.8, 1.3, 1.0, 1.1, 0.7])
+    costs = (replace(result.costs[0], slow_down=noise), *result.costs[1:])
+    rows = measured.overhead(replace(result, costs=costs)).splitlines()[2:5]
+    assert [row.split()[6] for row in rows if row.startswith("syscall")] == ["-"]
+    assert all(" us " in row for row in rows if row.startswith(("daemon", "all")))
 
 
 def test_one_run_has_no_interval() -> None:
