@@ -135,3 +135,21 @@ def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
             answered += us
             assert "fuse_dev_do_write" in waker
     assert answered > 0.9 * sum(shown.stacks.values())
+
+
+def test_stacks_are_unwound(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Of programs without frame pointers, and of the daemon, from where each thread begins."""
+    mount = sample_mount("--delay", "lookup=2ms")
+    path = tmp_path / "perf.data"
+    name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
+    command = [sys.executable, "-m", "fusetools", "record", "--call-graph", "dwarf"]
+    command += ["--mount", mount.path, "-o", path, "--", WORKLOAD, "stat", 53, mount.path / name]
+    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    recording = fusetools.open(path)
+    callers = recording.stacks("off-cpu", "lookup", layers=["syscall"]).stacks
+    whole = of({s: us for s, us in callers.items() if s.startswith("workload;_start;")}, "main")
+    assert whole > 0.98 * sum(callers.values())
+    daemon = recording.stacks("off-cpu", "lookup", layers=["daemon"]).stacks
+    slept = {stack: us for stack, us in daemon.items() if set(SLEEPS) & set(stack.split(";"))}
+    assert of(slept, "cvmfs::cvmfs_lookup") > 0.98 * sum(slept.values()) > 0
+    assert all("start_thread" in stack for stack in slept)

@@ -13,11 +13,12 @@ use crate::file::{feature, until_nul};
 use crate::offcpu::{OffCpu, State, Wait, Waker};
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
-use crate::record::u64_at;
+use crate::record::{u64_at, Header, Layout};
 use crate::spaces::Spaces;
 use crate::stacks::{Fold, Frames, Origin, ROOT};
 use crate::stitch::{self, Fate, Mark, Stitch, Story};
 use crate::symbols::Kernel;
+use crate::unwind::Unwinding;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graph {
@@ -158,6 +159,10 @@ fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
 
 struct Engine<'a> {
     ask: &'a Ask,
+    reader: &'a Reader,
+    /// By row of the catalogue, where user stacks are to be unwound: the samples' layout, and which registers they have.
+    copied: Vec<Option<(Layout, u64)>>,
+    unwinding: Unwinding,
     arch: Arch,
     uses: Vec<Use>,
     window: (u64, u64),
@@ -213,6 +218,16 @@ impl<'a> Engine<'a> {
             _ => Use::None,
         });
         let uses: Vec<Use> = uses.collect();
+        let copied = catalogue.iter().map(|row| {
+            let at = reader
+                .events()
+                .iter()
+                .position(|event| event.name == row.event)?;
+            let attr = reader.attrs().get(at)?;
+            let stacks = row.role == Role::Stack && attr.layout.has_user_stack();
+            // perf_event_attr.sample_regs_user
+            stacks.then_some((attr.layout, u64_at(&attr.raw, 80)?))
+        });
         let requests = catalogue.iter().any(|row| row.layer == Layer::Request);
         let asleep = stitch::asleep(reader);
         let arch = reader.arch();
@@ -236,6 +251,9 @@ impl<'a> Engine<'a> {
                 filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
             ),
             ask,
+            reader,
+            copied: copied.collect(),
+            unwinding: Unwinding::default(),
             arch: Arch::new(arch.as_deref()),
             uses,
             operations,
@@ -408,7 +426,8 @@ impl<'a> Engine<'a> {
         if !self.within(ev.time) {
             return;
         }
-        let [ip, period, _, stack] = ev.v;
+        let [ip, period, ..] = ev.v;
+        let stack = self.whole_stack(ev);
         let period = if period == ABSENT { 1 } else { period };
         let filters = &self.ask.filters;
         let by_request = self.operations != 0 || !filters.connections.is_empty();
@@ -492,12 +511,41 @@ impl<'a> Engine<'a> {
             return;
         };
         wait.stack = ev.v[3];
-        if wait.note.node != ROOT && ev.v[3] != ABSENT {
+        if wait.note.node == ROOT {
+            return;
+        }
+        let stack = self.whole_stack(ev);
+        let mut node = None;
+        if stack != ABSENT {
             let comm = self.comm(ev.tid);
-            let node = self.node(comm, ev.v[3], ev.pid);
-            if let Some(wait) = self.off.begun(ev.tid, ev.time) {
-                wait.note.node = node;
-            }
+            node = Some(self.node(comm, stack, ev.pid));
+        }
+        if let Some(wait) = self.off.begun(ev.tid, ev.time) {
+            wait.stack = stack;
+            wait.note.node = node.unwrap_or(wait.note.node);
+        }
+    }
+
+    /// The number of an event's stack, its user part unwound where that was copied.
+    fn whole_stack(&mut self, ev: &Ev) -> u64 {
+        let stack = ev.v[3];
+        let Some((layout, mask)) = self.copied[ev.kind as usize] else {
+            return stack;
+        };
+        let record = usize::try_from(ev.v[2]).ok().and_then(|at| {
+            let header = Header::at(self.reader.bytes().get(..)?, at).ok()?;
+            self.reader.bytes().get(at..at + header.size)
+        });
+        let user = record.and_then(|record| layout.user_stack(record, mask));
+        let Some((registers, bytes)) = user else {
+            return stack;
+        };
+        let chain = self
+            .unwinding
+            .chain(mask, &registers, bytes, &self.spaces, ev.pid);
+        match chain {
+            Some(chain) => self.frames.with_user(stack, &chain),
+            None => stack,
         }
     }
 

@@ -30,6 +30,7 @@ pub mod symbols;
 pub mod tracedat;
 pub mod tracing;
 pub mod tree;
+pub mod unwind;
 pub mod write;
 
 pub use error::Error;

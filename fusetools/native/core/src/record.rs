@@ -116,6 +116,9 @@ pub(crate) mod bit {
     pub const PERIOD: u64 = 1 << 8;
     pub const STREAM_ID: u64 = 1 << 9;
     pub const RAW: u64 = 1 << 10;
+    pub const BRANCH_STACK: u64 = 1 << 11;
+    pub const REGS_USER: u64 = 1 << 12;
+    pub const STACK_USER: u64 = 1 << 13;
     pub const IDENTIFIER: u64 = 1 << 16;
 
     pub const READ_TIMES: u64 = 1 << 0 | 1 << 1;
@@ -249,6 +252,36 @@ impl Layout {
         }
         let size = u32_at(record, at)? as usize;
         record.get(at + 4..(at + 4).checked_add(size)?)
+    }
+
+    /// Are registers and the top of the user's stack in samples?
+    pub fn has_user_stack(&self) -> bool {
+        let both = bit::REGS_USER | bit::STACK_USER;
+        self.sample_type & both == both && self.sample_type & bit::BRANCH_STACK == 0
+    }
+
+    /// A sample's user registers, as many as `mask` has bits, and the bytes of the user's stack. None where it has none.
+    pub fn user_stack<'a>(&self, record: &'a [u8], mask: u64) -> Option<(Vec<u64>, &'a [u8])> {
+        let mut at = self.chain_at(record)?;
+        if self.has_chain() {
+            at += 8 + self.chain(record)?.len();
+        }
+        if self.has_raw() {
+            at += 4 + self.raw(record)?.len();
+        }
+        let abi = u64_at(record, at)?;
+        if !self.has_user_stack() || abi == 0 {
+            return None;
+        }
+        let count = mask.count_ones() as usize;
+        let registers = (0..count).map(|i| u64_at(record, at + 8 + 8 * i));
+        let registers = registers.collect::<Option<Vec<u64>>>()?;
+        at += 8 + 8 * count;
+        let size = usize::try_from(u64_at(record, at)?).ok()?;
+        let bytes = record.get(at + 8..(at + 8).checked_add(size)?)?;
+        // How much of it the kernel could copy.
+        let copied = u64_at(record, at + 8 + size).map_or(0, |n| n.min(size as u64));
+        Some((registers, &bytes[..copied as usize]))
     }
 
     /// (pid, tid) of a sample.

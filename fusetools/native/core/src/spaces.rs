@@ -40,6 +40,10 @@ impl Space {
         (address < mapping.end).then_some(mapping)
     }
 
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.values()
+    }
+
     fn add(&mut self, new: Mapping) {
         let before = self.mappings.range(..new.start).next_back();
         if let Some(old) = before

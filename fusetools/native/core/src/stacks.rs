@@ -16,6 +16,8 @@ const CONTEXT_USER: u64 = -512i64 as u64;
 
 /// Frames of a stack that are shown: a picture of deeper ones is none. (The kernel records 127 unless told otherwise.)
 pub const DEEPEST: usize = 1024;
+/// Numbers of the reader's stacks are below.
+const MADE: u64 = 1 << 40;
 /// Different stacks, with those they begin with, that are added up.
 const MOST_NODES: usize = 1 << 22;
 /// Bytes of all stacks as text.
@@ -46,7 +48,10 @@ pub struct Frames<'a> {
     of_files: FxHashMap<(u32, u64), u32>,
     /// By stack, and the version of the space that its user part is of.
     of_stacks: FxHashMap<(u64, u64), Box<[u32]>>,
-    pub chains: Vec<Chain>,
+    chains: Vec<Chain>,
+    /// Those that were put together here, numbered from MADE on.
+    made: Vec<Chain>,
+    known_made: FxHashMap<Chain, u64>,
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
     /// The frame of addresses that are in no file.
@@ -69,6 +74,8 @@ impl<'a> Frames<'a> {
             of_files: FxHashMap::default(),
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
+            made: Vec::new(),
+            known_made: FxHashMap::default(),
             user: Vec::new(),
             unknown: None,
             kernel_addresses: 0,
@@ -92,6 +99,36 @@ impl<'a> Frames<'a> {
         }));
     }
 
+    /// The number of a stack whose user part is this one.
+    pub fn with_user(&mut self, stack: u64, user: &[u64]) -> u64 {
+        let kernel = self.chains.get(stack as usize);
+        let kernel = kernel.map_or(&[][..], |chain| &chain[..]);
+        let kernel = kernel.iter().take_while(|ip| **ip != CONTEXT_USER);
+        let whole: Vec<u64> = kernel
+            .copied()
+            .chain([CONTEXT_USER])
+            .chain(user.iter().copied())
+            .collect();
+        if let Some(&number) = self.known_made.get(&whole[..]) {
+            return number;
+        }
+        let number = MADE + self.made.len() as u64;
+        let whole = Chain::from(whole);
+        self.made.push(whole.clone());
+        self.known_made.insert(whole, number);
+        number
+    }
+
+    fn chain(&self, stack: u64) -> Option<(&Chain, bool)> {
+        match stack.checked_sub(MADE) {
+            Some(at) => Some((self.made.get(usize::try_from(at).ok()?)?, true)),
+            None => {
+                let at = usize::try_from(stack).ok()?;
+                Some((self.chains.get(at)?, *self.user.get(at)?))
+            }
+        }
+    }
+
     /// The number of a name.
     pub fn name(&mut self, name: &str, origin: Origin) -> u32 {
         let key = (Box::from(name), origin);
@@ -106,15 +143,15 @@ impl<'a> Frames<'a> {
 
     /// A stack's frames, outermost first. `pid`'s space names what is not the kernel's.
     pub fn of(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Box<[u32]> {
-        let Some(user) = usize::try_from(stack).ok().and_then(|at| self.user.get(at)) else {
+        let Some((chain, user)) = self.chain(stack) else {
             return Box::default();
         };
-        let space = if *user { spaces.of(pid) } else { None };
+        let chain = chain.clone();
+        let space = if user { spaces.of(pid) } else { None };
         let version = space.map_or(0, |space| space.version);
         if let Some(frames) = self.of_stacks.get(&(stack, version)) {
             return frames.clone();
         }
-        let chain = self.chains[stack as usize].clone();
         let mut kernel = false;
         let mut frames = Vec::new();
         for &ip in chain.iter() {

@@ -635,7 +635,10 @@ fn survive(bytes: Vec<u8>) -> Option<Found> {
             reader.session();
             reader.arch();
             let mut records = reader.records();
-            records.by_ref().for_each(drop);
+            for record in records.by_ref() {
+                let attr = record.event.and_then(|event| reader.attrs().get(event));
+                attr.map(|attr| attr.layout.user_stack(&record.bytes, 0xff_0fff));
+            }
             stacks(&reader);
             Some(scan(&reader))
         }

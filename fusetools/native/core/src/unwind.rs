@@ -1,0 +1,169 @@
+//! User stacks out of what `perf record --call-graph dwarf` copies: registers and the top of the stack, unwound by the
+//! programs' own tables (.eh_frame). x86-64 only.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::Endianness;
+use rustc_hash::FxHashMap;
+
+use crate::elf;
+use crate::spaces::{Space, Spaces};
+use crate::stacks::DEEPEST;
+
+/// Bits of perf's register mask (arch/x86/include/uapi/asm/perf_regs.h).
+const BP: u32 = 6;
+const SP: u32 = 7;
+const IP: u32 = 8;
+
+/// Spaces of which the tables are kept at a time.
+const MOST_SPACES: usize = 64;
+
+type Section = Option<(u64, Arc<[u8]>)>;
+
+/// Of a file what unwinding needs: sections with their addresses.
+struct Tables {
+    /// PT_LOAD: vaddr, size in the file, offset in it.
+    loads: Vec<(u64, u64, u64)>,
+    text: Section,
+    eh_frame: Section,
+    eh_frame_hdr: Section,
+    got: Section,
+}
+
+#[derive(Default)]
+pub struct Unwinding {
+    tables: FxHashMap<u32, Option<Tables>>,
+    /// By the version of the space.
+    spaces: FxHashMap<u64, UnwinderX86_64<Arc<[u8]>>>,
+    cache: CacheX86_64,
+}
+
+impl Unwinding {
+    /// The addresses of a user stack, innermost first, each within the function that was called there. `registers`: those
+    /// of the bits of `mask`, lowest first; `stack`: the bytes from the stack pointer up.
+    pub fn chain(
+        &mut self,
+        mask: u64,
+        registers: &[u64],
+        stack: &[u8],
+        spaces: &Spaces,
+        pid: i32,
+    ) -> Option<Vec<u64>> {
+        let register = |bit: u32| {
+            let known = mask >> bit & 1 == 1;
+            let at = (mask & ((1 << bit) - 1)).count_ones() as usize;
+            registers.get(at).copied().filter(|_| known)
+        };
+        let (ip, sp, bp) = (register(IP)?, register(SP)?, register(BP)?);
+        let space = spaces.of(pid)?;
+        if !self.spaces.contains_key(&space.version) {
+            if self.spaces.len() == MOST_SPACES {
+                self.spaces.clear();
+            }
+            let unwinder = self.unwinder(space, spaces);
+            self.spaces.insert(space.version, unwinder);
+        }
+        let unwinder = self.spaces.get(&space.version)?;
+        let mut read = |address: u64| {
+            let at = address
+                .checked_sub(sp)
+                .and_then(|at| usize::try_from(at).ok());
+            let word = at.and_then(|at| stack.get(at..at.checked_add(8)?));
+            let word: [u8; 8] = word.and_then(|word| word.try_into().ok()).ok_or(())?;
+            Ok(u64::from_le_bytes(word))
+        };
+        let registers = UnwindRegsX86_64::new(ip, sp, bp);
+        let mut frames = unwinder.iter_frames(ip, registers, &mut self.cache, &mut read);
+        let mut chain = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            chain.push(frame.address_for_lookup());
+            if chain.len() == DEEPEST {
+                break;
+            }
+        }
+        Some(chain)
+    }
+
+    fn unwinder(&mut self, space: &Space, spaces: &Spaces) -> UnwinderX86_64<Arc<[u8]>> {
+        let mut unwinder = UnwinderX86_64::new();
+        for mapping in space.mappings() {
+            let tables = self.tables.entry(mapping.file).or_insert_with(|| {
+                let file = &spaces.files[mapping.file as usize];
+                Tables::of(&file.path)
+            });
+            let Some(tables) = tables else { continue };
+            let load = tables.loads.iter().find(|(_, size, offset)| {
+                (*offset..offset.saturating_add(*size)).contains(&mapping.offset)
+            });
+            // A segment begins where its page does.
+            let load = load.or_else(|| {
+                let page = |offset: u64| offset & !0xfff;
+                tables
+                    .loads
+                    .iter()
+                    .find(|load| page(load.2) == mapping.offset)
+            });
+            let Some((vaddr, _, offset)) = load else {
+                continue;
+            };
+            let address = vaddr.wrapping_sub(*offset).wrapping_add(mapping.offset);
+            let base = mapping.start.wrapping_sub(address);
+            let range = |section: &Section| {
+                let (start, bytes) = section.as_ref()?;
+                Some(*start..start.checked_add(bytes.len() as u64)?)
+            };
+            let bytes = |section: &Section| Some(section.as_ref()?.1.clone());
+            unwinder.add_module(Module::new(
+                String::new(),
+                mapping.start..mapping.end,
+                base,
+                ExplicitModuleSectionInfo {
+                    base_svma: 0,
+                    text_svma: range(&tables.text),
+                    text: bytes(&tables.text),
+                    got_svma: range(&tables.got),
+                    eh_frame_svma: range(&tables.eh_frame),
+                    eh_frame: bytes(&tables.eh_frame),
+                    eh_frame_hdr_svma: range(&tables.eh_frame_hdr),
+                    eh_frame_hdr: bytes(&tables.eh_frame_hdr),
+                    ..ExplicitModuleSectionInfo::default()
+                },
+            ));
+        }
+        unwinder
+    }
+}
+
+impl Tables {
+    fn of(path: &str) -> Option<Tables> {
+        if !path.starts_with('/') || path.starts_with("//") {
+            return None;
+        }
+        let map = elf::map(Path::new(path)).ok()?;
+        let data: &[u8] = &map;
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, data).ok()?;
+        let section = |name: &[u8]| {
+            let (_, section) = sections.section_by_name(endian, name)?;
+            let bytes = section.data(endian, data).ok()?;
+            Some((section.sh_addr(endian), Arc::from(bytes)))
+        };
+        let segments = header.program_headers(endian, data).ok()?;
+        let loads = segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+        Some(Tables {
+            loads: loads
+                .map(|s| (s.p_vaddr(endian), s.p_filesz(endian), s.p_offset(endian)))
+                .collect(),
+            text: section(b".text"),
+            eh_frame: section(b".eh_frame"),
+            eh_frame_hdr: section(b".eh_frame_hdr"),
+            got: section(b".got"),
+        })
+    }
+}
