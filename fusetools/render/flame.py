@@ -55,8 +55,12 @@ def picture(
     normalise: bool = False,
     inverted: bool = False,
     reversed: bool = False,
+    least: float = 0.01,
 ) -> str:
-    """The text of a file, in the form that its name asks for. Error: none, or nothing to draw."""
+    """The text of a file, in the form that its name asks for. Error: none, or nothing to draw.
+
+    ``least``: an SVG leaves out what is narrower, per cent of the whole.
+    """
     after = flame.Folded(shown.stacks, shown.unit)
     graph: flame.Graph = after
     kinds = flame.Kinds(shown.kinds.get, KINDS)
@@ -77,6 +81,7 @@ def picture(
                 inverted=inverted,
                 reversed=reversed,
                 kinds=kinds if earlier is None else None,
+                min_width=least,
             )
         if path.endswith((".html", ".htm")):
             return flame.html(

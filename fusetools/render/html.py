@@ -61,47 +61,48 @@ if TYPE_CHECKING:
 # Of one with fewer calls the table says all.
 FEW = 10
 
+# Of flame graphs: frames that are less than so many per cent wide are not in the picture; what has
+# more characters is left to fusetools flame.
+NARROW = 0.1
+LARGE = 3_000_000
+
 # Nothing is asked of the network, and no script runs but those of the flame graphs' own frames.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def page(report: Report) -> str:
     """The whole page."""
-    parts: list[tuple[str, str, Markup]] = []  # its place's name, its title, itself
-    names = list(_names(report))
-    if report.compared is not None:
-        parts.append(("compared", "Compared", compared(report.compared)))
+    own: list[tuple[str, Markup]] = []  # of a recording or a sweep: its title, its part
+    own += [
+        (str(one.path), _recorded(one, f"part-{i}")) for i, one in enumerate(report.recordings, 1)
+    ]
+    own += [(str(one.path), sweep(one)) for one in report.sweeps]
+    parts = [(f"part-{i}", *part) for i, part in enumerate(own, 1)]
     if report.differences is not None:
-        parts.append(("calls", "Calls side by side", _differences(report.differences)))
-    for name, one in zip(names, report.recordings):
-        parts.append((name, str(one.path), _recorded(one, name)))
-    for name, grid in zip(names[len(report.recordings) :], report.sweeps):
-        parts.append((name, str(grid.path), sweep(grid)))
-    alone = len(parts) == 1
-    title = ", ".join(title for place, title, _ in parts if place in names)
-    body = [tag("h1", f"fusetools report: {title}")]
-    if not alone:
-        links = [tag("a", title, href=f"#{place}") for place, title, _ in parts]
-        body.append(tag("nav", links))
-    for place, title, content in parts:
-        heading = tag("h2", title, class_="part-of-page") if not alone else join()
-        body.append(tag("section", heading, content, id=place))
+        names = [title for title, _ in own]
+        parts.insert(0, ("calls", "Calls side by side", _differences(report.differences, names)))
+    if report.compared is not None:
+        parts.insert(0, ("compared", "Compared", compared(report.compared)))
+    title = f"fusetools report: {', '.join(title for title, _ in own)}"
+    body = [tag("h1", title)]
+    if len(parts) == 1:
+        body += [tag("section", content, id=name) for name, _, content in parts]
+    else:
+        body.append(tag("nav", [tag("a", title, href=f"#{name}") for name, title, _ in parts]))
+        body += [
+            tag("section", tag("h2", title), content, id=name) for name, title, content in parts
+        ]
     body.append(tag("footer", f"Made by fusetools {__version__}."))
     css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("title", f"fusetools report: {title}"),
+        tag("title", title),
         tag("style", Markup(css)),
     ]
     whole = tag("html", tag("head", head), tag("body", tag("main", body)), lang="en")
     return f"<!doctype html>\n{whole}\n"
-
-
-def _names(report: Report) -> Iterable[str]:
-    for i in range(len(report.recordings) + len(report.sweeps)):
-        yield f"part-{i + 1}"
 
 
 # Of a recording
@@ -452,20 +453,26 @@ def _mount(m: MountQueue) -> Markup:
 
 
 def _stacks(one: Recorded) -> Markup:
-    return join([_flame(result) for result in one.stacks.values()])
+    return join([_flame(result, str(one.path)) for result in one.stacks.values()])
 
 
-def _flame(result: Stacks | Error) -> Markup:
+_OPTIONS = {"off-cpu": " --offcpu", "requests": " --requests"}
+
+
+def _flame(result: Stacks | Error, path: str) -> Markup:
     if isinstance(result, Error):
         return error(result)
     if not result.stacks:
         return error(Error(*flame_text.nothing(result, False)))
     title = flame_text.what(result)
     try:
-        picture = flame_text.picture(result, None, "flame.svg")
+        picture = flame_text.picture(result, None, "flame.svg", least=NARROW)
         interactive = flame_text.picture(result, None, "flame.html")
     except Error as failed:
         return error(failed)
+    own = f"fusetools flame{_OPTIONS.get(result.graph, '')} -i {shlex.quote(path)}"
+    if len(picture) > LARGE:
+        return missing(f"{title}: not drawn", "too large for this page", own)
     # In an img no script of the picture runs; the page is in a frame of its own, which is
     # nobody's: it cannot reach what is around it.
     source = "data:image/svg+xml;base64," + base64.b64encode(_still(picture).encode()).decode()
@@ -479,7 +486,9 @@ def _flame(result: Stacks | Error) -> Markup:
         tag("p", flame_text.summary(result), class_="dim"),
         wide(tag("img", class_="flame", src=source, alt=title)),
         [note(line) for line in flame_text.told(result)],
-        tag("details", tag("summary", "Search and zoom"), frame, class_="screen"),
+        tag("details", tag("summary", "Search and zoom"), frame, class_="screen")
+        if len(interactive) <= LARGE
+        else missing("To search and zoom: not here", "too large for this page", own),
     )
 
 
@@ -514,7 +523,7 @@ def _counts(result: Counts) -> Markup:
     )
 
 
-def _differences(result: Differences) -> Markup:
+def _differences(result: Differences, sides: Sequence[str]) -> Markup:
     said = []
     for layer in LAYERS:
         rows = [
@@ -534,5 +543,5 @@ def _differences(result: Differences) -> Markup:
         if rows:
             heading = (layer, "A", "B", "change", "%", "p50 A", "p50 B", "%")
             said.append(table(heading, rows, "<>>>>>>>"))
-    names = f"A: {result.a.name}, B: {result.b.name}; the change is B less A."
+    names = f"A: {sides[0]}, B: {sides[1]}; the change is B less A."
     return join(tag("p", names), said or tag("p", "No calls in either."))

@@ -14,7 +14,7 @@ from fusetools.measure.figures import Estimate
 from fusetools.measure.sweep import PointFigures, Sweep
 from fusetools.render import compared as compared_text
 from fusetools.render.markup import Child, Markup, error, join, note, table, tag
-from fusetools.render.measured import command_line, confidence, main_operations, size, span
+from fusetools.render.measured import aligned, command_line, confidence, main_operations, size, span
 from fusetools.render.plots import Panel, Place, Series, histograms, marker, points
 from fusetools.render.text import duration, number, plural
 
@@ -28,11 +28,16 @@ def compared(result: Compared | Error) -> Markup:
     letters = string.ascii_uppercase
     names = [tag("li", tag("b", letter), f" {name}") for letter, name in zip(letters, result.sides)]
     said = [tag("ul", names, class_="sides")]
+    hidden: dict[str, None] = {}
     for group in result.groups:
         if group.label:
             said.append(tag("h3", group.label))
-        cards = [_measure(measure) for measure in compared_text.shown(group)]
+        shown = compared_text.shown(group)
+        hidden.update(dict.fromkeys(m.name for m in group.measures if m not in shown))
+        cards = [_measure(measure) for measure in shown]
         said.append(tag("div", cards, class_="cards") if cards else tag("p", "No calls."))
+    if hidden:
+        said.append(note(f"Few calls, only in fusetools compare: {', '.join(hidden)}."))
     said.append(note(compared_text.how(result)))
     said += [note(line) for line in result.notes]
     return join(said)
@@ -42,20 +47,24 @@ def _measure(measure: Measure) -> Markup:
     time = measure.name == TIME
     heading = ("", "runs", "median") if time else ("", "calls", "p50", "p99")
     rows: list[Sequence[Child]] = []
-    panels = []
+    panels, verdicts = [], []
     for i, (letter, side) in enumerate(zip(string.ascii_uppercase, measure.sides)):
         best = "" if side.times_best is None else f"{side.times_best:.2f}"
         figures = [number(round(side.count)), duration(side.p50)]
         if not time:
             figures.append(duration(side.p99))
-        rows.append((tag("b", letter), *figures, best, compared_text.verdict(side)))
+        rows.append((tag("b", letter), *figures, best))
+        verdict = compared_text.verdict(side)
+        if verdict:
+            verdicts.append(tag("p", tag("b", letter), f": {verdict}", class_="note"))
         if side.buckets:
             marks = [("p50", round(side.p50))] if side.p50 is not None else []
             panels.append(Panel(tag("b", letter), f"c{i % _COLOURS}", side.buckets, marks))
     return tag(
         "figure",
         tag("h4", measure.name),
-        table((*heading, "times best", ""), rows, "<" + ">" * len(heading) + "<"),
+        table((*heading, "x best"), rows, "<" + ">" * len(heading)),
+        verdicts,
         histograms(panels, measure.name),
     )
 
@@ -118,7 +127,7 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
     if not axes:
         return join()
     axis = max(axes, key=lambda name: len(result.experiment.params[name]))
-    places = _places(result.experiment.params[axis])
+    places, between = _places(result.experiment.params[axis])
     others = [name for name in axes if name != axis]
     series: dict[str, list[PointFigures]] = {}
     for one in result.points:
@@ -135,16 +144,13 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
         figures += _of_operation(name)
     cards = []
     for figure in figures:
-        drawn = [
-            Series(
-                f"c{i % _COLOURS}", sorted(_series(found, figure, axis, places), key=lambda p: p.x)
-            )
-            for i, found in enumerate(series.values())
-        ]
+        drawn = []
+        for i, found in enumerate(series.values()):
+            along = sorted(_series(found, figure, axis, places), key=lambda place: place.x)
+            drawn.append(Series(f"c{i % _COLOURS}", along, between))
         if not any(one.places for one in drawn):
             continue
-        ticks = _ticks(places)
-        plot = points(drawn, ticks, figure.show, f"{figure.title} over {axis}")
+        plot = points(drawn, _ticks(places), figure.show, f"{figure.title} over {axis}")
         heading = tag("h4", figure.title, tag("span", f" over {axis}", class_="dim"))
         cards.append(tag("figure", heading, plot))
     keys = [
@@ -187,25 +193,30 @@ def _series(
 _SCALES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def _places(values: Sequence[str]) -> dict[str, float]:
-    """Where each value stands, 0 to 1: by its logarithm where all are sizes, else evenly."""
+def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """Where each value stands, 0 to 1: by its logarithm where all are sizes, else evenly; and
+    whether there is something between them."""
     sizes = [re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKMGT]?)", value) for value in values]
     at = [float(m[1]) * _SCALES[m[2]] if m else 0.0 for m in sizes]
-    if min(at) > 0 and len(set(at)) > 1:
+    sized = min(at) > 0 and len(set(at)) > 1
+    if sized:
         low, high = log(min(at)), log(max(at))
         found = [(log(value) - low) / (high - low) for value in at]
     else:
         found = [i / max(len(values) - 1, 1) for i in range(len(values))]
-    return {value: 0.04 + 0.92 * x for value, x in zip(values, found)}
+    return {value: 0.04 + 0.92 * x for value, x in zip(values, found)}, sized
+
+
+_LONG = 16
 
 
 def _ticks(places: dict[str, float]) -> list[tuple[float, str]]:
     """As many as have room in a narrow window."""
     shown: list[tuple[float, str]] = []
     for value, x in sorted(places.items(), key=lambda one: one[1]):
-        room = 0.028 * (len(value) + 2)
+        room = 0.028 * (min(len(value), _LONG) + 2)
         if not shown or x - shown[-1][0] >= max(room, 0.1):
-            shown.append((x, value))
+            shown.append((x, value if len(value) <= _LONG else f"{value[: _LONG - 1]}…"))
     return shown
 
 
@@ -227,7 +238,7 @@ def _points(result: Sweep) -> Markup:
             )
         )
     heading = (*axes, "time", "", "user", "system", "switches", "bytes/s", "")
-    return table(heading, rows, ">" * len(heading))
+    return table(heading, rows, aligned(result) + ">" * (len(heading) - len(axes)))
 
 
 def _operation(result: Sweep, name: str) -> Markup:
@@ -247,4 +258,4 @@ def _operation(result: Sweep, name: str) -> Markup:
             )
         )
     heading = (*axes, "requests", "mean size", "p50", "", "p99", "")
-    return table(heading, rows, ">" * len(heading))
+    return table(heading, rows, aligned(result) + ">" * (len(heading) - len(axes)))

@@ -194,8 +194,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Series:
+    """Its points in their order; ``joined`` by lines, where there is something between them."""
+
     kind: str
     places: Sequence[Place]
+    joined: bool = True
 
 
 _TALL = 150  # pixels
@@ -210,7 +213,7 @@ _MARKERS = (
 def points(
     shown: Sequence[Series], ticks: Ticks, show: Callable[[float], str], label: str
 ) -> Markup:
-    """Series of points with error bars, joined by lines, from 0 up; ``show`` says a value."""
+    """Series of points with error bars, from 0 up; ``show`` says a value."""
     top = max((place.high for one in shown for place in one.places), default=0.0) or 1.0
     step = _step(top / 4)
     count = math.ceil(top / step - 1e-9)
@@ -224,7 +227,8 @@ def points(
         tag("line", class_="grid", x1="0%", x2="100%", y1=down(v), y2=down(v)) for v in values
     ]
     for i, one in enumerate(shown):
-        for a, b in zip(one.places, one.places[1:]):
+        own: list[Markup] = []
+        for a, b in zip(one.places, one.places[1:] if one.joined else ()):
             line = tag(
                 "line",
                 class_=f"joins {one.kind}",
@@ -233,9 +237,10 @@ def points(
                 y1=down(a.y),
                 y2=down(b.y),
             )
-            drawn.append(line)
-        for place in one.places:
-            drawn.append(_point(place, one.kind, _MARKERS[i % len(_MARKERS)], down))
+            own.append(line)
+        own += [_point(place, one.kind, _MARKERS[i % len(_MARKERS)], down) for place in one.places]
+        # Side by side, so that none hides another's error bar.
+        drawn.append(tag("g", own, transform=f"translate({5 * (i - (len(shown) - 1) / 2):g})"))
     names = [
         tag("text", _short(show(v)), x="100%", y=min(down(v) + 4, _TALL + 3), class_="end")
         for v in values
@@ -294,7 +299,7 @@ def _grid(ticks: Ticks, height: int) -> Iterable[Markup]:
 def _axis(ticks: Ticks) -> Markup:
     names = []
     for at, text in ticks:
-        side = "start" if at < 0.04 else "end" if at > 0.96 else "middle"
+        side = "start" if at < 0.03 else "end" if at > 0.97 else "middle"
         names.append(tag("text", text, x=_percent(at), y=12, class_=side))
     return _svg(16, names, "", "axis")
 

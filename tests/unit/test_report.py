@@ -368,6 +368,21 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
         assert re.search(r"No (calls|requests)\.", page.sections[f"part-1-{name}"]), name
 
 
+def test_flame_graphs_that_are_large_are_left_out(monkeypatch) -> None:
+    """The page stays one that can be sent, however many stacks there are."""
+    plain = report([DEMO])
+    monkeypatch.setattr(html, "LARGE", 50_000)
+    page = Page(html.page(plain))  # the pages are larger, the pictures are not
+    assert page.frames() == [] and len([e for e in page.elements if e[0] == "img"]) == 2
+    assert f"fusetools flame --offcpu -i {DEMO}" in page.texts
+    one = plain.recordings[0].stacks["off-cpu"]
+    many = {f"a{i};b{i};c{i};d{i}": 1.0 for i in range(990)}
+    large = {"off-cpu": replace(one, stacks=many)}
+    page = Page(html.page(replace(plain, recordings=(replace(plain.recordings[0], stacks=large),))))
+    assert not [e for e in page.elements if e[0] in ("img", "iframe")]
+    assert "not drawn (too large for this page)" in page.sections["part-1-flame"]
+
+
 # Several
 
 
