@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
 STATES = ("blocked", "runnable", "preempted")
 
+# Where a daemon reads requests, and waits for one.
+IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
+
 # Kinds of frames, in the order of a picture's legend.
 KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library", "program")
 

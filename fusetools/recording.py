@@ -408,15 +408,16 @@ class Recording:
         ``graph``: "on-cpu" (what ran), "off-cpu" (what was waited for inside requests, or anywhere
         with ``everything``), "off-wake" (the same, with who ended it), "requests" (what callers
         waited for, and what the daemon did meanwhile) or "graph" (the kernel's functions). The
-        patterns are of operations. ``layers``: without "daemon" the callers' stacks alone, with it
-        alone the daemon's. ``states``: of waits, of flames.STATES. ``kallsyms``: a copy of the
-        recorded kernel's /proc/kallsyms. Raises Error where nothing of that was recorded.
+        patterns are of operations, with "graph" of functions. ``layers``: without "daemon" the
+        callers' stacks alone, with it alone the daemon's. ``states``: of waits, of flames.STATES.
+        ``kallsyms``: a copy of the recorded kernel's /proc/kallsyms. Raises Error where nothing of
+        that was recorded.
         """
         from fusetools import flames
 
         filters = filters or Filters()
         if graph == "graph":
-            return self._graph_stacks(filters)
+            return self._graph_stacks(patterns, filters, everything)
         asked = self._core_filters(filters)
         asked["functions"] = [(at, name, "") for at, name in self._functions]
         daemons = [
@@ -448,24 +449,29 @@ class Recording:
         callbacks = {p.function for p in self._catalogue if p.layer == "daemon"}
         return flames.stacks_of(graph, found, unit, facts, ", ".join(said), daemons, callbacks)
 
-    def _graph_stacks(self, filters: Filters) -> Stacks:
+    def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
         from fusetools import flames
 
-        graph = self.graph(filters=filters)
+        graphs = [self.graph(pattern, filters) for pattern in patterns or ("",)]
+        graph = graphs[0]
+        roots = [root for g in graphs for root in g.roots]
+        # A daemon that reads requests mostly waits for one.
+        idle = [r for r in roots if r.function in flames.IDLE and not (patterns or everything)]
+        roots = [root for root in roots if root not in idle]
         stacks: dict[str, float] = {}
-        for path, weight in flames.folded_graph(graph.roots):
+        for path, weight in flames.folded_graph(roots):
             stacks[path] = stacks.get(path, 0) + weight
         names = {frame for path in stacks for frame in path.split(";")}
         return Stacks(
             graph="graph",
-            asked="",
+            asked=", ".join([*patterns, *filters.comms] + ["all"] * everything),
             stacks=stacks,
             unit="us",
             kinds={name: flames.kind_of(name, "", True) or "" for name in names},
-            count=sum(root.calls for root in graph.roots),
-            total=sum(root.total for root in graph.roots),
+            count=sum(root.calls for root in roots),
+            total=sum(root.total for root in roots),
             stackless=0,
-            left_out=LeftOut(),
+            left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
             unfinished=graph.unmatched,
             states={},
             notes=(),

@@ -92,7 +92,7 @@ def command(
     """Draw a flame graph: what ran, what was waited for, or both across requests.
 
     Without an option: samples of what the workload and the daemon ran. With operations (lookup,
-    'read*'): only what happened for these.
+    'read*'): only what happened for these; with --graph they are functions of the kernel.
     """
     graph = graph or "on-cpu"
     if states and graph != "off-cpu":

@@ -133,8 +133,7 @@ def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
 def told(shown: Stacks) -> list[str]:
     """What a picture does not show, and what is to be known of it."""
     said: list[str] = []
-    if shown.graph != "graph":
-        said += _left_out(shown)
+    said += _left_out(shown)
     if any(shown.states.values()):
         parts = (f"{state} {duration(shown.states[state])}" for state in STATES)
         whose = "" if shown.graph == "off-cpu" else "waits: "
@@ -148,11 +147,14 @@ def told(shown: Stacks) -> list[str]:
 
 def _left_out(shown: Stacks) -> list[str]:
     left = shown.left_out
+    idle = "the daemon without a request"
+    if shown.graph == "graph":
+        idle = "the daemon in fuse_dev_read, most of it without a request"
     unit = shown.graph != "on-cpu" or shown.unit == "ns"
     parts = [
         f"{duration(amount[1]) + ' of ' if unit else ''}{what}"
         for amount, what in (
-            (left.idle, "the daemon without a request"),
+            (left.idle, idle),
             (left.own, "the workload outside of requests"),
             (left.others, "others"),
         )

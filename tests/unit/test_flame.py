@@ -206,6 +206,28 @@ def test_filters(client: tuple[Path, Path]) -> None:
         recording.stacks("off-cpu", "nosuch")
 
 
+def test_the_kernels_functions_by_wall_time(client: tuple[Path, Path], tmp_path: Path) -> None:
+    dat = data.unpack("cernvmfs-6.1/trace.dat.zst", tmp_path / "trace.dat")
+    _core.merge([client[0], dat], tmp_path / "merged.data", "")
+    recording = fusetools.open(tmp_path / "merged.data")
+    roots = recording.graph().roots
+    shown = recording.stacks("graph", everything=True)
+    assert sum(shown.stacks.values()) * 1000 == pytest.approx(sum(root.total for root in roots))
+    for root in roots:
+        of = (us for s, us in shown.stacks.items() if s.split(";")[0] == root.function)
+        assert sum(of) * 1000 == pytest.approx(root.total)
+    busy = recording.stacks("graph")
+    assert not any(stack.startswith("fuse_dev_read") for stack in busy.stacks)
+    assert busy.total + busy.left_out.idle[1] == shown.total
+    (lookup,) = recording.graph("fuse_lookup").roots
+    assert recording.stacks("graph", "fuse_lookup").total == lookup.total
+    # The merged recording took the kernel's symbols from the trace.dat.
+    switches = [row("sched:sched_switch", "stack")]
+    assert stacks(tmp_path / "merged.data", switches) == stacks(
+        client[0], switches, kallsyms=str(client[1])
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "path", "in_kernel", "kind"),
     [
