@@ -153,7 +153,7 @@ def _off_cpu(facts: HostFacts) -> Layer:
     why = _events(facts)
     if not why and "sched:sched_switch" not in facts.tracepoints:
         why = "this kernel has no sched:sched_switch tracepoint"
-    how = "sched_switch with kernel stacks; user stacks on demand"
+    how = "sched_switch with stacks, of kernel and user"
     return Layer("off-CPU", not why, why or how)
 
 

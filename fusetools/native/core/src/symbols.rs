@@ -87,7 +87,7 @@ impl<'a> Kernel<'a> {
                 end = ends.get(told).map_or(end, |&told| told.min(end));
             } else if next.is_none_or(|next| next.module.is_empty() != symbol.module.is_empty()) {
                 // Between the kernel and its modules there is a lot of nothing.
-                let page = symbol.start.saturating_add(PAGE).next_multiple_of(PAGE);
+                let page = page_after(symbol.start.saturating_add(PAGE));
                 end = end.min(page);
             }
             symbols[at].end = end;
@@ -257,12 +257,8 @@ impl Table {
         for at in 0..functions.len() {
             if functions[at].end == functions[at].start {
                 let next = functions.get(at + 1).map(|next| next.start);
-                functions[at].end = next.unwrap_or(
-                    functions[at]
-                        .start
-                        .next_multiple_of(PAGE)
-                        .saturating_add(PAGE),
-                );
+                functions[at].end =
+                    next.unwrap_or(page_after(functions[at].start).saturating_add(PAGE));
             }
         }
         // dedup_by gives the later one first.
@@ -306,6 +302,11 @@ fn first_is_better(a: &Function, b: &Function) -> bool {
         return underscores(&a) < underscores(&b);
     }
     a.len() >= b.len()
+}
+
+/// The first address of a page from here on.
+fn page_after(address: u64) -> u64 {
+    address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
 fn hex(bytes: &[u8]) -> String {

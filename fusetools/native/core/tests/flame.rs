@@ -1,0 +1,148 @@
+//! Flame graphs' stacks out of damaged recordings and symbol lists: an answer, bounded, and never a panic.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use fusetools_core::analysis::Filters;
+use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::flame::{flame, Ask, Graph};
+use fusetools_core::symbols::Kernel;
+use fusetools_core::Reader;
+
+fn row(event: &str, layer: Layer, operation: &str, role: Role) -> Meaning {
+    Meaning {
+        event: event.into(),
+        layer,
+        function: event
+            .split(':')
+            .next_back()
+            .unwrap()
+            .trim_end_matches("__return")
+            .into(),
+        operation: operation.into(),
+        role,
+    }
+}
+
+fn catalogue() -> Vec<Meaning> {
+    let (switch, waking) = ("sched:sched_switch", "sched:sched_waking");
+    let send = "fuse:fuse_request_send";
+    vec![
+        row(switch, Layer::Syscall, "", Role::Switch),
+        row(waking, Layer::Syscall, "", Role::Waking),
+        row("raw_syscalls:sys_enter", Layer::Syscall, "", Role::SysEnter),
+        row("raw_syscalls:sys_exit", Layer::Syscall, "", Role::SysExit),
+        row(send, Layer::Request, "", Role::Begin),
+        row("fuse:fuse_request_end", Layer::Request, "", Role::End),
+        row(
+            "fuse_daemon:cvmfs_lookup",
+            Layer::Daemon,
+            "lookup",
+            Role::Entry,
+        ),
+        row(
+            "fuse_daemon:cvmfs_lookup__return",
+            Layer::Daemon,
+            "lookup",
+            Role::Return,
+        ),
+        row(switch, Layer::Syscall, "", Role::Stack),
+        row(waking, Layer::Syscall, "", Role::Stack),
+        row(send, Layer::Syscall, "", Role::Stack),
+    ]
+}
+
+fn demo() -> Vec<u8> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    std::fs::read(root.join("samples/recordings/demo.data")).unwrap()
+}
+
+/// Every graph of a recording; gives the weights, in ns.
+fn weights(bytes: Vec<u8>) -> Option<[u64; 4]> {
+    let reader = Reader::from_bytes(bytes).ok()?;
+    let rows = catalogue();
+    let graphs = [Graph::OnCpu, Graph::OffCpu, Graph::OffWake, Graph::Requests];
+    Some(graphs.map(|graph| {
+        let ask = Ask {
+            graph,
+            all: true,
+            filters: Filters::default(),
+            ..Ask::default()
+        };
+        let (_, found) = flame(&reader, &rows, &ask).unwrap();
+        let sum = found
+            .stacks
+            .iter()
+            .fold(0u64, |sum, (_, weight)| sum.saturating_add(*weight));
+        if graph != Graph::OnCpu {
+            assert_eq!(sum, found.shown.ns, "{graph:?}");
+        }
+        sum
+    }))
+}
+
+#[test]
+fn a_whole_recording_has_every_graph() {
+    let [_, off, wake, requests] = weights(demo()).unwrap();
+    assert!(off > wake && wake > 1_000_000 && requests > 1_000_000);
+}
+
+#[test]
+fn damaged_recordings() {
+    let whole = demo();
+    let mut seed = 1u64;
+    let mut random = move |below: usize| {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..40 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random(200) {
+            let at = 200 + random(bytes.len() - 200);
+            bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random(5)];
+        }
+        if random(4) == 0 {
+            bytes.truncate(1000 + random(whole.len() - 1000));
+        }
+        weights(bytes);
+    }
+}
+
+#[test]
+fn damaged_symbol_lists() {
+    let many: String = (0..6000)
+        .map(|i| format!("ffffffff81{:06x} t f{i}\n", i * 16))
+        .collect();
+    let whole = Kernel::new(Cow::Borrowed(many.as_bytes())).unwrap();
+    assert_eq!(whole.name(0xffff_ffff_8100_0025), Some("f2"));
+    assert_eq!((whole.name(0), whole.name(u64::MAX)), (None, None));
+    let extract = whole.extract([0xffff_ffff_8100_0025, 7, u64::MAX].into_iter());
+    let few = Kernel::new(Cow::Owned(extract)).unwrap();
+    assert_eq!(few.name(0xffff_ffff_8100_002f), Some("f2"));
+    assert_eq!(
+        (
+            few.name(0xffff_ffff_8100_0030),
+            few.name(0xffff_ffff_8100_001f)
+        ),
+        (None, None)
+    );
+    for text in [
+        "",
+        "\n",
+        "x",
+        "ffffffffffffffff f z",
+        "1 f",
+        "1 f a\n1 e -\n",
+        "ffffffffffffffffff t a",
+    ] {
+        if let Some(kernel) = Kernel::new(Cow::Borrowed(text.as_bytes())) {
+            let _ = [0, 1, 2, u64::MAX].map(|address| kernel.name(address).map(str::len));
+            kernel.extract([0, 1, u64::MAX].into_iter());
+        }
+    }
+    let last = format!("{many}ffffffffffffffff t last\t[m]\n");
+    let kernel = Kernel::new(Cow::Borrowed(last.as_bytes())).unwrap();
+    assert_eq!(kernel.name(u64::MAX - 1), None);
+}
