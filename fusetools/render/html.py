@@ -39,6 +39,7 @@ from fusetools.render.markup import (
     error,
     join,
     legend,
+    listed,
     missing,
     note,
     table,
@@ -176,7 +177,7 @@ def _facts(one: Recorded) -> Markup:
     if facts.probe_cost is not None:
         row("Probe cost", f"about {duration(facts.probe_cost)} of each call of the daemon's")
     return join(
-        tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in rows], class_="facts"),
+        listed(rows),
         _warnings(facts),
     )
 
@@ -198,15 +199,15 @@ def _warnings(facts: Facts) -> Markup:
 
 def _stages(result: Stages) -> Markup:
     """Of each operation its requests' time, as a bar and in figures."""
-    matched = [o for o in result.operations if o.matched]
-    if not matched:
+    if not result.operations:
         return tag("p", "No requests.")
+    matched = [o for o in result.operations if o.matched]
     names = {stage.name for o in matched for stage in o.stages}
-    of_nobody = [o for o in result.operations if not o.matched]
+    unmatched = [o for o in result.operations if not o.matched]
     return join(
         _stage_legend(names, stages_text.name_of),
         tag("div", [_operation(o) for o in matched], class_="cards broad"),
-        [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in of_nobody],
+        [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in unmatched],
         note(_sentence(stages_text.cost(result, True)[0])),
         [note(_sentence(line)) for line in stages_text.ring(result.operations)],
         [missing(m.what, m.why, m.mend) for m in result.joined],
@@ -272,7 +273,7 @@ def _latency(result: Histograms) -> Markup:
     heading = ("calls", "p50", "p90", "p99", "max")
     for operation, group in groupby(called, lambda h: h.operation):
         rows = [tag("tr", tag("th", operation or "other", colspan=6, scope="rowgroup"))]
-        for h in sorted(group, key=lambda h: LAYERS.index(h.layer)):
+        for h in group:
             figures = [duration(h.percentiles.get(p)) for p in ("50", "90", "99")]
             numbers = [number(h.count), *figures, duration(h.max)]
             name = tag("td", tag("span", h.layer, class_="layer"), " ", h.function)
@@ -293,15 +294,13 @@ def _histograms(called: Sequence[Histogram]) -> Markup:
     """Of each operation, layer by layer over the same times."""
     cards = []
     for operation, group in groupby(called, lambda h: h.operation):
-        shown = [h for h in group if h.count >= FEW]
-        shown.sort(key=lambda h: LAYERS.index(h.layer))
+        shown = [h for h in group if operation and h.count >= FEW]
         if not shown:
             continue
         panels = [
             Panel(_heading(h), f"l-{h.layer}", h.buckets, _marks(h.percentiles)) for h in shown
         ]
-        name = operation or "other"
-        cards.append(tag("figure", tag("h4", name), drawn_histograms(panels, name)))
+        cards.append(tag("figure", tag("h4", operation), drawn_histograms(panels, operation)))
     if not cards:
         return join()
     return join(
@@ -309,8 +308,8 @@ def _histograms(called: Sequence[Histogram]) -> Markup:
         tag(
             "p",
             "Each histogram is as tall as its fullest bin; each bin is twice as long as the one "
-            "before it. The lines are p50 and p99. Histograms of fewer than "
-            f"{FEW} calls are not drawn.",
+            "before it. The lines are p50 and p99. Not drawn: what has fewer than "
+            f"{FEW} calls, and what belongs to no operation.",
             class_="note",
         ),
     )
@@ -321,11 +320,7 @@ def _heading(h: Histogram) -> Markup:
         tag("span", class_=f"swatch l-{h.layer}"),
         tag("b", h.layer),
         f" {h.function} ",
-        tag(
-            "span",
-            f"{plural(h.count, 'call')}, p50 {duration(h.percentiles.get('50'))}",
-            class_="dim",
-        ),
+        tag("span", plural(h.count, "call"), class_="dim"),
     )
 
 

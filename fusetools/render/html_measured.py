@@ -13,7 +13,7 @@ from fusetools.measure.compared import TIME, Compared, Measure
 from fusetools.measure.figures import Estimate
 from fusetools.measure.sweep import PointFigures, Sweep
 from fusetools.render import compared as compared_text
-from fusetools.render.markup import Child, Markup, error, join, note, table, tag
+from fusetools.render.markup import Child, Markup, error, join, listed, note, table, tag
 from fusetools.render.measured import aligned, command_line, confidence, main_operations, size, span
 from fusetools.render.plots import Panel, Place, Series, histograms, marker, points
 from fusetools.render.text import duration, number, plural
@@ -89,7 +89,7 @@ def sweep(result: Sweep) -> Markup:
     said = [tag("p", experiment.about)] if experiment.about else []
     rows = [("Command", tag("code", command_line(experiment.command)))]
     caches = "empty" if experiment.caches == "drop" else "as they were"
-    said.append(_facts([*rows, ("Caches", f"{caches} before each run")]))
+    said.append(listed([*rows, ("Caches", f"{caches} before each run")]))
     if result.points:
         how = max((one.seconds for one in result.points), key=lambda e: e.runs)
         said.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
@@ -111,10 +111,6 @@ def sweep(result: Sweep) -> Markup:
     if result.to_do:
         said.append(note(f"{plural(result.to_do, 'run')} to do yet."))
     return join(said)
-
-
-def _facts(rows: Iterable[tuple[str, Child]]) -> Markup:
-    return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in rows], class_="facts")
 
 
 def _seconds(value: float) -> str:

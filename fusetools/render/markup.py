@@ -78,6 +78,12 @@ def wide(content: Markup) -> Markup:
     return tag("div", content, class_="wide", tabindex="0")
 
 
+def listed(rows: Iterable[tuple[str, Child]]) -> Markup:
+    """Names and what they stand for."""
+    whole = [[tag("dt", name), tag("dd", value)] for name, value in rows]
+    return tag("dl", whole, class_="facts")
+
+
 def note(text: str) -> Markup:
     return tag("p", text, class_="note")
 

@@ -116,7 +116,7 @@ def test_latency(page: Page, recording: Path, run) -> None:
     bins = Counter(
         f"{duration(low)} to {duration(high + 1)}: {number(n)}"
         for h in said["histograms"]
-        if h["count"] >= html.FEW
+        if h["operation"] and h["count"] >= html.FEW
         for low, high, n in h["buckets"]
         if n
     )
@@ -383,6 +383,23 @@ def test_flame_graphs_that_are_large_are_left_out(monkeypatch) -> None:
     assert "not drawn (too large for this page)" in page.sections["part-1-flame"]
 
 
+def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
+    plain = report([DEMO])
+    one = plain.recordings[0]
+    forget = replace(
+        one.stages.operations[0],
+        operation="forget",
+        matched=0,
+        requests=7,
+        unmatched={"no_reply": 7},
+        stages=(),
+    )
+    recorded = replace(one, stages=replace(one.stages, operations=(forget,)))
+    page = Page(html.page(replace(plain, recordings=(recorded,))))
+    said = "forget: 7 requests, 0 matched, 7 expecting no answer."
+    assert said in page.sections["part-1-where"]
+
+
 # Several
 
 
@@ -494,6 +511,13 @@ def test_histograms_stand_where_their_times_are() -> None:
     tall = [float(h) for h in re.findall(r' height="([\d.]+)">', drawn) if float(h) < 44]
     assert tall[:3] == pytest.approx([40, 20, 4], abs=0.01)
     assert re.findall(r">([^<>]+)</text>", drawn) == ["1 us", "10 us", "100 us"]
+
+
+def test_a_long_axis_has_words_at_every_second_decade() -> None:
+    drawn = histograms(
+        [Panel(Markup("x"), "l-daemon", [(128, 255, 1), (1 << 29, (1 << 30) - 1, 1)])], "x"
+    )
+    assert re.findall(r">([^<>]+)</text>", drawn) == ["100 ns", "10 us", "1 ms", "100 ms", "10 s"]
 
 
 def test_points_stand_where_their_values_are() -> None:
