@@ -7,7 +7,6 @@ import errno
 import os
 import random
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from fusetools.measure.experiment import Experiment, Point, fill
 from fusetools.measure.figures import Estimate, estimate
 from fusetools.measure.folder import DEFINITION, TABLE, Folder, Requests, Run, write, write_text
 from fusetools.plan.request import Request
-from fusetools.record import session
+from fusetools.record import caches, session
 from fusetools.record.session import Outcome
 from fusetools.record.timed import failure, timed
 from fusetools.record.workload import User, caller
@@ -103,7 +102,7 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
     folder.lock()
     try:
         if experiment.caches == "drop":
-            drop_caches()
+            caches.drop()
         if not folder.runs:
             folder.left_out = dict(_left_out(experiment, user))
         _save(folder, user)
@@ -187,8 +186,8 @@ def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Seque
     place = folder.begin(index, n)
     log = place / "output"
     if experiment.caches == "drop":
-        drop_caches()
-        _load(command)
+        caches.drop()
+        caches.load(command)
     requests: Mapping[str, Requests] = {}
     if experiment.trace:
         recording_ = str(place / "perf.data")
@@ -273,31 +272,6 @@ def _end_of(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - output.MOST, 0))
         return file.read().decode(errors="replace")
-
-
-def drop_caches() -> None:
-    """Empties the kernel's caches of pages, names and inodes. Error: that may not be done."""
-    os.sync()
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
-    except OSError as error:
-        raise Error(
-            "cannot drop the kernel's caches",
-            error.strerror or str(error),
-            "sudo fusetools sweep …\nfusetools sweep --caches keep …",
-        ) from error
-
-
-def _load(command: Sequence[str]) -> None:
-    """Programs are to come out of the cache nevertheless: not what is measured."""
-    words = [part for word in command for part in word.split()]
-    for name in {"sh", *(word for word in words if "/" not in word)}:
-        path = shutil.which(name)
-        if path:
-            Path(path).read_bytes()
-    path = shutil.which(command[0])
-    if path:
-        Path(path).read_bytes()
 
 
 def _give(path: Path, user: User | None) -> None:
