@@ -55,7 +55,8 @@ def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
 def _figures(measure: Measure, values: str) -> list[str]:
     time = measure.name == TIME
     heading = ("runs", "median", "") if time else ("calls", "p50", "p99")
-    rows: list[Sequence[str]] = [(measure.name, *heading, "x best", "")]
+    name = f"{measure.layer} {measure.name}".strip()
+    rows: list[Sequence[str]] = [(name, *heading, "x best", "")]
     rows += [
         (
             f"  {letter}",

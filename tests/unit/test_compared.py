@@ -168,7 +168,7 @@ def test_the_points_of_one_sweep(tmp_path: Path) -> None:
     (group,) = result.groups
     assert [round(side.times_best or 0, 2) for side in group.measures[0].sides] == [2, 1.5, 1]
     said = render.compared(result, ["read"])
-    assert "time" not in said and "read  calls" in said and "lookup" not in said
+    assert "time" not in said and "request read  calls" in said and "lookup" not in said
 
 
 def test_points_that_not_all_have_are_said(tmp_path: Path) -> None:
