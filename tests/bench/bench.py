@@ -88,8 +88,10 @@ def main() -> None:
     for events in (100_000, 1_000_000, 10_000_000):
         path = recording(events)
         subprocess.run(["cat", str(path)], check=True, stdout=subprocess.DEVNULL)
-        (seconds,) = timed(f"{FUSETOOLS} hist -i {path}", runs=3)
-        figures[f"hist_seconds_{events}"] = seconds
+        commands = [f"{FUSETOOLS} {name} -i {path}" for name in ("hist", "stages")]
+        hist_seconds, stages_seconds = timed(*commands, runs=3)
+        figures[f"hist_seconds_{events}"] = hist_seconds
+        figures[f"stages_over_hist_{events}"] = stages_seconds / hist_seconds
 
     start, click = timed(f"{FUSETOOLS} --help", f"{sys.executable} -c 'import click'", runs=20)
     figures["help_over_import_click"] = start / click

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import fusetools
+import fusetools.model
 from fusetools import _core
-from fusetools.recording import Filters
+from fusetools.recording import Filters, Probe
 from fusetools.stories import MARKS
 
 ROOT = Path(__file__).parents[2]
@@ -291,3 +292,61 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
             assert int(getattr(stories, state)[i]) == inside, (i, state)
             seen += inside > 0
     assert seen > 50
+
+
+# The same requests told in different ways
+
+
+KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
+
+
+def stages_of(path: Path, **keep: Any) -> dict[tuple[str, bool], list[str]]:
+    recording = fusetools.open(path)
+    if keep:
+        # Only one of the ways in which this recording tells of requests.
+        # Of the daemon's system calls this recording has only what happens in them.
+        recording._catalogue = [
+            p
+            for p in recording._catalogue
+            if p.layer in ("syscall", "daemon") or p.function.startswith("fuse_dev_do_")
+        ]
+        recording._catalogue += keep["request"]
+    found = recording.stages()
+    assert found.facts.requests == fusetools.model.Requests(31, 31, 31)
+    for o in found.operations:
+        assert o.matched == o.requests and sum(s.total for s in o.stages) == o.total
+    return {(o.operation, o.waits): [s.name for s in o.stages] for o in found.operations}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kprobes_and_function_graph_tell_the_same(kernel: str, tmp_path: Path) -> None:
+    inputs = [
+        data.unpack(f"kernels/{kernel}/recording/{name}.zst", tmp_path / name)
+        for name in ("perf.data", "trace.dat")
+    ]
+    _core.merge(inputs, tmp_path / "merged.data", "")
+    by_kprobes = stages_of(inputs[0])
+    assert by_kprobes == stages_of(tmp_path / "merged.data")
+    whole = ["vfs_before", "setup", "queue", "dispatch", "daemon", "reply", "wakeup"]
+    assert by_kprobes["lookup", True] == whole
+    assert by_kprobes["readdir", True] == [*whole, "vfs_after"]
+    assert by_kprobes["release", False] == whole[2:6]
+    assert by_kprobes["flush", True] == [*whole[:3], "dispatch+daemon", *whole[5:], "vfs_after"]
+
+
+def test_tracepoints_tell_the_same(tmp_path: Path) -> None:
+    """Linux 7.2 has both; without kernel functions VFS before FUSE and set up are one."""
+    source = f"kernels/{KERNELS[-1]}/recording/perf.data.zst"
+    path = data.unpack(source, tmp_path / "perf.data")
+    roles = {"send": "begin", "sent": "sent", "end": "end"}
+    tracepoints = [
+        Probe(f"fuse:fuse_request_{name}", "request", "", "", role) for name, role in roles.items()
+    ]
+    told = stages_of(path, request=tracepoints)
+    for key, by_kprobes in stages_of(path).items():
+        joined = "/".join(by_kprobes)
+        for before in ("vfs_before", "between"):
+            joined = joined.replace(f"{before}/setup", f"{before}+setup")
+        if joined.startswith("vfs_before/between+setup"):
+            joined = joined.replace("vfs_before", "vfs_before+setup", 1)
+        assert "/".join(told[key]) == joined

@@ -132,42 +132,29 @@ pub enum By {
     Size,
 }
 
-/// Durations: as they are while they are few, since there may be many of these.
-#[derive(Clone, Debug)]
-pub enum Durations {
-    Few(Vec<u64>),
-    Many(Box<Hist>),
+/// Durations: as they are while they are few, since there may be many of these; and then some at a time, since a
+/// histogram is large and the next one's turn comes at once.
+#[derive(Clone, Debug, Default)]
+pub struct Durations {
+    some: Vec<u64>,
+    hist: Option<Box<Hist>>,
 }
 
-const FEW: usize = 2048;
-
-impl Default for Durations {
-    fn default() -> Durations {
-        Durations::Few(Vec::new())
-    }
-}
+const SOME: usize = 1024;
 
 impl Durations {
     fn add(&mut self, ns: u64) {
-        match self {
-            Durations::Few(all) if all.len() < FEW => all.push(ns),
-            Durations::Few(_) => {
-                *self = Durations::Many(Box::new(self.hist()));
-                self.add(ns);
-            }
-            Durations::Many(hist) => hist.add(ns),
+        if self.some.len() == SOME {
+            let hist = self.hist.get_or_insert_default();
+            self.some.drain(..).for_each(|ns| hist.add(ns));
         }
+        self.some.push(ns);
     }
 
     pub fn hist(&self) -> Hist {
-        match self {
-            Durations::Few(all) => {
-                let mut hist = Hist::default();
-                all.iter().for_each(|ns| hist.add(*ns));
-                hist
-            }
-            Durations::Many(hist) => (**hist).clone(),
-        }
+        let mut hist = self.hist.as_deref().cloned().unwrap_or_default();
+        self.some.iter().for_each(|ns| hist.add(*ns));
+        hist
     }
 }
 

@@ -209,6 +209,15 @@ impl Story {
         self.set(mark, ABSENT);
     }
 
+    fn learn(&mut self, unique: u64, connection: u64) {
+        if !Requests::is_numbered(self.unique) && Requests::is_numbered(unique) {
+            self.unique = unique;
+        }
+        if self.connection == ABSENT {
+            self.connection = connection;
+        }
+    }
+
     /// From its begin, or from where it is first seen.
     pub fn start(&self) -> u64 {
         let first = self.marks.iter().copied().min().unwrap_or(ABSENT);
@@ -413,6 +422,54 @@ impl Task {
     }
 }
 
+/// Threads by their number: of every switch two are looked up.
+#[derive(Default)]
+struct Tasks {
+    near: Vec<Option<Box<Task>>>,
+    far: FxHashMap<i32, Box<Task>>,
+}
+
+/// The kernel has no numbers beyond (PID_MAX_LIMIT, include/linux/threads.h).
+const NEAR: usize = 1 << 22;
+
+impl Tasks {
+    #[inline]
+    fn get(&self, tid: i32) -> Option<&Task> {
+        match self.near.get(tid as usize) {
+            Some(task) => task.as_deref(),
+            None => self.far.get(&tid).map(|task| &**task),
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
+        match self.near.get_mut(tid as usize) {
+            Some(task) => task.as_deref_mut(),
+            None => self.far.get_mut(&tid).map(|task| &mut **task),
+        }
+    }
+
+    /// A new one if there is none.
+    #[inline]
+    fn of(&mut self, tid: i32) -> &mut Task {
+        let at = tid as usize;
+        if at >= NEAR {
+            return self.far.entry(tid).or_default();
+        }
+        if at >= self.near.len() {
+            self.near.resize_with(at + 1, || None);
+        }
+        self.near[at].get_or_insert_default()
+    }
+
+    fn remove(&mut self, tid: i32) -> Option<Box<Task>> {
+        match self.near.get_mut(tid as usize) {
+            Some(task) => task.take(),
+            None => self.far.remove(&tid),
+        }
+    }
+}
+
 /// More than any program has open at once on one thread.
 const MOST_MADE: usize = 256;
 const MOST_READS: usize = 16;
@@ -469,7 +526,7 @@ pub struct Stitch {
     slab: Vec<Open>,
     free: Vec<u32>,
     generation: u32,
-    tasks: FxHashMap<i32, Task>,
+    tasks: Tasks,
     comms: Vec<String>,
     comm_numbers: FxHashMap<String, u32>,
     losses: u32,
@@ -589,7 +646,7 @@ impl Stitch {
             slab: Vec::new(),
             free: Vec::new(),
             generation: 0,
-            tasks: FxHashMap::default(),
+            tasks: Tasks::default(),
             comms: vec![String::new()],
             comm_numbers: FxHashMap::default(),
             losses: 0,
@@ -635,7 +692,7 @@ impl Stitch {
 
     /// The request that a thread waits for, or will run again after.
     pub fn waiting(&self, tid: i32) -> Option<&Story> {
-        let task = self.tasks.get(&tid)?;
+        let task = self.tasks.get(tid)?;
         let open = |slot: &Slot| self.get(*slot);
         if let Some(open) = task.awaiting.as_ref().and_then(open) {
             return Some(&open.story);
@@ -655,7 +712,7 @@ impl Stitch {
 
     /// The request that a thread of the daemon has in hand, from its callback, or its copy where that is recorded, on.
     pub fn in_hand(&self, tid: i32) -> Option<&Story> {
-        let task = self.tasks.get(&tid)?;
+        let task = self.tasks.get(tid)?;
         let callback = task.callbacks.last().and_then(|callback| callback.slot);
         let slot = callback.or(task.sent)?;
         self.get(slot).map(|open| &open.story)
@@ -665,7 +722,7 @@ impl Stitch {
         match record {
             Side::Comm { pid, tid, comm, .. } => {
                 let comm = self.comm_number(comm);
-                let task = self.tasks.entry(*tid).or_default();
+                let task = self.tasks.of(*tid);
                 (task.pid, task.comm) = (*pid, comm);
             }
             Side::Fork {
@@ -676,8 +733,8 @@ impl Stitch {
                 ..
             } => {
                 self.exit(*tid, *time, tell);
-                let comm = self.tasks.get(ptid).map_or(0, |parent| parent.comm);
-                let task = self.tasks.entry(*tid).or_default();
+                let comm = self.tasks.get(*ptid).map_or(0, |parent| parent.comm);
+                let task = self.tasks.of(*tid);
                 (task.pid, task.comm) = (*pid, comm);
             }
             Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
@@ -694,7 +751,7 @@ impl Stitch {
                     // sched_switch has told it, and how, where that is recorded of the task.
                     let out = self
                         .tasks
-                        .get(tid)
+                        .get(*tid)
                         .is_some_and(|task| matches!(task.state, State::Blocked | State::Runnable));
                     if !out {
                         self.switch_out(*tid, !*preempt, *time);
@@ -848,7 +905,7 @@ impl Stitch {
             None => self.servants.contains(&ev.pid),
         };
         let slot = self.put(operation, Fate::Unfinished);
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
         let open = &mut self.slab[slot.0 as usize];
@@ -865,10 +922,11 @@ impl Stitch {
         }
         task.entered = 0;
         let made = std::mem::take(&mut task.made);
+        let last = task.last.filter(|_| task.syscall.is_some());
         let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty()
             || self.wants_caller(&self.slab[slot.0 as usize].story);
         self.slab[slot.0 as usize].wanted = wanted;
-        let mut still = self.pass(made, tell);
+        let mut still = self.pass(made, last, tell);
         if !own {
             if let Some(open) = self.get_mut(slot) {
                 open.caller_open = true;
@@ -879,7 +937,7 @@ impl Stitch {
             }
             still.push(slot);
         }
-        if let Some(task) = self.tasks.get_mut(&ev.tid) {
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
             task.made = still;
             task.just_made = Some(slot);
         }
@@ -915,13 +973,17 @@ impl Stitch {
     }
 
     /// The caller makes another request: those that have ended are done, for the others it did not wait.
-    fn pass(&mut self, mut made: Vec<Slot>, tell: Tell) -> Vec<Slot> {
+    fn pass(&mut self, mut made: Vec<Slot>, last: Option<Slot>, tell: Tell) -> Vec<Slot> {
         made.retain(|slot| {
             let Some(open) = self.get_mut(*slot) else {
                 return false;
             };
             if !open.ended {
                 open.background = true;
+                return true;
+            }
+            // It may yet be the last in its system call for which the caller waited.
+            if Some(*slot) == last {
                 return true;
             }
             open.caller_open = false;
@@ -955,7 +1017,7 @@ impl Stitch {
             return;
         };
         let story = &mut open.story;
-        let Some(task) = self.tasks.get_mut(&story.tid) else {
+        let Some(task) = self.tasks.get_mut(story.tid) else {
             return;
         };
         story.waits = true;
@@ -993,7 +1055,7 @@ impl Stitch {
 
     /// The caller runs again.
     fn runs(&mut self, tid: i32, time: u64) {
-        let Some(task) = self.tasks.get_mut(&tid) else {
+        let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
         let Some(slot) = task.awaiting.take() else {
@@ -1011,7 +1073,7 @@ impl Stitch {
             return;
         }
         let losses = self.losses;
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
         let idle = task.idle_at(ev.time);
@@ -1025,7 +1087,7 @@ impl Stitch {
         if !task.made.is_empty() {
             self.leave_all(ev.tid, tell);
         }
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         task.end_call();
@@ -1034,14 +1096,14 @@ impl Stitch {
     }
 
     fn leave_all(&mut self, tid: i32, tell: Tell) {
-        let Some(task) = self.tasks.get_mut(&tid) else {
+        let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
         let mut made = std::mem::take(&mut task.made);
         for slot in made.drain(..) {
             self.leave(slot, tell);
         }
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        if let Some(task) = self.tasks.get_mut(tid) {
             task.made = made; // its memory
         }
     }
@@ -1052,7 +1114,7 @@ impl Stitch {
             return;
         }
         let losses = self.losses;
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         let syscall = task.syscall.take();
         let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
@@ -1083,11 +1145,11 @@ impl Stitch {
     }
 
     fn exit(&mut self, tid: i32, time: u64, tell: Tell) {
-        if !self.tasks.contains_key(&tid) {
+        if self.tasks.get(tid).is_none() {
             return;
         }
         self.leave_all(tid, tell);
-        let Some(task) = self.tasks.remove(&tid) else {
+        let Some(task) = self.tasks.remove(tid) else {
             return;
         };
         self.drop_callbacks(task.callbacks, time, tell);
@@ -1107,7 +1169,7 @@ impl Stitch {
         if !kind.makes {
             return;
         }
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.event(ev.time);
         if !kind.returns {
             task.entered = ev.time;
@@ -1124,7 +1186,7 @@ impl Stitch {
         if kind.place == Place::Wait {
             self.runs(ev.tid, ev.time);
         }
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         let Some((function, open, _)) = &mut task.probe else {
@@ -1150,7 +1212,7 @@ impl Stitch {
         if ev.tid == 0 {
             return;
         }
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         if task.graph.is_none_or(|(outer, _)| depth <= outer) {
             task.graph = Some((depth, ev.time));
         }
@@ -1161,7 +1223,7 @@ impl Stitch {
         match self.place_at(address) {
             Place::Wait => self.runs(ev.tid, ev.time),
             Place::Fetch => {
-                if let Some(task) = self.tasks.get_mut(&ev.tid) {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
                     // Where system calls are recorded the thread is in one, and that tells better.
                     if task.syscall.is_none() {
                         if task.reads.len() == MOST_READS {
@@ -1177,7 +1239,7 @@ impl Stitch {
             }
             _ => {}
         }
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         if task.graph.is_some_and(|(outer, _)| depth <= outer) {
@@ -1199,7 +1261,7 @@ impl Stitch {
     }
 
     fn kernel_exit(&mut self, tid: i32, time: u64) {
-        let Some(slot) = self.tasks.get(&tid).and_then(|task| task.last) else {
+        let Some(slot) = self.tasks.get(tid).and_then(|task| task.last) else {
             return;
         };
         if let Some(open) = self.get_mut(slot) {
@@ -1209,7 +1271,7 @@ impl Stitch {
 
     /// The caller goes to wait for the request that it made last.
     fn wait(&mut self, tid: i32) {
-        let slot = self.tasks.get(&tid).and_then(|task| task.made.last());
+        let slot = self.tasks.get(tid).and_then(|task| task.made.last());
         if let Some(slot) = slot.copied() {
             if let Some(open) = self.get_mut(slot) {
                 open.waited = true;
@@ -1221,7 +1283,7 @@ impl Stitch {
     }
 
     fn dev(&mut self, ev: &Ev, place: Place) {
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         match place {
@@ -1240,7 +1302,7 @@ impl Stitch {
         let request = *self.requests.learn(key, told, daemon)?;
         let slot = self.slot_of(&request)?;
         let story = &mut self.get_mut(slot)?.story;
-        (story.unique, story.connection) = (request.unique, request.connection);
+        story.learn(request.unique, request.connection);
         Some(key)
     }
 
@@ -1257,7 +1319,7 @@ impl Stitch {
             return;
         };
         self.servants.insert(ev.pid);
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.event(ev.time);
         (task.pid, task.sent) = (ev.pid, Some(slot));
         let (run, freed, fetches) = (task.run, task.freed, task.fetches);
@@ -1304,7 +1366,7 @@ impl Stitch {
             .filter(|_| story.daemon_tid == tid)
             .or(story.at(Mark::Begin))
             .unwrap_or(0);
-        let Some(task) = self.tasks.get(&tid) else {
+        let Some(task) = self.tasks.get(tid) else {
             return;
         };
         let mut reads = task.reads.iter().filter(|read| read.exit >= since);
@@ -1342,7 +1404,7 @@ impl Stitch {
         let mut found = self.request_of(ev, kind.operation);
         let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
         self.servants.insert(ev.pid);
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         // A callback that calls another one (a stub), of a request that is none.
         let around = task.callbacks.last().and_then(|callback| callback.slot);
@@ -1355,7 +1417,7 @@ impl Stitch {
         }
         let mut idle = Idle::default();
         let mut events = 0;
-        if let Some(task) = self.tasks.get_mut(&ev.tid) {
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
             task.event(ev.time);
             (idle, events) = (task.idle_at(ev.time), task.events);
         }
@@ -1384,7 +1446,7 @@ impl Stitch {
             }
             return;
         }
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         task.callbacks.push(Callback {
@@ -1449,7 +1511,7 @@ impl Stitch {
     }
 
     fn callback_return(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         let Some(at) = task
@@ -1527,8 +1589,11 @@ impl Stitch {
 
     fn end(&mut self, ev: &Ev, tell: Tell) {
         let [unique, connection, error, req] = ev.v;
-        let key = self.learn(ev, unique, connection, req);
-        let mut found = key.and_then(|key| self.requests.end(key));
+        let mut found = self.requests.end(told(unique, connection, req).key());
+        if found.is_none() {
+            let key = self.learn(ev, unique, connection, req);
+            found = key.and_then(|key| self.requests.end(key));
+        }
         if let Some(earlier) = found.filter(|request| {
             Requests::is_numbered(unique)
                 && Requests::is_numbered(request.unique)
@@ -1544,7 +1609,12 @@ impl Stitch {
             found = None;
         }
         let slot = match found.and_then(|request| self.slot_of(&request)) {
-            Some(slot) => slot,
+            Some(slot) => {
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.learn(unique, connection);
+                }
+                slot
+            }
             None => {
                 let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
                 let slot = self.put(Operation::UNKNOWN, self.without_begin());
@@ -1574,7 +1644,7 @@ impl Stitch {
                 self.take_read(slot, ev.tid, false);
             }
         }
-        let task = self.tasks.entry(ev.tid).or_default();
+        let task = self.tasks.of(ev.tid);
         task.ended = Some(slot);
         // What the thread does last before the end is to enter the system call that answers.
         let ring = task
@@ -1636,7 +1706,7 @@ impl Stitch {
             _ => {
                 // Answered by another thread while the callback runs on.
                 let (tid, before) = (story.daemon_tid, open.idle);
-                let Some(idle) = self.tasks.get(&tid).map(|task| task.idle_at(replied)) else {
+                let Some(idle) = self.tasks.get(tid).map(|task| task.idle_at(replied)) else {
                     return;
                 };
                 if let Some(open) = self.get_mut(slot) {
@@ -1659,7 +1729,7 @@ impl Stitch {
             self.awaited(slot);
         } else if !operation.may_wait() {
             let tid = open.story.tid;
-            if let Some(task) = self.tasks.get_mut(&tid) {
+            if let Some(task) = self.tasks.get_mut(tid) {
                 task.made.retain(|made| *made != slot);
             }
             if let Some(open) = self.get_mut(slot) {
@@ -1670,7 +1740,7 @@ impl Stitch {
 
     fn length(&mut self, ev: &Ev) {
         let [unique, connection, len, req] = ev.v;
-        let ended = self.tasks.get(&ev.tid).and_then(|task| task.ended);
+        let ended = self.tasks.get(ev.tid).and_then(|task| task.ended);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::End) == Some(ev.time) {
                 open.story.reply_len = len;
@@ -1693,7 +1763,7 @@ impl Stitch {
         if tid <= 0 {
             return;
         }
-        let task = self.tasks.entry(tid).or_default();
+        let task = self.tasks.of(tid);
         task.switches = true;
         task.just_made = None;
         let state = if asleep {
@@ -1708,7 +1778,7 @@ impl Stitch {
         if tid <= 0 {
             return;
         }
-        let task = self.tasks.entry(tid).or_default();
+        let task = self.tasks.of(tid);
         if task.state == State::Running {
             return;
         }
@@ -1724,12 +1794,12 @@ impl Stitch {
 
     fn waking(&mut self, ev: &Ev) {
         let woken = ev.v[0] as i32;
-        let task = self.tasks.entry(woken).or_default();
+        let task = self.tasks.of(woken);
         let servant = task.pid <= 0 || self.servants.contains(&task.pid);
         if matches!(task.state, State::Blocked | State::Unknown) {
             task.enter_state(State::Runnable, ev.time);
         }
-        let Some(waker) = self.tasks.get_mut(&ev.tid) else {
+        let Some(waker) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         waker.runs(ev.time);
@@ -1757,7 +1827,7 @@ impl Stitch {
         if let Some(open) = self.get_mut(slot) {
             if open.story.at(Mark::DaemonWaking).is_none() {
                 open.story.set(Mark::DaemonWaking, ev.time);
-                if let Some(task) = self.tasks.get_mut(&woken) {
+                if let Some(task) = self.tasks.get_mut(woken) {
                     task.called = Some(slot);
                 }
             }
