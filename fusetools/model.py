@@ -402,10 +402,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Shown:
-    """One request's story."""
+    """One request's story; ``guessed`` as in Slowest."""
 
     request: Request
     moments: tuple[Moment, ...]
+    guessed: bool
     facts: Facts
 
 

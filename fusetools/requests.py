@@ -130,8 +130,12 @@ def slowest(
         request(one, found["first"], names, _meanwhile(one, did, probes))
         for one, did in zip(found["kept"], moments)
     )
-    guessed = not any(probe.role == "inode" for probe in probes)
-    return Slowest(tuple(requests), guessed, facts)
+    return Slowest(tuple(requests), _guessed(probes), facts)
+
+
+def _guessed(probes: Sequence[Probe]) -> bool:
+    """Names of files are told by what callers asked for next."""
+    return not any(probe.role == "inode" for probe in probes)
 
 
 def request(
@@ -281,7 +285,7 @@ def shown(
     rows = sorted(said.items(), key=lambda item: item[0][0])
     told = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
     meanwhile = _meanwhile(kept, sides[1], probes)
-    return Shown(request(kept, start, names, meanwhile), told, facts)
+    return Shown(request(kept, start, names, meanwhile), told, _guessed(probes), facts)
 
 
 class _Teller:
@@ -415,7 +419,7 @@ def _result(value: int | None) -> str:
 def errors(
     found: dict[str, Any], patterns: Sequence[str], probes: Sequence[Probe], facts: Facts
 ) -> Errors:
-    told = any(probe.role == "inode" for probe in probes)
+    told = not _guessed(probes)
     rows = []
     for operation, answered, negative, counts in found["operations"]:
         if patterns and not any(fnmatchcase(operation, pattern) for pattern in patterns):

@@ -127,7 +127,8 @@ def slowest(result: Slowest) -> str:
 
 def shown(result: Shown) -> str:
     moments = [vars(moment) for moment in result.moments]
-    return dump({"request": request(result.request), "moments": moments, **facts(result.facts)})
+    told = {"request": request(result.request), "moments": moments, "guessed": result.guessed}
+    return dump({**told, **facts(result.facts)})
 
 
 def request(r: Request) -> dict[str, Any]:

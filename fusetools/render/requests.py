@@ -50,12 +50,17 @@ def slowest(result: Slowest) -> str:
     for r in result.requests:
         said += _slow(r, wide)
     said += ["" if said else "no requests", *footer(result.facts)]
-    if result.guessed and any(r.path for r in result.requests):
-        said += [
-            "names of files are told by what callers asked for next, since the recording does",
-            "not hold which inodes lookups were answered with (one made now does)",
-        ]
+    said += _names(result.guessed, result.requests)
     return lines([*said, *missing(result.facts.missing)])
+
+
+def _names(guessed: bool, requests: Iterable[Request]) -> list[str]:
+    if not (guessed and any(r.path for r in requests)):
+        return []
+    return [
+        "names of files are told by what callers asked for next, since the recording does",
+        "not hold which inodes lookups were answered with (one made now does)",
+    ]
 
 
 def _slow(r: Request, wide: int) -> list[str]:
@@ -171,7 +176,7 @@ def shown(result: Shown) -> str:
         for one, other in zip_longest(*columns, fillvalue=""):
             said.append(f"{when:>{wide}}  {one:{left}} | {other}".rstrip())
             when = ""
-    return lines([*said, "", *footer(result.facts)])
+    return lines([*said, "", *footer(result.facts), *_names(result.guessed, [r])])
 
 
 # errors

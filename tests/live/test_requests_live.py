@@ -156,6 +156,14 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
     assert found.whole.most_queued == 1 and found.share_short < 0.1
 
 
+def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount("--threads", "1", delay=("lookup=2ms:after",))
+    found = queue_of(mount, tmp_path / "perf.data", callers=2)
+    # Replied to at once, the next request waits until the thread is done with the one before.
+    assert found.whole.most_busy == 1 and found.whole.mean_busy > 0.8
+    assert found.share_short > 0.7
+
+
 def test_the_trace_of_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("--kernel-cache=1")
     recording, _ = record(tmp_path / "perf.data", mount, f"{WORKLOAD} mixed {mount.path}")

@@ -276,22 +276,25 @@ def test_the_queue_is_that_of_perf_script(demo: dict[int, Plain]) -> None:
 
 
 def test_threads_at_work(demo: dict[int, Plain]) -> None:
-    """From the read to the callback's return; after the reply only until it loses its CPU."""
-    preempted: dict[int, list[int]] = {}
-    for e in script.events(DEMO):
-        if e.name == "sched:sched_switch" and "prev_state=R" in e.text:
-            preempted.setdefault(e.number("prev_pid"), []).append(e.time)
+    """From the read to the callback's return; then not while it lacks a CPU."""
+    switches = [e for e in script.events(DEMO) if e.name == "sched:sched_switch"]
     changes = []
     for one in demo.values():
-        left = [time for time in preempted.get(one.thread, []) if one.end < time < one.left]
-        changes += [(one.read, 1), (min([one.left, *left]), -1)]
+        changes += [(one.read, 1), (one.left, -1)]
+        for e in switches:
+            if not one.end < e.time < one.left:
+                continue
+            if e.number("prev_pid") == one.thread and "prev_state=R" in e.text:
+                changes.append((e.time, -1))
+            elif e.number("next_pid") == one.thread:
+                changes.append((e.time, 1))
     busy = most = at = area = 0
     for time, change in sorted(changes):
         area += busy * (time - at) if at else 0
         at, busy = time, busy + change
         most = max(most, busy)
     (mount,) = fusetools.open(DEMO).queue().mounts
-    assert mount.whole.most_busy == most
+    assert busy == 0 and mount.whole.most_busy == most
     assert mount.whole.mean_busy == pytest.approx(area / (mount.end - mount.start))
 
 

@@ -45,14 +45,16 @@ pub struct Queues {
     mounts: Vec<Mount>,
 }
 
-/// A thread of the daemon has replied: when, and when it lost its CPU after that, ABSENT: it has not.
+/// A thread of the daemon has replied: when, and from when to when it was ready since then but had no CPU.
 struct Replied {
     end: u64,
-    preempted: u64,
+    gaps: Vec<(u64, u64)>,
 }
 
-/// Requests that a thread replied to and whose stories are not told yet; of more it is taken to work on.
+/// Requests that a thread replied to and whose stories are not told yet; of more it is taken to work on. So it is
+/// after that many gaps.
 const MOST_REPLIED: usize = 64;
+const MOST_GAPS: usize = 64;
 
 struct Mount {
     connection: u64,
@@ -65,6 +67,10 @@ struct Mount {
 }
 
 impl Queues {
+    fn last_reply(&mut self, tid: u64) -> Option<&mut Replied> {
+        self.replied.get_mut(&(tid as i32))?.back_mut()
+    }
+
     fn mount<'a>(
         places: &mut FxHashMap<u64, usize>,
         mounts: &'a mut Vec<Mount>,
@@ -134,16 +140,21 @@ impl Listener for Queues {
                 }
                 replied.push_back(Replied {
                     end: ev.time,
-                    preempted: ABSENT,
+                    gaps: Vec::new(),
                 });
             }
             Role::Switch => {
-                let [prev, state, ..] = ev.v;
-                let replied = self.replied.get_mut(&(prev as i32));
-                if let Some(last) = replied.and_then(VecDeque::back_mut) {
-                    if last.preempted == ABSENT && state & ASLEEP == 0 {
-                        last.preempted = ev.time;
+                let [prev, state, next, _] = ev.v;
+                if state & ASLEEP == 0 {
+                    if let Some(last) = self.last_reply(prev) {
+                        if last.gaps.len() < MOST_GAPS && last.gaps.iter().all(|gap| gap.1 < ABSENT)
+                        {
+                            last.gaps.push((ev.time, ABSENT));
+                        }
                     }
+                }
+                if let Some(gap) = self.last_reply(next).and_then(|last| last.gaps.last_mut()) {
+                    gap.1 = gap.1.min(ev.time);
                 }
             }
             _ => {}
@@ -168,15 +179,20 @@ impl Listener for Queues {
                 mount.waited += left.min(end).saturating_sub(begin);
             }
         }
-        if let Some((from, mut to)) = work {
+        if let Some((from, to)) = work {
             mount.threads.insert(story.daemon_tid);
             // What has replied and only lacks a CPU is not at work.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
                 replied.iter().find(|replied| replied.end == end)
             });
-            if let Some(replied) = replied {
-                to = to.map(|to| to.min(replied.preempted));
+            let gaps = replied.map_or(&[][..], |replied| &replied.gaps);
+            for (lost, regained) in gaps {
+                let until = to.unwrap_or(ABSENT);
+                if (from..until).contains(lost) {
+                    mount.changes.push((*lost, 0, -1));
+                    mount.changes.push(((*regained).min(until), 0, 1));
+                }
             }
             mount.changes.push((from, 0, 1));
             if let Some(to) = to {
