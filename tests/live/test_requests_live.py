@@ -147,7 +147,8 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
     mount = sample_mount("--threads", "8", delay=("lookup=2ms",))
     found = queue_of(mount, tmp_path / "eight.data")
     assert 4 <= found.threads <= CALLERS + 1
-    assert found.share_short < 0.1 and found.whole.mean_queued < 1
+    # On a busy machine they wait for a CPU, but not for a thread.
+    assert found.share_short < 0.1 and found.whole.mean_queued < 0.3 * (CALLERS - 1)
     assert "is short of threads:" not in requests_text.verdict(found)[0]
     mount.clean()
 
