@@ -154,7 +154,8 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
 
     mount = sample_mount("--threads", "1")
     found = queue_of(mount, tmp_path / "alone.data", callers=1)
-    assert found.whole.most_queued == 1 and found.share_short < 0.1
+    # But what the thread does after its reply, the probes' part of it too, before the next one.
+    assert found.whole.most_queued == 1 and found.share_short < requests_text.SHORT
 
 
 def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:
