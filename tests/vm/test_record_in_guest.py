@@ -12,6 +12,8 @@ import pytest
 import vm
 from samplefs import FAILS, RUNNING, SAMPLES, own_counts
 
+import fusetools
+
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
 pytestmark = pytest.mark.vm
@@ -80,6 +82,14 @@ def test_counts_equal_the_samples_own(
     )
     lookups = Counter(line.split(":")[1] for line in script.stdout.splitlines() if ":" in line)
     assert lookups["cvmfs_lookup"] == lookups["cvmfs_lookup__return"] == own["cvmfs_lookup"]
+
+    # Which file each request is about, by the inodes that lookups were answered with.
+    slowest = fusetools.open(tmp_path / "perf.data").slowest(most=10_000)
+    assert not slowest.guessed
+    found = [one for one in slowest.requests if one.operation in ("lookup", "getattr", "read")]
+    assert len(found) == own["cvmfs_lookup"] + own["cvmfs_getattr"] + own["cvmfs_read"]
+    assert all(one.whole and one.path and one.inode for one in found)
+    assert {one.path for one in found if one.operation == "read"} == {"big"}
 
     assert (tmp_path / "left").read_text() == ""
 
