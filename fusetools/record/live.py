@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fusetools import _core
 from fusetools.errors import Error
@@ -104,7 +105,7 @@ class _Counting(Recording):
             self.workload = Workload(self.request.command, self.user, os.environ)
         self.perf = Perf(directory)
         argv = command_line(self.rows, self.facts.perf, str(self.raw), self.perf.fifos)
-        pid = self.perf.start(argv, with_parent)
+        pid = self.perf.start(argv, partial(with_parent, os.getpid()))
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         before = _call_ns()

@@ -311,7 +311,7 @@ class Recording:
         argv = command_line(
             self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.room, group
         )
-        pid = self.perf.start(argv, with_parent)
+        pid = self.perf.start(argv, partial(with_parent, os.getpid()))
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         for target in self.plan.targets:
@@ -371,7 +371,7 @@ class Recording:
             self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
         )
         # if we are killed, it shall still switch the tracer off
-        pid = self.graph.start(argv, partial(with_parent, signal.SIGINT))
+        pid = self.graph.start(argv, partial(with_parent, os.getpid(), signal.SIGINT))
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         self.graph.wait_until_on()
@@ -778,9 +778,11 @@ def encode_session(session: Mapping[str, Any]) -> str:
     return json.dumps(shorter)
 
 
-def with_parent(number: int = signal.SIGTERM) -> None:
+def with_parent(parent: int, number: int = signal.SIGTERM) -> None:
     """In perf, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
     ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)  # killed before that
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
         os.nice(-20)  # on a busy machine the buffers filled while perf waited for a CPU

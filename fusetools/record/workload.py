@@ -92,6 +92,7 @@ class Workload:
         self.command = tuple(command)
         self.status: int | None = None  # as from waitpid
         self.usage: Usage | None = None  # once it has ended
+        parent = os.getpid()
         released, self._release = os.pipe()
         self._failed, fail = os.pipe()
         self.pid = os.fork()
@@ -99,7 +100,15 @@ class Workload:
             try:
                 os.close(self._release)
                 os.close(self._failed)
-                _run(self.command, user, environment_of(user, environment), released, fail, log)
+                _run(
+                    self.command,
+                    user,
+                    environment_of(user, environment),
+                    released,
+                    fail,
+                    log,
+                    parent,
+                )
             finally:
                 os._exit(127)
         os.close(released)
@@ -167,6 +176,7 @@ def _run(
     released: int,
     fail: int,
     log: str | None,
+    parent: int,
 ) -> None:
     """In the child. The pipes close at exec."""
     try:
@@ -186,6 +196,8 @@ def _run(
             os.setuid(user.uid)
         if log is not None:  # after setuid, which forgets it
             ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+            if os.getppid() != parent:
+                os._exit(127)
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:
         os.write(fail, struct.pack("i", error.errno or errno.EIO))
