@@ -91,6 +91,7 @@ class Page:
         from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
         x, y = self.place(across, row)
+        self.settle()  # having scrolled hides the tooltip
         actions = ActionBuilder(self.driver, duration=0)
         actions.pointer_action.move_to_location(x, y)
         if click:
