@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Print where requests' time goes, stage by stage.
 
-    Without an operation: all, most time first. With some (lookup, 'read*'): those.
+    Without an operation: a line for each, most time first. With some (lookup, 'read*'): each stage
+    of those.
     """
     from fusetools.render import stages as render
 

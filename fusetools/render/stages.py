@@ -52,12 +52,12 @@ _REASONS = {
     "unnumbered": "without a number",
 }
 _BAR = 8
-_LONG_BAR = 24
+_LONG_BAR = 16
 
 
 def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
-    """A table per operation; ``overview``: before them a line for each; ``overhead``: with what
-    recording took of each stage. Where requests are told apart by something, a line for each."""
+    """A table per operation; ``overview``: only a line for each; ``overhead``: with what recording
+    took of each stage. Where requests are told apart by something, a line for each."""
     said: list[str] = []
     if not result.operations:
         said = ["no requests"]
@@ -67,10 +67,15 @@ def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool =
         said += _legend(result.operations)
     else:
         matched = [o for o in result.operations if o.matched]
-        if overview and len(matched) > 1:
-            said += [*_lines(matched, "", unit), *_legend(matched), ""]
-        for o in result.operations:
-            said += [*operation(o, unit, overhead), ""]
+        if overview and not overhead and len(matched) > 1:
+            said += [*_lines(matched, "", unit), *_legend(matched)]
+            said += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
+            rest = [o for o in result.operations if o.matched < o.requests]
+            said += [f"{title(o)}: {requests(o)}" for o in rest]
+        else:
+            for o in result.operations:
+                said += [*operation(o, unit, overhead), ""]
+            said += _partly(matched)
     while said and not said[-1]:
         said.pop()
     said += ["", *cost(result, overhead), *ring(result.operations)]
@@ -121,6 +126,12 @@ def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
     if not overhead:
         return _place(before, stage.total, o.total)
     return "-" if stage.probes is None else duration(stage.probes / o.matched)
+
+
+def _partly(operations: Iterable[OperationStages]) -> list[str]:
+    if all(stage.requests == o.matched for o in operations for stage in o.stages):
+        return []
+    return ["(n): only n requests had it: p50, p99 and max are theirs, the mean is over all"]
 
 
 def _place(before: int, total: int, whole: int) -> str:
@@ -178,12 +189,12 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
     """A line for each, with its stages in one bar."""
     operations = list(operations)
     first = f"{title(operations[0])} by {by}" if by else ""
-    rows: list[Sequence[str] | str] = [(first, "requests", "mean", "p99", "")]
+    rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
     for o in operations:
         name = _key(o.key, by) if by else title(o)
-        times = [duration(ns, unit) for ns in (o.mean, o.p99)]
+        times = [duration(ns, unit) for ns in (o.total, o.mean, o.p99)]
         rows.append((name, number(o.matched), *times, _stacked(o)))
-    return table(rows, "<>>><")
+    return table(rows, "<>>>><")
 
 
 def _key(key: str | int | None, by: str) -> str:
