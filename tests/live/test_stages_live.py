@@ -98,7 +98,7 @@ def test_a_daemon_short_of_threads(sample_mount: Mounter, tmp_path: Path, thread
     if threads == 1:
         assert queue.p50 > 6 * 2_000_000
         assert queue.parts["no_thread"] > 0.9 * queue.total
-        assert statfs.stages[1].name == "queue" and queue.share > 0.7
+        assert statfs.stages[1].name == "queue" and queue.share > 0.5
     else:
         assert queue.p50 < 500_000
         assert np.median(no_thread) < 100_000  # at first it has yet to start them
