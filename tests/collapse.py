@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HEAD = re.compile(r"(\S.*?)\s+(-?\d+)/(-?\d+)\s+(?:\[\d+\]\s+)?([\d.]+):\s+(\d+\s+)?(\S+):(.*)")
+_COMM = re.compile(r"PERF_RECORD_COMM(?: exec)?: (.+):-?\d+/(-?\d+)$")
 _FRAME = re.compile(r"\s*(\w+)\s*(.+) \((.*)\)")
 
 
@@ -36,11 +37,15 @@ class Sample:
 def samples(data: Path, *options: str) -> Iterator[Sample]:
     """Every sample of a recording, as stock perf prints it."""
     fields = "comm,pid,tid,time,period,event,trace,ip,sym,dso"
-    command = ["perf", "script", "-i", str(data), "--ns", "-F", fields, *options]
+    command = ["perf", "script", "-i", str(data), "--ns", "--show-task-events", "-F", fields]
+    command += options
     done = subprocess.run(command, capture_output=True, text=True, check=True, errors="replace")
     sample = None
+    comms: dict[int, str] = {}
     for line in done.stdout.splitlines():
-        if line.startswith("\t"):
+        if named := _COMM.search(line):
+            comms[int(named[2])] = named[1]
+        elif line.startswith("\t"):
             match = _FRAME.match(line)
             if sample and match:
                 _frame(sample.frames, match[2], match[3])
@@ -50,6 +55,8 @@ def samples(data: Path, *options: str) -> Iterator[Sample]:
             comm, pid, tid, time, period, event, text = match.groups()
             seconds, _, rest = time.partition(".")
             ns = int(seconds) * 10**9 + int(rest.ljust(9, "0"))
+            if comm.startswith(":"):  # documented: a thread without a name has its process's
+                comm = comms.get(int(pid), comm)
             sample = Sample(comm, int(pid), int(tid), ns, event, int(period or 1), text)
     if sample:
         yield sample

@@ -101,7 +101,10 @@ def _event(event: Event, call_graph: str) -> list[str]:
     argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
     if event.filter:
         argv += ["--filter", event.filter]
-    # of each event: without it perf's own system calls were most of them
+    # A switch from perf to another task happens in perf: without it that task's wait has no end.
+    if event.name == "sched:sched_switch":
+        return argv
+    # of each other event: without it perf's own system calls were most of them
     return [*argv, "--exclude-perf"]
 
 

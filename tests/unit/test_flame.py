@@ -282,7 +282,7 @@ def test_pictures(demo: Path, run) -> None:
         ("a.svg", "<?xml"),
         ("a.json", "{"),
         ("a.firefox.json", "{"),
-        ("a.folded", ":"),
+        ("a.folded", "find;"),
     ):
         assert run("flame", "--offcpu", "-i", "demo.data", "-o", name).exit_code == 0
         assert Path(name).read_text().startswith(begin)

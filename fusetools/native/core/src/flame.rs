@@ -323,6 +323,10 @@ impl<'a> Engine<'a> {
             .get(ev.kind as usize)
             .copied()
             .unwrap_or(Use::None);
+        // Who makes a system call runs, whatever became of its switch-in.
+        if matches!(what, Use::None | Use::Callback(_)) {
+            self.on(ev.tid, ev.time);
+        }
         match what {
             Use::Switch => self.switch(ev),
             Use::SwitchStack => self.switch_stack(ev),
@@ -446,7 +450,7 @@ impl<'a> Engine<'a> {
         if stack == ABSENT {
             self.flame.stackless += 1;
         }
-        let comm = self.comm(ev.tid);
+        let comm = self.comm(ev.pid, ev.tid);
         let node = match stack {
             ABSENT => {
                 let root = self.fold.below(ROOT, comm);
@@ -458,9 +462,11 @@ impl<'a> Engine<'a> {
         self.fold.add(node, period);
     }
 
-    /// The frame of a thread's name: a blank would end it in folded text.
-    fn comm(&mut self, tid: i32) -> u32 {
-        let Some(number) = self.spaces.comm_number(tid) else {
+    /// The frame of a thread's name: a blank would end it in folded text. A thread that the daemon began meanwhile has
+    /// that of its process.
+    fn comm(&mut self, pid: i32, tid: i32) -> u32 {
+        let known = self.spaces.comm_number(tid);
+        let Some(number) = known.or_else(|| self.spaces.comm_number(pid)) else {
             let name = if tid == 0 {
                 "swapper".into()
             } else {
@@ -498,7 +504,7 @@ impl<'a> Engine<'a> {
             let pid = if ev.tid == prev { ev.pid } else { -1 };
             let mut note = self.note(pid, prev);
             if self.shows(pid, prev, note) {
-                let comm = self.comm(prev);
+                let comm = self.comm(pid, prev);
                 note.node = self.fold.below(ROOT, comm);
             }
             let missed = self.off.out(pid, prev, ev.time, state, note);
@@ -517,7 +523,7 @@ impl<'a> Engine<'a> {
         let stack = self.whole_stack(ev);
         let mut node = None;
         if stack != ABSENT {
-            let comm = self.comm(ev.tid);
+            let comm = self.comm(ev.pid, ev.tid);
             node = Some(self.node(comm, stack, ev.pid));
         }
         if let Some(wait) = self.off.begun(ev.tid, ev.time) {
@@ -649,7 +655,7 @@ impl<'a> Engine<'a> {
         let mut names = self.frames.of(waker.stack, &self.spaces, waker.pid);
         names.reverse();
         node = self.fold.path(node, &names);
-        let comm = self.comm(waker.tid);
+        let comm = self.comm(waker.pid, waker.tid);
         self.fold.below(node, comm)
     }
 
@@ -709,7 +715,7 @@ impl<'a> Engine<'a> {
         self.flame.shown.add(end - begin);
         self.flame.stackless += u64::from(stack.is_none());
 
-        let comm = self.comm(story.tid);
+        let comm = self.comm(story.pid, story.tid);
         let mut node = self.fold.below(ROOT, comm);
         if story.syscall != ABSENT {
             let name = format!("[{}]", self.arch.syscall(story.syscall));
