@@ -14,7 +14,7 @@ if ! doctor=$("${as_root[@]}" fusetools doctor); then
   printf '%s\n' "$doctor"
   echo 'demo: this host may not record (see above); here is a recording made before'
   show fusetools hist lookup -i samples/recordings/demo.data
-  show fusetools count -i samples/recordings/demo.data
+  show fusetools stages lookup -i samples/recordings/demo.data
   show fusetools flame --offcpu -i samples/recordings/demo.data
   exit
 fi
@@ -36,7 +36,7 @@ show samples/build/with-symbols/samplefs --kernel-cache=0 \
 show "${as_root[@]}" fusetools doctor
 show "${as_root[@]}" fusetools record --mount "$mnt" -- find "$mnt" -size +1M
 show fusetools hist lookup
-show fusetools count
+show fusetools stages lookup
 show fusetools flame --offcpu
 printf '\nThe recording is perf.data, and flame.html (for a browser) shows what was waited for. '
-printf 'Try fusetools hist, fusetools hist read, perf script.\n'
+printf 'Try fusetools slow, fusetools count, perf script.\n'
