@@ -200,9 +200,10 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
         return json.dumps([(path, _build_id(files, path)) for path in paths])
 
-    answer = bounded(partial(look, mappings), PATIENCE)
+    # Long enough for a machine that is busy, since it is the daemon that is looked for here.
+    answer = bounded(partial(look, mappings), 3 * PATIENCE)
     if answer is None:  # one hangs: each for itself
-        single = [bounded(partial(look, [m]), PATIENCE / 4) or '[["", null]]' for m in mappings]
+        single = [bounded(partial(look, [m]), PATIENCE) or '[["", null]]' for m in mappings]
         answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
         Library(mapping.path, path, mapping.inode, mapping.device, build_id)

@@ -25,7 +25,7 @@ def functions(
         if library.host_path in found:
             continue
         if not library.host_path:
-            why = "its file is gone, or it was replaced: restart the daemon"
+            why = "its file is gone, was replaced, or does not answer: restart the daemon"
             raise Error(f"cannot read {library.path}", why)
         try:
             found[library.host_path] = _core.elf_functions(
