@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::{Open, Stack};
 use crate::error::Error;
-use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
@@ -35,6 +35,24 @@ pub struct Filters {
     /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
     /// with requests of several operations counts for each.
     pub by_operation: bool,
+}
+
+impl Filters {
+    /// The time of the recording's first event; 0, without a pass over it, where no filter needs that.
+    pub(crate) fn first(&self, reader: &Reader) -> Result<u64, Error> {
+        match (self.from, self.to) {
+            (None, None) => Ok(0),
+            _ => Ok(reader.scan(&[], &mut |_| {})?.first),
+        }
+    }
+
+    /// From and to on the recording's clock.
+    pub(crate) fn window(&self, first: u64) -> (u64, u64) {
+        (
+            self.from.map_or(0, |from| first.saturating_add(from)),
+            self.to.map_or(u64::MAX, |to| first.saturating_add(to)),
+        )
+    }
 }
 
 /// What is wanted beside the series.
@@ -291,14 +309,7 @@ pub fn analyse(
     filters: Filters,
     detail: Detail,
 ) -> Result<(ScanInfo, Answer), Error> {
-    let first = match filters {
-        Filters {
-            from: None,
-            to: None,
-            ..
-        } => 0,
-        _ => reader.scan(&[], &mut |_| {})?.first,
-    };
+    let first = filters.first(reader)?;
     let arch = reader.arch();
     let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
     let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
@@ -361,10 +372,7 @@ impl Analysis {
             Detail::Tree | Detail::Calls => Some(Tree::new(detail == Detail::Calls)),
             _ => None,
         };
-        let window = (
-            filters.from.map_or(0, |from| first.saturating_add(from)),
-            filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
-        );
+        let window = filters.window(first);
         Analysis {
             arch: Arch::new(arch),
             window,
@@ -437,14 +445,10 @@ impl Analysis {
 
     /// The next batch: all its events are later than those before.
     pub fn push(&mut self, batch: &Batch) {
-        let mut side = batch.side.iter().peekable();
-        for event in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
-                self.side(record);
-            }
-            self.event(event);
-        }
-        side.for_each(|record| self.side(record));
+        batch.in_order(|item| match item {
+            Item::Event(event) => self.event(event),
+            Item::Side(record) => self.side(record),
+        });
     }
 
     fn side(&mut self, record: &Side) {
@@ -1237,19 +1241,6 @@ impl Columns {
         if let Some(row) = self.requests.get_mut(row as usize) {
             // Of nested callbacks (a stub around the real one) the outermost: it returns last.
             (row.callback_start, row.callback_end) = (start, end);
-        }
-    }
-}
-
-/// At the same time a thread's name and birth come before its events, its end and losses after.
-pub(crate) fn comes_before(record: &Side, event: u64) -> bool {
-    match record {
-        Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
-            *time <= event
-        }
-        Side::Map(map) => map.time <= event,
-        Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
-            *time < event
         }
     }
 }

@@ -165,3 +165,39 @@ pub struct Batch {
     /// Stacks not met before, numbered on from those of the batches before.
     pub stacks: Vec<Chain>,
 }
+
+/// What `Batch::in_order` comes to.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    Event(&'a Ev),
+    Side(&'a Side),
+}
+
+impl Batch {
+    /// Events and side-band records in one order of time; at the same time a thread's name and birth come before its
+    /// events, its end and losses after.
+    pub fn in_order<'a>(&'a self, mut see: impl FnMut(Item<'a>)) {
+        let mut side = self.side.iter().peekable();
+        for event in &self.events {
+            while let Some(record) = side.next_if(|record| record.comes_before(event.time)) {
+                see(Item::Side(record));
+            }
+            see(Item::Event(event));
+        }
+        side.for_each(|record| see(Item::Side(record)));
+    }
+}
+
+impl Side {
+    fn comes_before(&self, event: u64) -> bool {
+        match self {
+            Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
+                *time <= event
+            }
+            Side::Map(map) => map.time <= event,
+            Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
+                *time < event
+            }
+        }
+    }
+}

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::{comes_before, Filters};
+use crate::analysis::Filters;
 use crate::error::Error;
-use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::file::{feature, until_nul};
 use crate::offcpu::{OffCpu, State, Wait, Waker};
 use crate::operations::{Arch, Operation};
@@ -195,10 +195,7 @@ struct Engine<'a> {
 impl<'a> Engine<'a> {
     fn new(reader: &'a Reader, catalogue: &[Meaning], ask: &'a Ask) -> Result<Engine<'a>, Error> {
         let filters = &ask.filters;
-        let first = match (filters.from, filters.to) {
-            (None, None) => 0,
-            _ => reader.scan(&[], &mut |_| {})?.first,
-        };
+        let first = filters.first(reader)?;
         let mut frames = Frames::new(kernel_of(reader, ask)?);
         let has = |event: &str, role| {
             catalogue
@@ -246,10 +243,7 @@ impl<'a> Engine<'a> {
             .fold(0, |bits, name| bits | Operation::of_name(name).bit());
         let served = filters.daemons.iter().map(|(pid, _)| *pid);
         Ok(Engine {
-            window: (
-                filters.from.map_or(0, |from| first.saturating_add(from)),
-                filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
-            ),
+            window: filters.window(first),
             ask,
             reader,
             copied: copied.collect(),
@@ -279,14 +273,10 @@ impl<'a> Engine<'a> {
 
     fn push(&mut self, batch: &Batch) {
         self.frames.add_chains(&batch.stacks);
-        let mut side = batch.side.iter().peekable();
-        for ev in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, ev.time)) {
-                self.side(record);
-            }
-            self.event(ev);
-        }
-        side.for_each(|record| self.side(record));
+        batch.in_order(|item| match item {
+            Item::Event(event) => self.event(event),
+            Item::Side(record) => self.side(record),
+        });
     }
 
     fn side(&mut self, record: &Side) {

@@ -2,9 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::comes_before;
 use crate::error::Error;
-use crate::events::{Batch, Ev, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::reader::{Reader, ScanInfo};
 
 /// Moments that are kept of a span.
@@ -66,14 +65,10 @@ struct Gathered<'a> {
 
 impl Gathered<'_> {
     fn push(&mut self, batch: &Batch) {
-        let mut side = batch.side.iter().peekable();
-        for event in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
-                self.side(record);
-            }
-            self.event(event);
-        }
-        side.for_each(|record| self.side(record));
+        batch.in_order(|item| match item {
+            Item::Event(event) => self.event(event),
+            Item::Side(record) => self.side(record),
+        });
     }
 
     fn event(&mut self, ev: &Ev) {

@@ -2,9 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{comes_before, Filters, RequestCounts};
+use crate::analysis::{Filters, RequestCounts};
 use crate::error::Error;
-use crate::events::{Batch, Ev, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::names::{Names, Path, Told, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
@@ -82,10 +82,7 @@ pub fn tell(
     filters: Filters,
     listener: &mut dyn Listener,
 ) -> Result<(ScanInfo, RequestCounts), Error> {
-    let first = match (filters.from, filters.to) {
-        (None, None) => 0,
-        _ => reader.scan(&[], &mut |_| {})?.first,
-    };
+    let first = filters.first(reader)?;
     let arch = reader.arch();
     let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
     let mut teller = Teller::new(stitch, catalogue, listener);
@@ -130,21 +127,21 @@ impl<'a> Teller<'a> {
     }
 
     pub fn push(&mut self, batch: &Batch) {
-        let mut side = batch.side.iter().peekable();
-        for event in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
-                self.side(record);
-            }
-            self.all.names.event(event);
-            let complete = &mut self.complete;
-            self.stitch
-                .event(event, &mut |story| complete.push(story.clone()));
-            self.all.tell(&mut self.complete, self.stitch.comms());
-            if let Some(role) = self.roles.get(event.kind as usize) {
-                self.all.listener.event(event, *role);
-            }
+        batch.in_order(|item| match item {
+            Item::Event(event) => self.event(event),
+            Item::Side(record) => self.side(record),
+        });
+    }
+
+    fn event(&mut self, event: &Ev) {
+        self.all.names.event(event);
+        let complete = &mut self.complete;
+        self.stitch
+            .event(event, &mut |story| complete.push(story.clone()));
+        self.all.tell(&mut self.complete, self.stitch.comms());
+        if let Some(role) = self.roles.get(event.kind as usize) {
+            self.all.listener.event(event, *role);
         }
-        side.for_each(|record| self.side(record));
     }
 
     fn side(&mut self, record: &Side) {

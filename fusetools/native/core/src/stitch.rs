@@ -12,9 +12,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::{comes_before, or_zero, told, Filters, FARTHEST, WAIT};
+use crate::analysis::{or_zero, told, Filters, FARTHEST, WAIT};
 use crate::error::Error;
-use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Key, Request, Requests};
@@ -550,14 +550,7 @@ pub fn stories(
     filters: Filters,
     tell: &mut dyn FnMut(&Story, &[String]),
 ) -> Result<Told, Error> {
-    let first = match filters {
-        Filters {
-            from: None,
-            to: None,
-            ..
-        } => 0,
-        _ => reader.scan(&[], &mut |_| {})?.first,
-    };
+    let first = filters.first(reader)?;
     let mut stitch = Stitch::new(
         catalogue,
         filters,
@@ -631,10 +624,7 @@ impl Stitch {
         places.sort_by_key(|(start, _)| *start);
         Stitch {
             arch: Arch::new(arch),
-            window: (
-                filters.from.map_or(0, |from| first.saturating_add(from)),
-                filters.to.map_or(u64::MAX, |to| first.saturating_add(to)),
-            ),
+            window: filters.window(first),
             kinds: kinds.collect(),
             daemons: filters.daemons.iter().copied().collect(),
             servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
@@ -671,14 +661,10 @@ impl Stitch {
     }
 
     fn push_with(&mut self, batch: &Batch, tell: Tell) {
-        let mut side = batch.side.iter().peekable();
-        for event in &batch.events {
-            while let Some(record) = side.next_if(|record| comes_before(record, event.time)) {
-                self.side_with(record, tell);
-            }
-            self.event_with(event, tell);
-        }
-        side.for_each(|record| self.side_with(record, tell));
+        batch.in_order(|item| match item {
+            Item::Event(event) => self.event_with(event, tell),
+            Item::Side(record) => self.side_with(record, tell),
+        });
     }
 
     /// One event, or side-band record, for those who look at them one by one (`waiting`, `in_hand`).
