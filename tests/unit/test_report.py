@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import time
 from collections import Counter
 from dataclasses import replace
@@ -579,6 +580,21 @@ def test_it_fits_the_window(written: Path, driver, width: int) -> None:
     assert seen["fetched"] == 0
     log = [one for one in driver.get_log("browser") if one["source"] != "rendering"]
     assert log == []
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_long_names_fit_the_window(tmp_path, driver, width: int) -> None:
+    """Paths, mounts, functions and callers of hundreds of characters without a space."""
+    long = tmp_path / ("long" * 50) / "demo.data"
+    long.parent.mkdir()
+    shutil.copy(DEMO, long)
+    made(tmp_path / ("sweep" * 40), 7)
+    named = renamed(report([long]), "x" * 200)
+    sweeps = report([tmp_path / ("sweep" * 40)]).sweeps
+    path = tmp_path / "report.html"
+    path.write_text(html.page(replace(named, sweeps=sweeps)), encoding="utf-8")
+    seen = see(driver, path, width)
+    assert seen["wide"] <= seen["window"] and seen["beyond"] == 0
 
 
 def test_it_is_dark_where_the_system_is(written: Path, driver) -> None:
