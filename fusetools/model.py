@@ -425,7 +425,8 @@ class MountQueue:
     """The queue of one mount's daemon, from the first request to the last.
 
     ``threads``: those that served any. ns: ``total`` that its requests took, ``waited`` of it in
-    the queue, ``short`` of that while all threads were at work. ``parts`` are of equal length.
+    the queue, ``short`` of that while all threads were at work; one that had replied and would have
+    been done had it not lacked a CPU does not count. ``parts`` are of equal length.
     """
 
     mount: str

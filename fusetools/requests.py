@@ -444,7 +444,6 @@ def queue(found: dict[str, Any], names: Names, facts: Facts) -> Queue:
             _column(one[name], kind)
             for name, kind in (("time", "Q"), ("queued", "I"), ("busy", "I"))
         )
-        ((*_, short),) = one["whole"]
         mounts.append(
             MountQueue(
                 mount=_mount(names, one["connection"]),
@@ -454,9 +453,9 @@ def queue(found: dict[str, Any], names: Names, facts: Facts) -> Queue:
                 end=times[-1] - first,
                 total=one["total"],
                 waited=one["waited"],
-                short=short,
-                whole=_part(one["whole"][0]),
-                parts=tuple(map(_part, one["parts"])),
+                short=one["short"],
+                whole=QueuePart(*one["whole"][0]),
+                parts=tuple(QueuePart(*part) for part in one["parts"]),
                 levels=_Levels(times, queued, busy, first),
             )
         )
@@ -467,11 +466,6 @@ def _mount(names: Names, connection: int | None) -> str:
     if connection is None:
         return "all mounts"
     return names.mounts.get(connection) or f"connection {connection}"
-
-
-def _part(part: tuple[float, float, tuple[int, int], int]) -> QueuePart:
-    mean_queued, mean_busy, most, _ = part
-    return QueuePart(mean_queued, mean_busy, *most)
 
 
 class _Levels:

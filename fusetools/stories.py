@@ -49,8 +49,8 @@ class Stories:
     before in the same system call; ``syscall``: that call's number; ``error``: 0 or -errno;
     ``request_len`` and ``reply_len``: bytes with their headers, ``size``: bytes that the callback
     is asked for; ``ring``: 1 where the answer came by io_uring. ns of the time in the queue:
-    the thread of the daemon that took it did something else (``no_thread``), was about to but had
-    no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between the
+    the thread of the daemon that took it did something else (``no_thread``), did so only because it
+    had no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between the
     callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
     while it had no CPU, ``elsewhere`` after it had left the request to another thread.
     """

@@ -124,8 +124,8 @@ def test_a_request_without_an_answer_stands_first(sample_mount: Mounter, tmp_pat
 CALLERS = 8
 
 
-def queue_of(mount: SampleMount, output: Path, callers: int = CALLERS) -> Any:
-    work = f"{WORKLOAD} stat 23 {mount.path}/big > /dev/null"
+def queue_of(mount: SampleMount, output: Path, callers: int = CALLERS, under: str = "") -> Any:
+    work = f"{under} {WORKLOAD} stat 23 {mount.path}/big > /dev/null"
     recording, _ = record(output, mount, " & ".join([work] * callers) + " & wait")
     queue = recording.queue()
     assert not queue.facts.losses.lost
@@ -152,10 +152,18 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
     assert "is short of threads:" not in requests_text.verdict(found)[0]
     mount.clean()
 
+
+def test_one_thread_is_enough_for_one_caller(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Also where both have the same CPU, and the caller takes it from who has replied to it."""
     mount = sample_mount("--threads", "1")
-    found = queue_of(mount, tmp_path / "alone.data", callers=1)
-    # But what the thread does after its reply, the probes' part of it too, before the next one.
-    assert found.whole.most_queued == 1 and found.share_short < requests_text.SHORT
+    apart = queue_of(mount, tmp_path / "apart.data", callers=1)
+    cpu = min(os.sched_getaffinity(0))
+    for task in Path(f"/proc/{mount.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {cpu})
+    together = queue_of(mount, tmp_path / "together.data", 1, f"taskset -c {cpu}")
+    for found in (apart, together):
+        assert found.whole.most_queued == 1 and found.share_short < 0.1
+        assert "is short of threads:" not in requests_text.verdict(found)[0]
 
 
 def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -30,9 +30,11 @@ pub struct Queue {
     /// Requests that were given to it, and its threads that served any.
     pub requests: u64,
     pub threads: u64,
-    /// ns that its requests took, from begin to end, and of that in the queue.
+    /// ns that its requests took, from begin to end; of that in the queue; and there while all threads were at work,
+    /// those aside that had replied and would have been done had they not lacked a CPU.
     pub total: u64,
     pub waited: u64,
+    pub short: u128,
     /// By time, a level for each change.
     pub levels: Vec<Level>,
 }
@@ -62,8 +64,9 @@ struct Mount {
     threads: FxHashSet<i32>,
     total: u64,
     waited: u64,
-    /// Time, and by how much the queue and the threads at work change.
-    changes: Vec<(u64, i8, i8)>,
+    /// Time, and by how much change: the queue, the threads at work, and those that would be had none lacked a CPU
+    /// after its reply.
+    changes: Vec<(u64, i8, i8, i8)>,
 }
 
 impl Queues {
@@ -104,10 +107,17 @@ impl Mount {
     fn finish(mut self) -> Queue {
         self.changes.sort_unstable();
         let mut levels: Vec<Level> = Vec::new();
-        let (mut queued, mut busy) = (0i64, 0i64);
-        for (time, more, work) in self.changes {
+        let threads = self.threads.len() as u64;
+        let (mut queued, mut busy, mut held) = (0i64, 0i64, 0i64);
+        let (mut short, mut since) = (0u128, 0);
+        for (time, more, work, hold) in self.changes {
+            if held >= threads as i64 {
+                short += u128::from(time - since) * u128::from(queued.max(0) as u64);
+            }
+            since = time;
             queued += i64::from(more);
             busy += i64::from(work);
+            held += i64::from(hold);
             let level = Level {
                 time,
                 queued: queued.max(0) as u32,
@@ -122,9 +132,10 @@ impl Mount {
         Queue {
             connection: self.connection,
             requests: self.requests,
-            threads: self.threads.len() as u64,
+            threads,
             total: self.total,
             waited: self.waited,
+            short,
             levels,
         }
     }
@@ -170,9 +181,9 @@ impl Listener for Queues {
             let end = story.at(Mark::End);
             let left = work.map(|(from, _)| from).or(story.at(Mark::Reply)).or(end);
             let left = left.map(|left| left.max(begin));
-            mount.changes.push((begin, 1, 0));
+            mount.changes.push((begin, 1, 0, 0));
             if let Some(left) = left {
-                mount.changes.push((left, -1, 0));
+                mount.changes.push((left, -1, 0, 0));
             }
             if let (Some(end), Some(left)) = (end, left) {
                 mount.total += end.saturating_sub(begin);
@@ -181,23 +192,24 @@ impl Listener for Queues {
         }
         if let Some((from, to)) = work {
             mount.threads.insert(story.daemon_tid);
+            mount.changes.push((from, 0, 1, 1));
+            let Some(to) = to else { return };
+            mount.changes.push((to, 0, -1, 0));
             // What has replied and only lacks a CPU is not at work.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
                 replied.iter().find(|replied| replied.end == end)
             });
-            let gaps = replied.map_or(&[][..], |replied| &replied.gaps);
-            for (lost, regained) in gaps {
-                let until = to.unwrap_or(ABSENT);
-                if (from..until).contains(lost) {
-                    mount.changes.push((*lost, 0, -1));
-                    mount.changes.push(((*regained).min(until), 0, 1));
+            let mut done = to;
+            for (lost, regained) in replied.map_or(&[][..], |replied| &replied.gaps) {
+                if (from..to).contains(lost) {
+                    let regained = (*regained).min(to);
+                    mount.changes.push((*lost, 0, -1, 0));
+                    mount.changes.push((regained, 0, 1, 0));
+                    done = done.saturating_sub(regained.saturating_sub(*lost));
                 }
             }
-            mount.changes.push((from, 0, 1));
-            if let Some(to) = to {
-                mount.changes.push((to, 0, -1));
-            }
+            mount.changes.push((done.max(from), 0, 0, -1));
         }
     }
 }
@@ -209,8 +221,6 @@ pub struct Part {
     pub mean_busy: f64,
     pub most_queued: u32,
     pub most_busy: u32,
-    /// ns that requests waited in the queue while all threads were at work.
-    pub short: u128,
 }
 
 impl Queue {
@@ -235,9 +245,6 @@ impl Queue {
                 if passed > 0 {
                     found.most_queued = found.most_queued.max(at.queued);
                     found.most_busy = found.most_busy.max(at.busy);
-                }
-                if u64::from(at.busy) >= self.threads {
-                    found.short += passed * u128::from(at.queued);
                 }
                 if next >= to {
                     break;

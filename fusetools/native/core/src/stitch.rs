@@ -295,11 +295,12 @@ struct Read {
     run: Run,
 }
 
-/// When a thread last began to run, and since when it had been ready to.
+/// When a thread last began to run, and since when it had been ready to; how long it was so in all since it replied.
 #[derive(Clone, Copy, Default)]
 struct Run {
     ready: u64,
     runs: u64,
+    late: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -410,7 +411,12 @@ impl Task {
             _ => time,
         };
         self.enter_state(State::Running, time);
-        self.run = Run { ready, runs: time };
+        let late = self.run.late.saturating_add(time.saturating_sub(ready));
+        self.run = Run {
+            ready,
+            runs: time,
+            late,
+        };
     }
 
     /// When the kernel's FUSE function was entered that is at work.
@@ -1318,7 +1324,8 @@ impl Stitch {
         self.split_queue(slot, enter, run, ev.time);
     }
 
-    /// Of the time in the queue: until a thread was free, and until it ran.
+    /// Of the time in the queue: until a thread was free, and until it ran. One that had replied and then lacked a CPU
+    /// would have been free so much earlier.
     fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
         if !self.switches {
             return;
@@ -1336,7 +1343,9 @@ impl Stitch {
         if story.at(Mark::DaemonWaking).is_some() {
             (story.no_thread, story.no_cpu, story.asleep) = (0, 0, ready - begin);
         } else {
-            let no_cpu = run.runs.min(free).saturating_sub(within(run.ready));
+            let late = if run.runs <= free { run.late } else { 0 };
+            let lacked = run.runs.min(free).saturating_sub(within(run.ready));
+            let no_cpu = lacked.max(late.min(free - begin));
             (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
             story.asleep = ready - free;
         }
@@ -1648,6 +1657,7 @@ impl Stitch {
         if daemon {
             task.reads.clear();
             task.freed = ev.time;
+            task.run.late = 0;
         }
         let Some(open) = self.get_mut(slot) else {
             return;

@@ -198,6 +198,53 @@ fn one_request() {
     assert_eq!((story.blocked, story.runnable, story.elsewhere), (5, 5, 0));
 }
 
+/// The thread that replies is preempted at once, and the caller's next request waits for it.
+const PREEMPTED: &str = "
+    100 900 enter 262
+    110 900 begin 2 1
+    120 900 switch 900 1 500
+    130 500 exit 0 49
+    140 500 lookup 2
+    150 500 enter 20
+    160 500 end 2 0
+    170 500 switch 500 0 900
+    180 900 exit 262 0
+    190 900 enter 262
+    200 900 begin 4 1
+    210 900 switch 900 1 500
+    AFTER 500 lookup__return
+    390 500 enter 0
+    400 500 exit 0 49
+    410 500 lookup 4
+    420 500 enter 20
+    430 500 end 4 0
+    440 500 lookup__return
+";
+
+#[test]
+fn what_a_thread_lacked_of_a_cpu_after_its_reply_is_no_lack_of_threads() {
+    let split = |after: &str| {
+        let stories = Script::new().run(&PREEMPTED.replace("AFTER", after));
+        let story = &stories[1];
+        assert_eq!(
+            (story.at(Mark::Begin), story.at(Mark::Read)),
+            (Some(200), Some(400))
+        );
+        (story.no_thread, story.no_cpu, story.asleep)
+    };
+    // Free at 390, and 40 earlier with a CPU: from 170 to 210 it had none.
+    assert_eq!(split("380"), (150, 40, 0));
+    let soon = PREEMPTED.replace("AFTER", "220").replace("390", "230");
+    // Free at 230: with a CPU before the request came.
+    assert_eq!(Script::new().run(&soon)[1].no_thread, 0);
+    // Asleep after its reply: at work.
+    let asleep = PREEMPTED
+        .replace("500 0 900", "500 1 900")
+        .replace("AFTER", "380");
+    let story = &Script::new().run(&asleep)[1];
+    assert_eq!((story.no_thread, story.no_cpu), (190, 0));
+}
+
 #[test]
 fn without_what_is_not_recorded() {
     let all = [

@@ -12,7 +12,7 @@ use fusetools_core::named::{tell, Listener};
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
-use fusetools_core::queue::Queues;
+use fusetools_core::queue::{Part, Queues};
 use fusetools_core::slowest::{Kept, Numbered, Slowest};
 use fusetools_core::stages::Cut;
 use fusetools_core::stitch::{Mark, FATES, MARK_NAMES};
@@ -248,10 +248,16 @@ pub fn queue<'py>(
         one.set_item("threads", queue.threads)?;
         one.set_item("total", queue.total)?;
         one.set_item("waited", queue.waited)?;
+        one.set_item("short", queue.short)?;
         for (name, parts) in [("whole", 1), ("parts", parts)] {
             let parts = queue.parts(parts).into_iter().map(|part| {
-                let most = (part.most_queued, part.most_busy);
-                (part.mean_queued, part.mean_busy, most, part.short)
+                let Part {
+                    mean_queued,
+                    mean_busy,
+                    most_queued,
+                    most_busy,
+                } = part;
+                (mean_queued, mean_busy, most_queued, most_busy)
             });
             one.set_item(name, parts.collect::<Vec<_>>())?;
         }
