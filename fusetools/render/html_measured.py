@@ -13,8 +13,9 @@ from fusetools.measure.compared import TIME, Compared, Measure
 from fusetools.measure.figures import Estimate
 from fusetools.measure.sweep import PointFigures, Sweep
 from fusetools.render import compared as compared_text
+from fusetools.render import measured as measured_text
 from fusetools.render.markup import Child, Markup, error, join, listed, note, table, tag
-from fusetools.render.measured import aligned, command_line, confidence, main_operations, size, span
+from fusetools.render.measured import aligned, command_line, confidence, main_operations, size
 from fusetools.render.plots import Panel, Place, Series, histograms, marker, points
 from fusetools.render.text import duration, number, plural
 
@@ -95,8 +96,11 @@ def sweep(result: Sweep) -> Markup:
         said.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
         shown, minor = main_operations(result)
         said.append(_plots(result, shown))
-        said += [tag("h3", "Figures"), _points(result)]
-        said += [join(tag("h3", name), _operation(result, name)) for name in shown]
+        said += [tag("h3", "Figures"), _table(result, measured_text.points(result))]
+        said += [
+            join(tag("h3", name), _table(result, measured_text.operation(result, name)))
+            for name in shown
+        ]
         if minor:
             said.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
     else:
@@ -216,42 +220,7 @@ def _ticks(places: dict[str, float]) -> list[tuple[float, str]]:
     return shown
 
 
-def _points(result: Sweep) -> Markup:
-    axes = result.experiment.axes
-    rows: list[Sequence[Child]] = []
-    for one in result.points:
-        band = one.bandwidth
-        rows.append(
-            (
-                *(one.point[name] for name in axes),
-                _seconds(one.seconds.median),
-                span(one.seconds, 1e9, duration),
-                _seconds(one.user.median),
-                _seconds(one.system.median),
-                number(round(one.switches.median)),
-                size(band.median) if band else "-",
-                span(band, 1, size) if band else "",
-            )
-        )
-    heading = (*axes, "time", "", "user", "system", "switches", "bytes/s", "")
-    return table(heading, rows, aligned(result) + ">" * (len(heading) - len(axes)))
-
-
-def _operation(result: Sweep, name: str) -> Markup:
-    axes = result.experiment.axes
-    rows: list[Sequence[Child]] = []
-    for one in result.points:
-        at = one.requests.get(name)
-        rows.append(
-            (
-                *(one.point[axis] for axis in axes),
-                number(round(at.count.median)) if at else "0",
-                size(at.size.median) if at and at.size else "",
-                duration(at.p50.median) if at and at.p50 else "",
-                span(at.p50, 1, duration) if at and at.p50 else "",
-                duration(at.p99.median) if at and at.p99 else "",
-                span(at.p99, 1, duration) if at and at.p99 else "",
-            )
-        )
-    heading = (*axes, "requests", "mean size", "p50", "", "p99", "")
-    return table(heading, rows, aligned(result) + ">" * (len(heading) - len(axes)))
+def _table(result: Sweep, rows: Sequence[Sequence[str]]) -> Markup:
+    heading, *more = rows
+    figures = len(heading) - len(result.experiment.axes)
+    return table(heading, more, aligned(result) + ">" * figures)

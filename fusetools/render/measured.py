@@ -74,7 +74,7 @@ def sweep(result: Sweep) -> str:
     if not result.points:
         said.append("no run is done yet")
     else:
-        said += ["", *_points(result), *_operations(result), ""]
+        said += ["", *table(points(result), aligned(result) + "><>>>><"), *_operations(result), ""]
         how = max((one.seconds for one in result.points), key=lambda e: e.runs)
         caches = "empty" if experiment.caches == "drop" else "as they were"
         said.append(f"medians of {plural(how.runs, 'run')}, each with caches {caches}")
@@ -92,7 +92,8 @@ def sweep(result: Sweep) -> str:
     return lines(said)
 
 
-def _points(result: Sweep) -> list[str]:
+def points(result: Sweep) -> list[Sequence[str]]:
+    """A table's heading and its rows: what each point took."""
     axes = result.experiment.axes
     rows: list[Sequence[str]] = [
         (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
@@ -111,7 +112,7 @@ def _points(result: Sweep) -> list[str]:
                 span(band, 1, size) if band else "",
             )
         )
-    return table(rows, aligned(result) + "><>>>><")
+    return rows
 
 
 def aligned(result: Sweep) -> str:
@@ -137,39 +138,35 @@ def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
     return shown, [name for name in shares if name not in shown]
 
 
-def _operations(result: Sweep) -> list[str]:
-    shown, minor = main_operations(result)
+def operation(result: Sweep, name: str) -> list[Sequence[str]]:
+    """A table's heading and its rows: an operation's requests at each point."""
     axes = result.experiment.axes
-    rows: list[Sequence[str]] = []
-    for name in shown:
-        found = [one.requests[name] for one in result.points if name in one.requests]
-        sizes = any(of.size for of in found)
+    sizes = any(of.size for one in result.points if (of := one.requests.get(name)))
+    rows: list[Sequence[str]] = [
+        (*axes, "requests", "mean size" if sizes else "", "p50", "", "p99", ""),
+    ]
+    for one in result.points:
+        at = one.requests.get(name)
         rows.append(
             (
-                name,
-                *axes,
-                "requests",
-                "mean size" if sizes else "",
-                "p50",
-                "",
-                "p99",
-                "",
+                *(one.point[axis] for axis in axes),
+                number(round(at.count.median)) if at else "0",
+                size(at.size.median) if at and at.size else "",
+                duration(at.p50.median) if at and at.p50 else "",
+                span(at.p50, 1, duration) if at and at.p50 else "",
+                duration(at.p99.median) if at and at.p99 else "",
+                span(at.p99, 1, duration) if at and at.p99 else "",
             )
         )
-        for one in result.points:
-            at = one.requests.get(name)
-            rows.append(
-                (
-                    "",
-                    *(one.point[axis] for axis in axes),
-                    number(round(at.count.median)) if at else "0",
-                    size(at.size.median) if at and at.size else "",
-                    duration(at.p50.median) if at and at.p50 else "",
-                    span(at.p50, 1, duration) if at and at.p50 else "",
-                    duration(at.p99.median) if at and at.p99 else "",
-                    span(at.p99, 1, duration) if at and at.p99 else "",
-                )
-            )
+    return rows
+
+
+def _operations(result: Sweep) -> list[str]:
+    shown, minor = main_operations(result)
+    rows: list[Sequence[str]] = []
+    for name in shown:
+        heading, *more = operation(result, name)
+        rows += [(name, *heading), *(("", *row) for row in more)]
     said = ["", *table(rows, f"<{aligned(result)}>>><><")] if rows else []
     others = [printable(name) for name in minor]
     if others:
