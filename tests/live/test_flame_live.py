@@ -69,7 +69,7 @@ path, seconds = sys.argv[1], float(sys.argv[2])
 begin, ran = time.monotonic_ns(), time.thread_time_ns()
 while time.monotonic_ns() - begin < seconds * 1e9:
     os.stat(path)
-    sum(range(3000))
+    sum(range(100_000))
 end, ran = time.monotonic_ns(), time.thread_time_ns() - ran
 print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran}))
 """
@@ -78,9 +78,15 @@ print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran}))
 def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("--delay", "getattr=1ms")
     out = tmp_path / "out"
-    command = [sys.executable, "-c", _BUSY, str(mount.path), "2"]
+    pin = mount.pin()
+    command = [*pin, sys.executable, "-c", _BUSY, str(mount.path), "2"]
     shell = " ".join(f"'{word}'" for word in command)
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
+    # Another takes the CPU from it.
+    with subprocess.Popen([*pin, sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
+        finally:
+            other.kill()
     told = json.loads(out.read_text())
     first = _core.scan(str(tmp_path / "perf.data"), [], {})["first"]
     span = Filters(pids=(told["pid"],), start=told["begin"] - first, end=told["end"] - first)
@@ -89,12 +95,17 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     wall = told["end"] - told["begin"]
     assert waited.total + told["ran"] == pytest.approx(wall, rel=0.01)
     assert waited.total < wall
+    assert waited.states["preempted"] > 0.02 * wall
 
     # Samples count the time that the scheduler does; with some 100 of them not as exactly.
     sampled = recording.stacks("on-cpu", **own)
     assert sampled.unit == "ns"
     samples = max(sampled.count, 1)
     assert sampled.total == pytest.approx(told["ran"], rel=0.1 + 3 / samples**0.5)
+    # The workload's first process, in a request or not; with what its shell did before.
+    (python,) = {stack.split(";")[0] for stack in sampled.stacks}
+    own = of(recording.stacks("on-cpu").stacks, python)
+    assert sum(sampled.stacks.values()) <= own <= sum(sampled.stacks.values()) + 10 * 10_101_010
 
 
 def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_path: Path) -> None:

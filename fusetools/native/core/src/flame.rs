@@ -285,9 +285,10 @@ impl<'a> Engine<'a> {
             Side::Fork { pid, tid, ppid, .. } => {
                 self.off.forget(*tid);
                 if pid != ppid {
+                    // Of the first process perf may tell as of all that were there before: it has a parent, too.
                     if self.workload.contains(ppid) {
                         self.workload.insert(*pid);
-                    } else {
+                    } else if self.ask.workload != Some(*pid) {
                         self.workload.remove(pid);
                     }
                 }
