@@ -8,7 +8,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,24 +15,11 @@ import affairs
 import pytest
 from conftest import BUILD, Mounter
 
-from fusetools.errors import Error
 from fusetools.measure import overhead as measured
 from fusetools.plan.request import Request
 
 pytestmark = pytest.mark.live
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
-
-
-def again(call):
-    """call(), tried again while somebody else records."""
-    for _ in range(60):
-        try:
-            return call()
-        except Error as error:
-            if "another recording" not in error.what:
-                raise
-        time.sleep(1)
-    raise AssertionError("others record all the time")
 
 
 def hyperfine(directory: Path, command: list[str], prefix: list[str]) -> list[float]:
@@ -73,7 +59,7 @@ def test_the_slow_down_is_hyperfines(
     plain, probed = hyperfine(tmp_path, command, []), hyperfine(tmp_path, command, prefix)
     request = Request(mounts=(str(mount.path),), command=tuple(command), log="log")
     before = mount.affairs()
-    result = again(lambda: measured.overhead(request, 6, [], lambda *_: None, ["all"]))
+    result = measured.overhead(request, 6, [], lambda *_: None, ["all"])
     calls = affairs.difference(mount.affairs(), before)
     (cost,) = result.costs
     plain += hyperfine(tmp_path, command, [])
@@ -97,12 +83,7 @@ def test_the_slow_down_is_hyperfines(
 
 def overhead(*arguments: object, directory: Path) -> subprocess.CompletedProcess[str]:
     command = [*FUSETOOLS, "overhead", *map(str, arguments)]
-    for _ in range(60):
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-        if "another recording is running" not in done.stderr:
-            break
-        time.sleep(1)
-    return done
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
 def test_a_workload_that_fails_is_one_line(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.live
 TRACEFS = Path("/sys/kernel/tracing")
 RUN = Path("/run/fusetools")
 COMMAND = [sys.executable, "-m", "fusetools"]
-BUSY = "another recording is running"
 
 
 def own_probes() -> list[str]:
@@ -86,29 +85,19 @@ class Done:
 
 
 def record(directory: Path, *arguments: object, **more: Any) -> Done:
-    """Records; tried again while a recording of somebody else runs."""
-    for _ in range(60):
-        done = Done(start(directory, *arguments, **more))
-        if BUSY not in done.stderr:
-            break
-        time.sleep(1)
-    return done
+    return Done(start(directory, *arguments, **more))
 
 
 def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
     """Starts a recording, and waits for the line that says that it began."""
+    process = start(directory, *arguments)
+    assert process.stderr is not None
     seen = ""
-    for _ in range(60):
-        process = start(directory, *arguments)
-        assert process.stderr is not None
-        for line in process.stderr:
-            seen += line
-            if "fusetools: tracing" in line:
-                return process
-        process.communicate()
-        if BUSY not in seen:
-            break
-        time.sleep(1)
+    for line in process.stderr:
+        seen += line
+        if "fusetools: tracing" in line:
+            return process
+    process.communicate()
     pytest.fail(f"it did not begin: {seen}")
 
 
@@ -312,7 +301,7 @@ def test_a_second_recording_is_refused_by_name(sample_mount: Mounter, tmp_path: 
         Done(first)
     for status, stderr in ((done.status, done.stderr), (clean.returncode, clean.stderr)):
         assert status == 1
-        assert stderr.startswith(f"fusetools: {BUSY}\n")
+        assert stderr.startswith("fusetools: another recording is running\n")
         assert f"pid {first.pid}: fusetools record --mount {mount.path} -- sleep 60" in stderr
         assert f"kill -INT {first.pid}" in stderr
     assert first.returncode == 128 + signal.SIGTERM
@@ -368,25 +357,21 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
         'n=0; trap "n=1\\$n; echo caught \\$n" INT; echo ready; sleep 1; sleep 1; echo end; exit 5'
     )
     command = [*COMMAND, "record", "--mount", str(mount.path), "--", "sh", "-c", script]
-    for _ in range(60):
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(tmp_path)
-            os.execve(command[0], command, environment())
-        seen = b""
-        sent = False
-        with contextlib.suppress(OSError):  # EIO: the other side is closed
-            while part := os.read(terminal, 4096):
-                seen += part
-                if b"ready" in seen and not sent:
-                    sent = True
-                    time.sleep(0.2)
-                    os.write(terminal, b"\x03")
-        os.close(terminal)
-        _, status = os.waitpid(pid, 0)
-        if BUSY.encode() not in seen:
-            break
-        time.sleep(1)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(command[0], command, environment())
+    seen = b""
+    sent = False
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while part := os.read(terminal, 4096):
+            seen += part
+            if b"ready" in seen and not sent:
+                sent = True
+                time.sleep(0.2)
+                os.write(terminal, b"\x03")
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
     assert seen.count(b"caught 10") == 1 and b"caught 110" not in seen, seen
     assert b"end" in seen
     assert os.waitstatus_to_exitcode(status) == 5
@@ -402,13 +387,9 @@ def test_tracefs_is_not_mounted(sample_mount: Mounter, tmp_path: Path) -> None:
         f"{' '.join(COMMAND)} record --mount {mount.path} -- {work}; status=$?; "
         "! test -e /sys/kernel/tracing/events || exit 98; exit $status"
     )
-    for _ in range(60):
-        done = subprocess.run(
-            ["unshare", "-m", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True
-        )
-        if BUSY not in done.stderr:
-            break
-        time.sleep(1)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] == 101
 

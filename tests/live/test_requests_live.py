@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,7 @@ def record(output: Path, mount: SampleMount, script: str) -> tuple[fusetools.Rec
         pytest.skip("this host has no perf")
     command = [sys.executable, "-m", "fusetools", "record", "--mount", mount.path, "-o", output]
     command += ["--", "sh", "-c", script]
-    for _ in range(60):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-        if "another recording is running" not in done.stderr:
-            break
-        time.sleep(1)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return fusetools.open(output), said
@@ -157,10 +152,7 @@ def test_one_thread_is_enough_for_one_caller(sample_mount: Mounter, tmp_path: Pa
     """Also where both have the same CPU, and the caller takes it from who has replied to it."""
     mount = sample_mount("--threads", "1")
     apart = queue_of(mount, tmp_path / "apart.data", callers=1)
-    cpu = min(os.sched_getaffinity(0))
-    for task in Path(f"/proc/{mount.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {cpu})
-    together = queue_of(mount, tmp_path / "together.data", 1, f"taskset -c {cpu}")
+    together = queue_of(mount, tmp_path / "together.data", 1, " ".join(mount.pin()))
     for found in (apart, together):
         assert found.whole.most_queued == 1 and found.share_short < 0.1
         assert "is short of threads:" not in requests_text.verdict(found)[0]
