@@ -87,7 +87,8 @@ class HostFacts:
     "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
     ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
     kernel stack goes on below a function with a return probe; ``clocks`` of ftrace,
-    ``graph_options`` (funcgraph-args …), ``tracepoints`` ("system:name") of those that matter.
+    ``graph_options`` (funcgraph-args …), ``pid_namespace``: threads have other numbers here than
+    ftrace's ring buffers tell, ``tracepoints`` ("system:name") of those that matter.
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
@@ -123,6 +124,7 @@ class HostFacts:
     unwinds_kretprobes: bool = False
     clocks: tuple[str, ...] = ()
     graph_options: tuple[str, ...] = ()
+    pid_namespace: bool = False
     tracepoints: tuple[str, ...] = ()
     fuse: bool = False
     fuse_module: bool = False

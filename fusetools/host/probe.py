@@ -50,6 +50,9 @@ NAMED = {
 # them (before Linux 5.16) every kernel stack ends there.
 RECOVER = ("kretprobe_find_ret_addr", "rethook_find_ret_addr")
 
+# include/linux/proc_ns.h, PROC_PID_INIT_INO
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
+
 # What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
 # tracefs write it.
 FETCH_ARGS = ("$arg<N>", "$comm", "$retval", "<argname>", "string", "ustring", "symstr", "%pd/%pD")
@@ -99,6 +102,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         graph_options=tuple(
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),
+        pid_namespace=files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE),
         tracepoints=_tracepoints(files, at),
         fuse="fuse" in (files.read("/proc/filesystems", quiet=True) or "").split(),
         fuse_module=module,

@@ -4,19 +4,22 @@ Everything is decided by what the running kernel has (its lists of functions, it
 version. configs/kernel/ says which function brackets which stage, with alternatives in order.
 
 perf records the kprobes, beside function_graph too, where trace-cmd could record those that need
-no stack. Both ways were measured (Linux 6.1 in QEMU, 1 CPU, whose clock counts instructions, 2 ns
-for each; 1,009 stats of a file, 3,027 requests, 12,108 such events of 295,000; medians of 3 runs,
-of 2 without a recording; the 3 differ by less than 1 %, in all CPU time by 2 %):
+no stack. Both ways were built and measured (Linux 6.1 in QEMU, 1 CPU, whose clock counts
+instructions, 2 ns for each; 1,009 stats of a file, 3,027 requests, 12,108 such events of 288,000;
+medians of 3 runs by perf, 4 by trace-cmd, 2 without a recording, in turn; those of a way differ by
+less than 0.1 % in the stats and the daemon, by 2 % in the rest):
 
-    way                   CPU time of    of the    of all   written while   the one
-                          the workload   daemon             recording       perf.data
-    no recording               58 ms     114 ms   0.21 s
-    kprobes by perf           534 ms     738 ms   1.30 s        20.3 MB     28.9 MB
-    kprobes by trace-cmd      512 ms     680 ms   1.25 s        18.4 MB     28.6 MB
+    way                   the stats   CPU time of   of all   written while   the one
+                          took        the daemon             recording       perf.data
+    no recording            157 ms      115 ms      0.17 s
+    kprobes by perf       1,317 ms      771 ms      1.34 s       20.6 MB     29.1 MB
+    kprobes by trace-cmd  1,263 ms      739 ms      1.27 s       19.8 MB     29.1 MB
 
-trace-cmd's way takes 4 to 8 % less. But a request would begin in one recorder, with its stack,
-and end in the other: they are not switched on and off at once, each loses events on its own, and
-nothing would be left to hold function_graph's clock against perf's. So perf records them all.
+trace-cmd's way takes 4 to 5 % less. But a request then begins in one recorder, with its stack, and
+ends in the other, and the two cannot be switched off at once: of a mount that is always busy, on a
+loaded host, 14 of 5,335 and 58 of 7,044 requests had a beginning and no end; by perf alone the one
+that was under way, of some 6,000 in each of 3 runs. And where the clocks did not agree, all ends
+would be lost with trace-cmd's file. So perf records them all.
 
 fprobe events do not take the place of kprobes for entry and return. In 6.12 they fire inside
 function_graph's entry and exit, which a kprobe holds (in 7.2 both hold them); and as they come,
@@ -192,6 +195,11 @@ def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
         return ("the kernel lists no FUSE function to trace (is fuse loaded?)", "modprobe fuse")
     if "mono" not in facts.clocks and "perf" not in facts.clocks:
         return ("its clocks are not perf's",)
+    if facts.pid_namespace:
+        return (
+            "in a pid namespace it and perf have other numbers for the same thread",
+            "docker run --pid=host …   (where this is a container)",
+        )
     return ()
 
 

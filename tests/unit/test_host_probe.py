@@ -393,3 +393,10 @@ def test_command_that_hangs_is_killed() -> None:
 
 def test_command_that_is_not_there() -> None:
     assert Files(Path("/")).start("no-such-command").get()[0] == 127
+
+
+def test_a_pid_namespace(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    assert not read_host(tmp_path).pid_namespace
+    tree.link("/proc/self/ns/pid", "pid:[4026532201]")
+    assert read_host(tmp_path).pid_namespace

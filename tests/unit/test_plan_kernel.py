@@ -224,6 +224,12 @@ def test_backends() -> None:
     assert bare.missing[-1].mend == "apt-get install trace-cmd"
     with pytest.raises(Error, match="cannot use function_graph"):
         kernel.plan(replace(facts, trace_cmd=None), [45], "graph")
+    # In a container perf alone, whose numbers of threads then are those of all events.
+    inside = replace(facts, pid_namespace=True)
+    alone = kernel.plan(inside, [45])
+    assert alone.graph == () and "--pid=host" in alone.missing[-1].mend
+    with pytest.raises(Error, match="cannot use function_graph"):
+        kernel.plan(inside, [45], "graph")
     with pytest.raises(Error, match="cannot use kprobes"):
         kernel.plan(host("6.18"), [45], "kprobe")
 

@@ -349,6 +349,25 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
 
+def test_in_a_pid_namespace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    """There function_graph tells other numbers of threads than perf, which then records alone."""
+    script = tmp_path / "inside.sh"
+    script.write_text(
+        f"""{MOUNT}
+        export PATH={tools}:$PATH
+        {FUSETOOLS} record -- {SAMPLES}/workload stat 101 /run/mount/dir-00/file-000 \
+          > workload.json 2> said
+        {FUSETOOLS} stages --json > stages.json
+        fails {FUSETOOLS} record --backend graph -- true 2> refused"""
+    )
+    guest(f"unshare --pid --fork --mount-proc sh {script} > out 2>&1 || {{ cat out >&2; exit 1; }}")
+    for name in ("said", "refused"):
+        assert "in a pid namespace it and perf have other numbers" in (tmp_path / name).read_text()
+    stages = json.loads((tmp_path / "stages.json").read_text())["operations"]
+    seen = {one["operation"]: (one["requests"], one["matched"]) for one in stages}
+    assert seen == {"lookup": (202, 202), "getattr": (101, 101)}
+
+
 def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """Requests are under way when the recording begins, and when it ends."""
     guest(
