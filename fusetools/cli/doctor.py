@@ -16,9 +16,7 @@ from fusetools.host.probe import read_host, self_test_unique
 from fusetools.plan import planner, probeset
 from fusetools.plan.request import Request
 from fusetools.record import symbols
-from fusetools.render.text import printable
-
-WIDTH = 80
+from fusetools.render.text import WIDTH, printable
 
 
 @click.command()

@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 
 from fusetools.measure.compared import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
 from fusetools.render.json import dump
-from fusetools.render.text import bar, duration, lines, number, plural, printable, table
+from fusetools.render.text import WIDTH, bar, duration, lines, number, plural, printable, table
 
-WIDTH = 80
 MINOR = 0.05  # operations with less of all calls on every side stay out of the text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import flame
@@ -9,7 +10,7 @@ from fusetools.errors import Error
 from fusetools.flames import KINDS, STATES
 from fusetools.model import Stacks
 from fusetools.render import json as json_form
-from fusetools.render.text import duration, footer, lines, number, plural, printable
+from fusetools.render.text import WIDTH, duration, footer, lines, number, plural, printable
 
 _TITLES = {
     "on-cpu": "On the CPU",
@@ -127,7 +128,11 @@ def text(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     said = [f"{path}: {what(shown)}: {summary(shown)}"]
     if earlier is not None:
         said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
-    return lines(["", *said, *told(shown), *footer(shown.facts)][1:])
+    for line in told(shown):
+        # A note may end in a command, which is copied whole.
+        whole = line.startswith("note:")
+        said += [line] if whole else textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    return lines([*said, *footer(shown.facts)])
 
 
 def told(shown: Stacks) -> list[str]:

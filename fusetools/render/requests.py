@@ -18,6 +18,7 @@ from fusetools.model import (
 )
 from fusetools.render.stages import PARTS, short
 from fusetools.render.text import (
+    WIDTH,
     duration,
     footer,
     lines,
@@ -29,7 +30,6 @@ from fusetools.render.text import (
     ways_out,
 )
 
-WIDTH = 80
 IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from its begin to its end
 _LEVELS = " ▁▂▃▄▅▆▇█"
 

@@ -10,6 +10,7 @@ from typing import Any
 from fusetools.model import OperationStages, Stage, Stages
 from fusetools.render import json
 from fusetools.render.text import (
+    WIDTH,
     duration,
     footer,
     lines,
@@ -225,7 +226,7 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
     if "vfs_before" in used:
         used.discard("between")
     said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
-    return textwrap.wrap(said, 80)
+    return textwrap.wrap(said, WIDTH)
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:

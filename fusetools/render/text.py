@@ -24,6 +24,7 @@ from fusetools.model import (
     Missing,
 )
 
+WIDTH = 80  # of a terminal, in columns
 BAR = 40
 UNITS = ("ns", "us", "ms")
 _SIZES = (("us", 1e3), ("ms", 1e6), ("s", 1e9))
@@ -328,7 +329,7 @@ def unmatched(result: Counts | Histograms) -> int:
 def never_called(functions: Iterable[str]) -> list[str]:
     names = ", ".join(sorted(map(printable, functions)))
     said = f"never called: {names}"
-    return ["", *textwrap.wrap(said, 80, subsequent_indent="  ")] if names else []
+    return ["", *textwrap.wrap(said, WIDTH, subsequent_indent="  ")] if names else []
 
 
 # graph
