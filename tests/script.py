@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-_LINE = re.compile(r"\s*(.*?)\s+(-?\d+)/(-?\d+)\s+\[(\d+)\]\s+(\d+)\.(\d{9}):\s+(\S+):\s(.*)")
+_LINE = re.compile(r"\s*(.*?)\s+(-?\d+)/(-?\d+)\s+\[(\d+)\]\s+(\d+)\.(\d{9}):\s+(\S+?):?\s(.*)")
 
 
 class Event(NamedTuple):
@@ -19,7 +19,7 @@ class Event(NamedTuple):
     pid: int
     tid: int
     cpu: int
-    name: str  # "system:event"
+    name: str  # "system:event", or "PERF_RECORD_…"
     text: str
 
     def number(self, field: str) -> int:
@@ -34,12 +34,14 @@ class Event(NamedTuple):
         return found[1]
 
 
-def events(recording: Path) -> list[Event]:
-    """In time order. Skips the test where there is no perf."""
+def events(recording: Path, switches: bool = False) -> list[Event]:
+    """In time order, with perf's own records of switches too. Skips the test where there is no
+    perf."""
     if not shutil.which("perf"):
         pytest.skip("no perf on this host")
     fields = "comm,pid,tid,cpu,time,event,trace"
     command = ["perf", "script", "-f", "--ns", "-G", "-F", fields, "-i", str(recording)]
+    command += ["--show-switch-events"] * switches
     done = subprocess.run(command, capture_output=True, check=True)
     found = []
     for line in done.stdout.decode(errors="backslashreplace").splitlines():

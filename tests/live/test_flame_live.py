@@ -10,6 +10,7 @@ from pathlib import Path
 
 import collapse
 import pytest
+import script
 from conftest import BUILD, Mounter
 from test_live_answers import record
 
@@ -77,23 +78,18 @@ print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran}))
 
 def off_by_perf_script(path: Path, pid: int, start: int, end: int) -> int:
     """ns between these times that stock perf shows a thread switched out, until it runs again."""
-    command = ["perf", "script", "-i", str(path), "--ns", "--show-switch-events", "-G"]
-    command += ["-F", "comm,tid,cpu,time,event,trace"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    pattern = re.compile(r" *.*? +(\d+) +\[\d+\] +(\d+)\.(\d{9}): +(.*)")
     since, total = None, 0
-    for line in printed.splitlines():
-        match = pattern.match(line)
-        if not match or not start <= (time := int(match[2] + match[3])) <= end:
+    for event in script.events(path, switches=True):
+        if not start <= event.time <= end:
             continue
-        what = match[4]
-        if "sched:sched_switch:" in what and f" prev_pid={pid} " in what:
-            since = time
+        switch = event.name == "sched:sched_switch"
+        out = event.name.startswith("PERF_RECORD_SWITCH") and event.text.startswith("OUT")
+        if switch and event.number("prev_pid") == pid:
+            since = event.time
         elif since is not None and (
-            ("sched:sched_switch:" in what and f" next_pid={pid} " in what)
-            or (int(match[1]) == pid and not ("RECORD_SWITCH" in what and " OUT" in what))
+            (switch and event.number("next_pid") == pid) or (event.tid == pid and not out)
         ):
-            total, since = total + time - since, None
+            total, since = total + event.time - since, None
     return total
 
 
