@@ -530,11 +530,10 @@ class Recording:
             self.perf.close()
         self._stop_graph()
         if self.tracefs and self.state.probes:
-            returns = {p.event for p in self.plan.probes if p.in_kernel and p.kind == "r"}
-            missed = self.tracefs.kernel_misses()
-            for event in sorted(returns):
-                if count := missed.get(event.partition(":")[2], 0):
-                    self.misses[event] = count
+            missed = self.tracefs.missed_returns()
+            for probe in self.plan.probes:
+                if (count := missed.get(probe.event.partition(":")[2], 0)) > 0:
+                    self.misses[probe.event] = count
             self.state.probes = self.tracefs.remove(self.state.probes)
             if self.state.probes:
                 some = ", ".join(self.state.probes[:3])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools.errors import Error
-from fusetools.plan.events import Probe
+from fusetools.plan.events import RETURN, Probe
 from fusetools.plan.kernel import GROUP
 
 PLACE = "/sys/kernel/tracing"
@@ -86,14 +86,22 @@ class Tracefs:
                 there.add(fields[2].partition("+")[0])
         return sorted({probe.place for probe in probes if probe.in_kernel} - there)
 
-    def kernel_misses(self) -> dict[str, int]:
-        """Calls that each kretprobe had no instance left for, by the event's name without its
-        group. Of kprobes the column means less (5.10 counts there what was recorded)."""
-        with contextlib.suppress(OSError):
+    def missed_returns(self) -> dict[str, int]:
+        """Calls of which a kretprobe saw the entry and, for want of an instance, not the return:
+        by the event's name without its group.
+
+        kprobe_profile's last column is of all that the probe missed. Until Linux 5.14 that holds
+        page faults in a handler as well, which miss nothing (kprobe_fault_handler in
+        arch/x86/kernel/kprobes/core.c). What is of the place, and not of the return, is in the
+        column of the entry's probe too.
+        """
+        try:
             lines = (self.root / "kprobe_profile").read_text().splitlines()
-            fields = [line.split() for line in lines]
-            return {field[0]: int(field[2]) for field in fields if len(field) == 3}
-        return {}
+        except OSError:
+            return {}
+        missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}
+        returns = {name: name[: -len(RETURN)] for name in missed if name.endswith(RETURN)}
+        return {name: missed[name] - missed.get(entry, 0) for name, entry in returns.items()}
 
     def _write(self, event: str, line: str) -> None:
         # They are there on every kernel that has such probes; dynamic_events from Linux 5.0.

@@ -32,10 +32,12 @@ def test_probes_that_are_not_in_the_code(tmp_path: Path) -> None:
 
 
 def test_returns_that_were_missed(tmp_path: Path) -> None:
+    """As Linux 5.10 gives them: 12,281 entries and 2,039 returns, and 5 faults in a handler."""
     fs = Tracefs(str(tmp_path))
-    assert fs.kernel_misses() == {}
+    assert fs.missed_returns() == {}
     (tmp_path / "kprobe_profile").write_text(
-        "  request_wait_answer                                   3115               0\n"
-        "  request_wait_answer__return                           3110               5\n"
+        "  queue_request_and_unlock                             14057           11091\n"
+        "  request_wait_answer                                  12281               5\n"
+        "  request_wait_answer__return                           2039           10247\n"
     )
-    assert fs.kernel_misses() == {"request_wait_answer": 0, "request_wait_answer__return": 5}
+    assert fs.missed_returns() == {"request_wait_answer__return": 12281 - 2039}
