@@ -23,6 +23,7 @@ from typing import Any
 import affairs
 import pytest
 from conftest import BUILD, Mounter, SampleMount, wait_until
+from script import events
 
 pytestmark = pytest.mark.live
 
@@ -101,18 +102,6 @@ def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
     pytest.fail(f"it did not begin: {seen}")
 
 
-def events(data: Path) -> list[dict[str, str]]:
-    """Every sample, as stock perf prints it."""
-    command = ["perf", "script", "-i", str(data), "--ns", "-F", "comm,pid,tid,time,event,trace"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    pattern = re.compile(
-        r"\s*(?P<comm>.+?)\s+(?P<pid>-?\d+)/(?P<tid>-?\d+)\s+(?P<time>[\d.]+):\s+"
-        r"(?P<event>[\w:-]+):\s?(?P<trace>.*)"
-    )
-    found = [pattern.match(line) for line in done.stdout.splitlines() if line.strip()]
-    return [match.groupdict() for match in found if match]
-
-
 def tasks(data: Path) -> str:
     """The records of tasks, as stock perf prints them: only those of the workload's."""
     command = ["perf", "script", "-i", str(data), "--show-task-events"]
@@ -120,7 +109,7 @@ def tasks(data: Path) -> str:
 
 
 def counts(data: Path) -> Counter[str]:
-    return Counter(event["event"] for event in events(data))
+    return Counter(event.name for event in events(data))
 
 
 def callbacks(mount: SampleMount) -> Counter[str]:
@@ -159,13 +148,13 @@ def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> 
     for name in affairs.CALLBACKS.values():
         assert seen[f"fuse_daemon:{name}"] == own[name], name
         assert seen[f"fuse_daemon:{name}__return"] == own[name], name
-    sent = [e["trace"] for e in events(data) if e["event"] == "fuse:fuse_request_send"]
+    sent = [e.text for e in events(data) if e.name == "fuse:fuse_request_send"]
     assert all(f"connection {mount.connection} " in trace for trace in sent)
     uniques = Counter(re.findall(r"req (\d+)", " ".join(sent)))
     ended = Counter(
-        e["trace"].split("req ")[1].split()[0]
+        e.text.split("req ")[1].split()[0]
         for e in events(data)
-        if e["event"] == "fuse:fuse_request_end"
+        if e.name == "fuse:fuse_request_end"
     )
     assert sum((uniques & ended).values()) >= 0.999 * len(sent)
     facts = session(data)
@@ -189,11 +178,11 @@ def test_records_the_workload_and_the_daemon_only(sample_mount: Mounter, tmp_pat
     data = tmp_path / "perf.data"
     facts = session(data)
     family = {facts["workload_pid"], mount.pid}
-    calls = [e for e in events(data) if e["event"].startswith("raw_syscalls:")]
+    calls = [e for e in events(data) if e.name.startswith("raw_syscalls:")]
     forked = {int(pid) for pid in re.findall(r"PERF_RECORD_FORK\((\d+):", tasks(data))}
-    assert family < {int(e["pid"]) for e in calls} <= family | forked
+    assert family < {e.pid for e in calls} <= family | forked
     # no system call that is only a probe's return
-    assert not [e for e in calls if re.search(r"NR (335|336|-1) ", e["trace"])]
+    assert not [e for e in calls if re.search(r"NR (335|336|-1) ", e.text)]
     # switches have stacks, and those alone, beside samples and the requests' sends
     script = ["perf", "script", "-i", str(data), "-F", "event,ip,sym"]
     stacks = subprocess.run(script, capture_output=True, text=True, check=True).stdout
@@ -548,16 +537,16 @@ def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     done = record(tmp_path, "--mount", mount.path, "--fs", "libfuse", *mixed(mount))
     own = callbacks(mount) - before
     assert done.status == 0, done.stderr
-    seen = [e for e in events(tmp_path / "perf.data") if ":fuse_reply_" in e["event"]]
+    seen = [e for e in events(tmp_path / "perf.data") if ":fuse_reply_" in e.name]
     forgets = own["cvmfs_forget"] + own["cvmfs_forget_multi"]
-    replies = Counter(e["event"].partition("fuse_reply_")[2] for e in seen)
+    replies = Counter(e.name.partition("fuse_reply_")[2] for e in seen)
     assert replies["none"] == forgets
     # libfuse itself answers what has no callback: the first FLUSH
-    sent = [e["trace"] for e in events(tmp_path / "perf.data") if "request_send" in e["event"]]
+    sent = [e.text for e in events(tmp_path / "perf.data") if "request_send" in e.name]
     flushes = sum("(FUSE_FLUSH)" in trace for trace in sent)
     assert sum(replies.values()) == sum(own.values()) + flushes
     assert replies["open"] == own["cvmfs_open"] + own["cvmfs_opendir"]
-    unique = [re.search(r"unique=(\d+)", e["trace"]) for e in seen]
+    unique = [re.search(r"unique=(\d+)", e.text) for e in seen]
     assert all(unique)
 
 
@@ -609,7 +598,7 @@ lookup = { unique = "+8(arg1):u64", name = "+0(arg3):string" }
         "fuse_daemon:cvmfs_read",
         "fuse_daemon:cvmfs_read__return",
     }
-    assert any('name="dir-00"' in e["trace"] for e in events(data))
+    assert any('name="dir-00"' in e.text for e in events(data))
     assert session(data)["mounts"][0]["fs"] == "mine"
     own.write_text("[[group]]\nlibrary = 'x'\nfunktion = 'y'\n")
     done = record(tmp_path, "--mount", mount.path, "--fs", own, "--", "true")

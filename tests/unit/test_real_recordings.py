@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import affairs
 import data
 import numpy as np
 import pytest
+from script import events
 
 import fusetools
 from fusetools.model import LAYERS
@@ -82,24 +81,18 @@ def test_every_request_is_matched(client: Path) -> None:
 
 def pairs_of_perf_script(path: Path) -> dict[str, list[tuple[int, int, int]]]:
     """(start, duration, tid) of each call, by pairing the lines of stock perf script."""
-    if not shutil.which("perf"):
-        pytest.skip("no perf")
-    text = subprocess.run(
-        ["perf", "script", "--ns", "-F", "tid,time,event", "-i", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    line = re.compile(r"\s*(\d+)\s+(\d+)\.(\d{9}):\s+fuse_(?:daemon|kernel):(\w+):")
     entered: dict[tuple[int, str], list[int]] = defaultdict(list)
     calls: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for tid, s, ns, event in line.findall(text):
-        at, (function, returns, _) = int(s + ns), event.partition("__return")
+    for event in events(path):
+        group, _, name = event.name.partition(":")
+        if group not in ("fuse_daemon", "fuse_kernel"):
+            continue
+        function, returns, _ = name.partition("__return")
         if not returns:
-            entered[int(tid), function].append(at)
-        elif entered[int(tid), function]:
-            start = entered[int(tid), function].pop()
-            calls[function].append((start, at - start, int(tid)))
+            entered[event.tid, function].append(event.time)
+        elif entered[event.tid, function]:
+            start = entered[event.tid, function].pop()
+            calls[function].append((start, event.time - start, event.tid))
     return calls
 
 

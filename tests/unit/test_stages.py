@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import data
 import golden
 import numpy as np
 import pytest
+from script import Event, events
 
 import fusetools
 import fusetools.model
@@ -25,7 +22,7 @@ from fusetools.stories import MARKS
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
 CLIENT = "cernvmfs-6.1"
-READS = {"0", "19", "275"}  # read, readv, splice on x86-64
+READS = {0, 19, 275}  # read, readv, splice on x86-64
 
 
 @pytest.fixture(scope="session")
@@ -128,81 +125,48 @@ def test_filters(run) -> None:
 # Against stock perf
 
 
-class Line(NamedTuple):
-    time: int
-    pid: int
-    tid: int
-    event: str
-    args: str
-
-
-LINE = re.compile(r"\s*(\d+)/(\d+)\s+(\d+)\.(\d{9}):\s+(\S+?):? (.*)")
-
-
-def perf_script(path: Path) -> Iterator[Line]:
-    if not shutil.which("perf"):
-        pytest.skip("no perf")
-    fields = "pid,tid,time,event,trace"
-    said = subprocess.run(
-        ["perf", "script", "--ns", "-F", fields, "--show-switch-events", "-i", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for line in said.splitlines():
-        if match := LINE.fullmatch(line):
-            pid, tid, s, ns, event, args = match.groups()
-            yield Line(int(s + ns), int(pid), int(tid), event, args)
-
-
-def field(args: str, name: str) -> str:
-    match = re.search(rf"\b{name}[= ](-?\w+)", args)
-    assert match, args
-    return match[1]
-
-
-def of_demo(lines: Iterator[Line]) -> dict[int, dict[str, int]]:
+def of_demo(lines: list[Event]) -> dict[int, dict[str, int]]:
     """The marks of each request by its number: one caller that makes one request after another."""
     marks: dict[int, dict[str, int]] = {}
     caller: dict[str, int] = {}  # in a system call: its entry, and where its last request ended
     daemon: dict[int, dict[str, int]] = defaultdict(dict)
     last = now = 0
     for line in lines:
-        name = line.event.partition(":")[2]
+        name = line.name.partition(":")[2]
         request = marks.get(now, {})
         if name == "fuse_request_send":
-            now = int(field(line.args, "req"))
+            now = line.number("req")
             marks[now] = request = {"begin": line.time}
-            if field(line.args, "opcode") == "29":  # releasedir: nobody waits
+            if line.number("opcode") == 29:  # releasedir: nobody waits
                 continue
             request.update(caller)
             caller.clear()
             last = line.tid
         elif name == "fuse_request_end":
-            request = marks[int(field(line.args, "req"))]
+            request = marks[line.number("req")]
             request.update(end=line.time, reply=daemon[line.tid]["enter"])
         elif name == "sched_waking":
-            woken = int(field(line.args, "pid"))
+            woken = line.number("pid")
             waits = "sys_enter" in request or "resumed" in request
             if woken == last and "end" in request and waits:
                 request.setdefault("waking", line.time)
-            elif line.tid == last and "end" not in request and "comm=samplefs" in line.args:
+            elif line.tid == last and "end" not in request and "comm=samplefs" in line.text:
                 request.setdefault("daemon_waking", line.time)
-        elif name == "sched_switch" or line.event == "PERF_RECORD_SWITCH_CPU_WIDE":
-            runs = field(line.args, "next_pid") if name else line.tid if "IN" in line.args else 0
-            if int(runs) == last and "waking" in request and "runs" not in request:
+        elif name == "sched_switch" or line.name == "PERF_RECORD_SWITCH_CPU_WIDE":
+            runs = line.number("next_pid") if name else line.tid if "IN" in line.text else 0
+            if runs == last and "waking" in request and "runs" not in request:
                 request["runs"] = caller["resumed"] = line.time
         elif name.startswith("cvmfs_"):
             if name.endswith("__return"):
                 request = marks[daemon[line.tid]["unique"]]
                 request["callback_return"] = line.time
             else:
-                unique = int(field(line.args, "unique"))
+                unique = line.number("unique")
                 daemon[line.tid]["unique"] = unique
                 marks[unique].update(callback_enter=line.time, read=daemon[line.tid]["exit"])
         elif name in ("sys_enter", "sys_exit"):
             which = name[4:]
-            if which == "enter" or field(line.args, "NR") in READS:
+            if which == "enter" or line.number("NR") in READS:
                 daemon[line.tid][which] = line.time
             if line.tid == last or not last:
                 if which == "exit" and "resumed" in caller:
@@ -214,7 +178,7 @@ def of_demo(lines: Iterator[Line]) -> dict[int, dict[str, int]]:
 def test_marks_of_the_demo_are_perf_scripts() -> None:
     """All marks of all requests."""
     stories = fusetools.open(DEMO).stories()
-    theirs = of_demo(perf_script(DEMO))
+    theirs = of_demo(events(DEMO, switches=True))
     assert len(theirs) == len(stories.unique) == 277
     compared = 0
     for i, unique in enumerate(stories.unique):
@@ -234,19 +198,19 @@ def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:
     stories = fusetools.open(path).stories()
     marks: dict[int, dict[str, int]] = defaultdict(dict)
     serving: dict[int, int] = {}
-    for line in perf_script(path):
-        name = line.event.partition(":")[2]
+    for line in events(path, switches=True):
+        name = line.name.partition(":")[2]
         if name.startswith("cvmfs_") and name.endswith("__return"):
             marks[serving.pop(line.tid)]["callback_return"] = line.time
         elif name.startswith("cvmfs_"):
-            serving[line.tid] = unique = int(field(line.args, "unique"))
+            serving[line.tid] = unique = line.number("unique")
             marks[unique]["callback_enter"] = line.time
         elif name == "queue_request":
-            marks[int(field(line.args, "unique"))]["begin"] = line.time
-        elif name == "fuse_copy_args" and field(line.args, "write") == "1":
-            marks[int(field(line.args, "unique"))]["sent"] = line.time
+            marks[line.number("unique")]["begin"] = line.time
+        elif name == "fuse_copy_args" and line.number("write") == 1:
+            marks[line.number("unique")]["sent"] = line.time
         elif name == "fuse_request_end":
-            marks[int(field(line.args, "unique"))]["end"] = line.time
+            marks[line.number("unique")]["end"] = line.time
     assert len(marks) == len(stories.unique) == 5525
     for mark in ("begin", "sent", "callback_enter", "end", "callback_return"):
         mine = dict(zip(stories.unique.tolist(), getattr(stories, mark).tolist()))
@@ -259,10 +223,10 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
     stories = fusetools.open(path).stories()
     spans = defaultdict(list)  # of each thread: (from, to, state)
     since: dict[int, tuple[int, str]] = {}
-    for line in perf_script(path):
-        name = line.event.partition(":")[2]
+    for line in events(path, switches=True):
+        name = line.name.partition(":")[2]
         if name == "sched_waking":
-            woken = int(field(line.args, "pid"))
+            woken = line.number("pid")
             if since.get(woken, (0, ""))[1] == "blocked":
                 spans[woken].append((since[woken][0], line.time, "blocked"))
                 since[woken] = (line.time, "runnable")
@@ -271,15 +235,15 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
             start, state = since.pop(line.tid)
             spans[line.tid].append((start, line.time, state))
         elif name == "sched_switch":
-            prev, next_ = (int(field(line.args, f"{which}_pid")) for which in ("prev", "next"))
+            prev, next_ = (line.number(f"{which}_pid") for which in ("prev", "next"))
             if next_ in since:
                 start, state = since.pop(next_)
                 spans[next_].append((start, line.time, state))
             if prev in since:
                 start, state = since.pop(prev)
                 spans[prev].append((start, line.time, state))
-            state = field(line.args, "prev_state")
-            since[prev] = (line.time, "runnable" if state.startswith("R") else "blocked")
+            ready = "prev_state=R" in line.text
+            since[prev] = (line.time, "runnable" if ready else "blocked")
     seen = 0
     for i in np.flatnonzero((stories.callback_enter > 0) & (stories.reply > 0)):
         start, end = int(stories.callback_enter[i]), int(stories.reply[i])
