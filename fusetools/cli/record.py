@@ -121,10 +121,12 @@ def _began(plan: Any, removed: Any) -> None:
 
 
 def _ended(request: Request, outcome: Any) -> None:
+    from fusetools.render.text import took
+
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
         f"fusetools: {request.output}, {_size(outcome.size)}: {outcome.requests:,} requests, "
-        f"{outcome.events:,} events in {outcome.seconds:.1f} s, {lost}"
+        f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
     for warning in outcome.warnings:
         _say(f"  warning: {warning}")

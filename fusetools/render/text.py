@@ -63,6 +63,11 @@ def duration(ns: float | None, unit: str = "") -> str:
     return f"{value:,.{digits}f} {name}"
 
 
+def took(seconds: float) -> str:
+    """A recording's length: "3.2 s", of a short one "38.1 ms"."""
+    return f"{seconds:,.1f} s" if seconds >= 0.1 else duration(1e9 * seconds)
+
+
 def number(value: float | None, sign: str = "") -> str:
     """A count with thousands separators; rates get three digits."""
     if value is None:
@@ -115,7 +120,7 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     if calls is not None:
         parts.append(f"{plural(calls, 'call')} unmatched" if calls else "no call unmatched")
     parts.append(f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost")
-    said = [f"{facts.seconds:,.1f} s: " + "; ".join(parts)]
+    said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
     return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
@@ -287,7 +292,7 @@ def counts(result: Counts) -> str:
 
 def live(result: Counts) -> str:
     """Counts that no recording was made for, and what counting cost."""
-    said = [*_calls(result), "", f"{result.facts.seconds:,.1f} s, counted in the kernel"]
+    said = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
     cost, calls = (
         result.facts.probe_cost,
         sum(c.count for c in result.counts if c.layer == "daemon"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetools.render.text import bar, duration, number, plural, printable, table
+from fusetools.render.text import bar, duration, number, plural, printable, table, took
 
 NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -74,6 +74,11 @@ def test_a_bar_is_as_long_as_its_share_and_never_hides_a_call(n: int, most: int,
 @given(st.text())
 def test_printable_never_steers_a_terminal(text: str) -> None:
     assert all(c.isprintable() for c in printable(text))
+
+
+def test_how_long_it_took() -> None:
+    assert [took(s) for s in (4321.04, 3.2, 0.1)] == ["4,321.0 s", "3.2 s", "0.1 s"]
+    assert [took(s) for s in (0.0381, 0.000_2, 0)] == ["38.1 ms", "200 us", "0 ns"]
 
 
 def test_number() -> None:
