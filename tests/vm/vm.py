@@ -3,8 +3,9 @@
     kernel = Kernel.fetch("bookworm")
     result = run(kernel, "uname -r", folder=tmp_path)
 
-The guest sees the host's `/` (read-only, writes go to memory) and `folder` at its own path,
-read-write: a checkout and its .venv work there as they do here. It has no network and no disk.
+The guest sees the host's `/` at its own path, and `folder` in it: a checkout and its .venv work
+there as they do here. Writes go to its memory; what is in `folder` at the end comes to the host.
+It has no network and no disk.
 Times inside it are emulated: never quote them.
 """
 
@@ -180,7 +181,7 @@ class Guest(Protocol):
 def run(
     kernel: Kernel, command: str, folder: Path, timeout: float = 180, memory: int = 1024
 ) -> Result:
-    """Runs the shell `command` as the guest's root, in `folder`, which the guest shares read-write.
+    """Runs the shell `command` as the guest's root, in `folder`, which comes back as it left it.
 
     A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
     (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
