@@ -531,9 +531,9 @@ class Recording:
         self._stop_graph()
         if self.tracefs and self.state.probes:
             missed = self.tracefs.missed_returns()
-            for probe in self.plan.probes:
-                if (count := missed.get(probe.event.partition(":")[2], 0)) > 0:
-                    self.misses[probe.event] = count
+            for event in (probe.event for probe in self.plan.probes if probe.in_kernel):
+                if (count := missed.get(event.partition(":")[2], 0)) > 0:
+                    self.misses[event] = count
             self.state.probes = self.tracefs.remove(self.state.probes)
             if self.state.probes:
                 some = ", ".join(self.state.probes[:3])
