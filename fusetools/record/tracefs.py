@@ -100,8 +100,11 @@ class Tracefs:
         except OSError:
             return {}
         missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}
-        returns = {name: name[: -len(RETURN)] for name in missed if name.endswith(RETURN)}
-        return {name: missed[name] - missed.get(entry, 0) for name, entry in returns.items()}
+        return {
+            name: n - missed.get(name[: -len(RETURN)], 0)
+            for name, n in missed.items()
+            if name.endswith(RETURN)
+        }
 
     def _write(self, event: str, line: str) -> None:
         # They are there on every kernel that has such probes; dynamic_events from Linux 5.0.
