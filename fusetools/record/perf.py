@@ -138,12 +138,15 @@ class Perf(Recorder):
         if not self.tell("enable"):
             raise Error("perf cannot record", self.complaint() or "it does not answer")
 
-    def stop(self) -> bool:
-        """Stops the events, lets perf write what it has; whether it ended well."""
-        if self.process is None:
-            return True
+    def pause(self) -> None:
+        """Events count no more."""
         if not self.ended:
             self.tell("disable")
+
+    def stop(self) -> bool:
+        """Lets perf write what it has; whether it ended well."""
+        if self.process is None:
+            return True
         # perf before 5.12 knows no "stop"
         return self.end(120.0) and self.process.returncode in (0, -signal.SIGINT)
 

@@ -41,7 +41,7 @@ from fusetools.plan.events import RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
-from fusetools.record import cgroup, symbols, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, symbols, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
@@ -521,6 +521,8 @@ class Recording:
             self.perf.close()
         elif self.perf:
             died = self.perf.ended
+            self.perf.pause()
+            self._expedite(True)
             if not self.perf.stop() or died or self._full():
                 why = self.perf.complaint() or "perf was killed"
                 if self._full():
@@ -528,6 +530,7 @@ class Recording:
                 self.outcome.warnings.append(f"the recording ended early: {why}")
                 self.outcome.failed = True
             self.perf.close()
+            self._expedite(False)
         self._stop_graph()
         if self.tracefs and self.state.probes:
             missed = self.tracefs.missed_returns()
@@ -547,6 +550,15 @@ class Recording:
                 self.outcome.warnings.append(f"the daemon, pid {pid}, ended during the recording")
         self.state.processes = []
         self.lock.write()
+
+    def _expedite(self, on: bool) -> None:
+        """The kernel's grace periods, while the events are closed; noted before."""
+        if on and graceperiods.may_be_expedited():
+            self.state.expedited = True
+            self.lock.write()
+            graceperiods.expedite(True)
+        elif not on and self.state.expedited:
+            self.state.expedited = not graceperiods.expedite(False)
 
     def finish(self) -> Outcome:
         """The one perf.data, with the session sample, under its name and owned by the user."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
-from fusetools.record import cgroup, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, tracecmd, tracefs
 
 DIRECTORY = Path("/run/fusetools")
 
@@ -28,7 +28,8 @@ DIRECTORY = Path("/run/fusetools")
 @dataclass
 class State:
     """What a recording has made. ``processes``: (pid, start time in clock ticks since boot), each
-    the first of a session of its own; ``ftrace``: what function_graph's settings were before.
+    the first of a session of its own; ``ftrace``: what function_graph's settings were before;
+    ``expedited``: grace periods are, and were not before.
     """
 
     tracefs: str = ""
@@ -38,6 +39,7 @@ class State:
     processes: list[tuple[int, int]] = field(default_factory=list)
     cgroup: str = ""
     ftrace: dict[str, str] = field(default_factory=dict)
+    expedited: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ def clean(state: State) -> Removed:
         if Path(name).exists():
             shutil.rmtree(name, ignore_errors=True)
             (left if Path(name).exists() else what).append(name)
+    if state.expedited and graceperiods.expedite(False):
+        what.append("the kernel's grace periods as they were")
     if state.mounted and not left:
         tracefs.unmount()
         what.append(f"mount of tracefs on {state.tracefs}")

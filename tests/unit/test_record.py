@@ -15,6 +15,7 @@ import pytest
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
+from fusetools.record import graceperiods
 from fusetools.record.session import SESSION_BYTES, encode_session
 from fusetools.record.state import Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
@@ -167,3 +168,27 @@ def test_help_names_every_option() -> None:
     )
     for option in ("--mount", "--pid", "--fs", "--duration", "--call-graph", "--as-root", "-o"):
         assert option in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expedited", "normal", "may"),
+    [("0\n", "0\n", True), ("1\n", "0\n", False), ("0\n", "1\n", False), (None, "0\n", False)],
+)
+def test_grace_periods_are_expedited_where_nobody_decided(
+    tmp_path: Path, expedited: str | None, normal: str, may: bool
+) -> None:
+    setting, forbidden = tmp_path / "rcu_expedited", tmp_path / "rcu_normal"
+    if expedited is not None:
+        setting.write_text(expedited)
+    forbidden.write_text(normal)
+    assert graceperiods.may_be_expedited(setting, forbidden) is may
+    assert graceperiods.expedite(True, tmp_path / "none") is False
+
+
+def test_clean_puts_grace_periods_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = tmp_path / "rcu_expedited"
+    setting.write_text("1")
+    monkeypatch.setattr(graceperiods.expedite, "__defaults__", (setting,))
+    assert clean(State()).what == () and setting.read_text() == "1"  # somebody else's
+    assert clean(State(expedited=True)).what == ("the kernel's grace periods as they were",)
+    assert setting.read_text() == "0"
