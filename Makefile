@@ -8,11 +8,14 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-kernels lint bench clean install build samples
+.PHONY: help demo test test-quick test-busy test-kernels lint bench clean install install-tests \
+  build samples
 
 help:
 	@echo 'make demo           install what is needed, record a workload on the sample file system, show it'
 	@echo 'make test           install what is needed, run all tests'
+	@echo 'make test-quick     what runs in two minutes: linters, tests that record nothing and need no browser'
+	@echo 'make test-busy      all tests twice, in a random order, on a machine kept busy'
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
 	@echo 'make lint           ruff, mypy, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf'
@@ -21,37 +24,57 @@ help:
 install:
 	@./install.sh
 
+install-tests:
+	@./install.sh tests
+
 build: $(VENV)/.built
 
-# Editable, so that a change in Python needs no new build.
 $(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
-	@test -x $(PY) || python3 -m venv $(VENV)
-	@echo 'building fusetools into $(VENV)'
-	@SETUPTOOLS_RUST_CARGO_PROFILE=release $(PY) -m pip install --quiet --editable '.[test,lint]'
+	@./build.sh $(VENV)
+	@touch $@
+
+# The extras `test` and `lint`, without building fusetools again.
+$(VENV)/.tested: $(VENV)/.built setup.cfg
+	@echo 'installing what fusetools is tested with into $(VENV)'
+	@$(PY) -c 'import configparser as c; p = c.ConfigParser(); p.read("setup.cfg"); \
+	  extras = p["options.extras_require"]; print(extras["test"], extras["lint"])' \
+	  | $(PY) -m pip install --quiet --requirement /dev/stdin
 	@touch $@
 
 samples:
 	@$(MAKE) --no-print-directory -C samples/fs
 
-lint: build
+lint: $(VENV)/.tested
 	ruff check .
 	ruff format --check .
 	mypy
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
 
-test: install build samples lint
-	cargo test --quiet
-	$(PY) -m pytest
+# What records and the virtual machines run side by side, each beside tests that do neither.
+PYTEST := $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15
 
-test-kernels: install build samples
+test: install-tests samples lint
+	cargo test --quiet
+	tests/bare.sh $(PY) -m pytest --quiet tests/unit tests/flamegraphs
+	$(PYTEST)
+
+test-quick: install-tests lint
+	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'
+
+test-busy: install-tests samples $(VENV)/.tested
+	tests/busy.sh $(PYTEST) --random-order
+	tests/busy.sh $(PYTEST) --random-order
+
+test-kernels: install-tests samples $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all
 
 demo: install build samples
 	@samples/demo.sh
 
-bench: install build
+bench: install-tests samples $(VENV)/.tested
 	$(PY) tests/bench/bench.py
+	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
 
 clean:
 	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build fusetools/*.so flame/*.so

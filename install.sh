@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what fusetools is built, run and tested with. Idempotent: installs only what is missing,
-# and says what. Debian and Ubuntu through apt; elsewhere it names what is missing.
+# Installs what fusetools is built and run with, and with the argument `tests` what it is tested
+# with. Idempotent: installs only what is missing, and says what. Debian and Ubuntu through apt;
+# elsewhere it names what is missing.
 set -eu
 
 # What                          why
@@ -10,18 +11,22 @@ packages=(
   fuse3                       # mounts (fusermount3)
   libfuse3-dev                # the sample file system
   g++ make pkg-config
-  python3-venv python3-dev
-  libtraceevent1              # the reference decoder in the tests
-  zstd                        # the compressed recordings in the tests
-  elfutils                    # separate debug files in the tests
-  hyperfine                   # the benchmarks
-  mandoc                      # checks the man pages
-  procps                      # the tests look for processes
-  chromium-driver:chromedriver  # the tests look at pages
-  fonts-dejavu-core           # … and read what is written there
-  poppler-utils:pdftoppm      # … also on paper
-  qemu-system-x86:qemu-system-x86_64   # other kernels in the tests
+  python3-venv
 )
+tests=(
+  python3-dev                 # Rust's tests of the binding
+  libtraceevent1              # the reference decoder
+  zstd                        # the compressed recordings
+  elfutils                    # separate debug files
+  hyperfine                   # the reference clock of `overhead`; the benchmarks
+  mandoc                      # checks the man pages
+  procps                      # looks for processes
+  chromium-driver:chromedriver  # looks at pages
+  fonts-dejavu-core           # … and reads what is written there
+  poppler-utils:pdftoppm      # … also on paper
+  qemu-system-x86:qemu-system-x86_64   # other kernels
+)
+[ "${1:-}" != tests ] || packages+=("${tests[@]}")
 
 say() { echo "install: $*"; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -48,7 +53,11 @@ for entry in "${packages[@]}"; do
   fi
 done
 if ! recent_rust; then
-  missing+=(cargo-web rustc-web rustfmt-web rust-web-clippy)
+  missing+=(cargo-web rustc-web)
+fi
+# rustup's comes with both.
+if [ "${1:-}" = tests ] && ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+  missing+=(rustfmt-web rust-web-clippy)
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then

@@ -11,6 +11,17 @@ from click.testing import CliRunner, Result
 from fusetools import cli, recording
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "driver" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+        # Each kind by itself, and both beside the rest (pytest --dist loadgroup): there is one
+        # recording at a time, and a virtual machine takes a whole CPU.
+        for kind in ("live", "vm"):
+            if item.get_closest_marker(kind):
+                item.add_marker(pytest.mark.xdist_group(kind))
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """fake(core, …): commands in an empty folder with recordings a.data …, answered by these."""

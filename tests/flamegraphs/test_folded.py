@@ -218,7 +218,7 @@ def test_command_line_errors_are_a_line(args, stdin, message, tmp_path):
 def test_flamegraph_pl_takes_our_text(tmp_path):
     script = shutil.which("flamegraph.pl")
     if script is None:
-        pytest.skip("no flamegraph.pl here")
+        pytest.skip("no flamegraph.pl here: Debian has no package of it")
     graph = flame.Folded({"a;b": 500, "a;b 12": 70, "# x;y": 30, "ü;z": 1.5, "a;b;c d": 22})
     done = subprocess.run(
         [script], input=flame.folded(graph), capture_output=True, text=True, check=True

@@ -554,49 +554,36 @@ def test_too_many_frames_to_turn_are_cut(page):
     assert "stacks are cut after" in page.text("filters")
 
 
-def test_large_graph_opens_within_a_second(page):
-    stacks = random_stacks(1, 205_000)
-    assert count_frames(stacks) >= 200_000
-    text = flame.html(flame.Folded(stacks))
-    opened = []
-    for _ in range(3):
-        page.open(text)
-        opened.append(page.run("return performance.getEntriesByName('drawn')[0].startTime"))
-    print(f"200,000 frames open in {min(opened):.0f} ms")
-    assert min(opened) < 1000
-
-
-def test_large_graph_zooms_without_a_stutter(page):
-    stacks = random_stacks(2, 103_000)
-    assert count_frames(stacks) >= 100_000
+def test_what_is_painted_is_what_can_be_seen(page):
+    """Of 100,000 frames, at rest and while it zooms: never more than the window has room for."""
+    stacks = random_stacks(2, 120_000, depth=10)
+    frames = count_frames(stacks)
+    assert frames >= 100_000
+    page.resize(400, 300)
     page.media(prefers_reduced_motion="no-preference")
     page.open(flame.html(flame.Folded(stacks)))
-    for _ in range(3):
-        page.keys("0", keys.ARROW_UP)
-        median, late = zoom_times(page)
-        print(f"100,000 frames zoom at {median:.1f} ms a frame, 95 % within {late:.1f} ms")
-        # Other work on the machine may be in the way, once.
-        if median < 20 and late < 50:
-            break
-    assert median < 20
-    assert late < 50
-
-
-def zoom_times(page) -> tuple[float, float]:
-    """ms from frame to frame while it zooms in and out: the median, and what 95 % are below."""
-    times: list[float] = []
+    page.run(
+        """const real = CanvasRenderingContext2D.prototype.fillRect;
+        window.painted = [];
+        CanvasRenderingContext2D.prototype.fillRect = function (...box) {
+          if (box[3] > 100) painted.push(0);  // the paper, first of all
+          else painted[painted.length - 1]++;
+          return real.apply(this, box);
+        };"""
+    )
     for key in ["ArrowUp", "Enter"] * 5 + ["Backspace"] * 4 + ["0"]:
-        times += page.driver.execute_async_script(
-            """const [key, done] = arguments, times = [];
-            let last = performance.now();
+        page.driver.execute_async_script(
+            """const [key, done] = arguments;
+            let frames = 0;
             dispatchEvent(new KeyboardEvent("keydown", { key }));
-            requestAnimationFrame(function next(now) {
-              times.push(performance.now() - last);
-              last = performance.now();
-              if (times.length < 15) requestAnimationFrame(next);
-              else done(times.slice(1));
+            requestAnimationFrame(function next() {
+              if (++frames < 15) requestAnimationFrame(next);
+              else done();
             });""",
             key,
         )
-    times.sort()
-    return times[len(times) // 2], times[int(len(times) * 0.95)]
+    painted = page.run("return painted")
+    assert len(painted) >= 15
+    # A row has room for a frame each 1.5 pixels, and for what is too narrow between two of them.
+    room = (300 / 18 + 2) * 400 / 1.5 * 2
+    assert 100 < max(painted) < room < frames / 8

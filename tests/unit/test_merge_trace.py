@@ -148,6 +148,7 @@ def test_perf_reads_it_in_every_way(tmp_path: Path) -> None:
     assert samples == len(merge.script(merged)) > 2000
 
 
+@merge.needs_perf
 def test_processes_come_from_perfs_records(tmp_path: Path) -> None:
     """Threads of the daemon, whose process perf's COMM and FORK records tell."""
     merged = tmp_path / "merged.data"

@@ -301,7 +301,7 @@ def test_events_as_printed_when_recorded(
     name = request.node.callspec.params["recording"]
     printed = (DATA / name).with_name("perf-script.txt.zst")
     if not printed.exists():
-        pytest.skip(f"no {printed.name} beside this recording")
+        pytest.skip("what perf printed of it on its own host was not kept")
     theirs = []
     for line in unpack(printed).decode().splitlines():
         match = TEXT.match(line)
