@@ -35,14 +35,15 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
 
     ``descriptors``: as processes.open_files() gives them.
     """
-    mounts = _all_namespaces(files)
+    mounts = all_namespaces(files)
     if not mounts:
         return ()
     daemons = _daemons(files, descriptors)
     return tuple(_with_daemon(files, mount, daemons) for mount in mounts)
 
 
-def _all_namespaces(files: Files) -> list[Mount]:
+def all_namespaces(files: Files) -> list[Mount]:
+    """The same mounts, without who answers them."""
     found: dict[int, Mount] = {}
     seen = {files.link("/proc/self/ns/mnt")}
     for mount in parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or ""):

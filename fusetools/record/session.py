@@ -33,7 +33,7 @@ from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import with_daemon
+from fusetools.host.mounts import all_namespaces, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import code, thread_comms
 from fusetools.plan import planner, probeset
@@ -551,6 +551,18 @@ class Recording:
         self.state.processes = []
         self.lock.write()
 
+    def _new_mounts(self) -> None:
+        """Names the mounts that were not there when the recording was planned: autofs mounts when
+        a path is used first. Where mounts were asked for, others do not matter."""
+        if self.request.mounts or self.request.pid is not None:
+            return
+        known = {mount.connection for mount in self.facts.mounts}
+        for mount in all_namespaces(Files(Path("/"))):
+            if mount.connection not in known:
+                why = "it was mounted during the recording: its requests are not in it"
+                fix = "record again, now that it is mounted"
+                self.missing.append(Missing(f"mount {mount.path}", why, fix))
+
     def _expedite(self, on: bool) -> None:
         """The kernel's grace periods, while the events are closed; noted before."""
         if on and graceperiods.may_be_expedited():
@@ -563,6 +575,7 @@ class Recording:
     def finish(self) -> Outcome:
         """The one perf.data, with the session sample, under its name and owned by the user."""
         outcome = self.outcome
+        self._new_mounts()
         if not self.raw.exists() or self.raw.stat().st_size == 0:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)

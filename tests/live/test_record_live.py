@@ -468,6 +468,25 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
     assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] >= 1
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_mount_that_comes_later_is_named(
+    sample_mount: Mounter, tmp_path: Path, asked: bool
+) -> None:
+    """As autofs mounts a repository when it is first used; not where another was asked for."""
+    first = sample_mount()
+    later = tmp_path / "later"
+    later.mkdir()
+    script = f"{first.samplefs} {first.tree} {later} && stat {later}/big >/dev/null"
+    only = ["--mount", first.path] if asked else []
+    try:
+        done = record(tmp_path, *only, "--", "sh", "-c", script)
+    finally:
+        subprocess.run(["fusermount3", "-u", later], check=True)
+    assert done.status == 0, done.stderr
+    named = f"missing: mount {later}: it was mounted during the recording" in done.stderr
+    assert named is not asked
+
+
 def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     with begin(tmp_path, "--mount", mount.path, "--", "sleep", "2") as process:
