@@ -89,17 +89,17 @@ def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
         chosen = _chosen(request.fs)
     found = planner.targets(facts, request, probeset.builtin(), chosen)
     libraries: list[tuple[Library, int | None]] = [
-        (library, target.mount.daemon_pid) for target in found for _, library in target.groups
+        (library, target.mount.daemon_pid) for target in found for library in target.libraries
     ]
     own = Library(path=_core.__file__, host_path=_core.__file__, inode=0, device="")
-    functions, plain = symbols.functions([*libraries, (own, None)])
+    functions, plain, unreadable = symbols.functions([*libraries, (own, None)])
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
         for pid in (target.mount.daemon_pid for target in found)
         if pid is not None
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
-    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup)
+    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
     return facts, plan
 
 
