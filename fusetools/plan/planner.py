@@ -28,7 +28,6 @@ cgroup can be made, -a is what is left.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -15,14 +15,14 @@ REGISTERS = {
     "s390x": tuple(f"r{n}" for n in range(2, 7)),
 }
 
-# The integer registers of Go's ABIInternal (src/cmd/compile/abi-internal.md), from Go 1.17 and 1.18.
+# The integer registers of Go's ABIInternal (src/cmd/compile/abi-internal.md), from Go 1.17 on.
 # A receiver is the first argument; a string takes two, a slice three. Programs of Go before that
 # pass arguments on the stack: what is fetched of them is nonsense, and harmless.
 GO_REGISTERS = {
     "x86_64": ("ax", "bx", "cx", "di", "si", "r8", "r9", "r10", "r11"),
     "aarch64": tuple(f"x{n}" for n in range(9)),
     "riscv64": ("a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "s0"),
-    "ppc64le": tuple(f"gpr{n}" for n in range(3, 11)) + ("gpr14",),
+    "ppc64le": (*(f"gpr{n}" for n in range(3, 11)), "gpr14"),
 }
 
 

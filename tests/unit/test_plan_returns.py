@@ -90,7 +90,7 @@ def test_guards(tmp_path: Path, seccomp: str, features: str, expected: tuple[boo
 
 
 def test_trial() -> None:
-    """A kernel without the system call filters nothing; on this one the trial must have an answer."""
+    """A kernel without the system call filters nothing; on this one the trial has an answer."""
     assert uretprobe.filtered("ffffffff81000000 T __x64_sys_read\n", "x86_64") is False
     assert uretprobe.filtered("", "aarch64") is False
     kallsyms = Path("/proc/kallsyms").read_text()
