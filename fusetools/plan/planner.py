@@ -28,6 +28,7 @@ cgroup can be made, -a is what is left.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -389,9 +390,10 @@ def _probes(
             continue
         refused = no_returns(facts, library, target.mount)
         for name, address, _, offset in symbols.get(library.host_path, ()):
-            plain = demangle.get(name, name)
-            match = group.function.fullmatch(name) or group.function.fullmatch(plain)
-            if not match:
+            base, variants = _variants(name) if library.runtime != "Go" else (name, set())
+            plain = demangle.get(name, base)
+            match = group.function.fullmatch(base) or group.function.fullmatch(plain)
+            if not match or "part" in variants:
                 continue
             key = match[1] if group.function.groups else ""
             if group.role == "call" and key not in group.operations:
@@ -406,7 +408,9 @@ def _probes(
                 operation=group.operations.get(key, ""),
                 role="entry" if group.role == "call" else group.role,
                 address=address,
-                arguments=_arguments(group, key, facts, library),
+                arguments=()
+                if variants & {"isra", "constprop"}
+                else _arguments(group, key, facts, library),
             )
             probes.append(probe)
             if group.role == "call" and not refused:
@@ -428,6 +432,16 @@ def _probes(
     if all(probe.role in HELPERS for probe in probes):
         probes = []
     return probes, missing
+
+
+# What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
+# have moved (isra, constprop), it is but a part of the function, called by it.
+_VARIANT = re.compile(r"\.(part|isra|constprop|llvm|lto_priv)(?:\.\d+)?(?=\.|$)")
+
+
+def _variants(name: str) -> tuple[str, set[str]]:
+    """A symbol's name without what compilers have appended, and what that was."""
+    return _VARIANT.sub("", name), set(_VARIANT.findall(name))
 
 
 def short_name(function: str) -> str:

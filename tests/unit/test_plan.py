@@ -376,6 +376,21 @@ def test_names_of_events(function: str, shown: str, event: str) -> None:
     assert words.event_name(shown) == event
 
 
+def test_what_compilers_append() -> None:
+    """A part of a function is not the function; where its arguments have moved none is read."""
+    lookup = NAMES[0]
+    suffixes = (".part.0", ".llvm.4711", ".isra.0", ".constprop.1", ".lto_priv.0")
+    names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
+    symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
+    facts = host()
+    found = planner.targets(facts, Request(), builtin())
+    plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
+    plan = planner.plan(facts, Request(), found, symbols, plain)
+    entries = [p for p in plan.probes if p.role == "entry"]
+    assert [p.address // 64 for p in entries if p.arguments] == [1, 3, 6]
+    assert [p.address // 64 for p in entries if not p.arguments] == [4, 5]
+
+
 def test_long_names_stay_apart() -> None:
     names = [f"cvmfs::cvmfs_{'x' * 80}{i}" for i in range(3)]
     group = replace(

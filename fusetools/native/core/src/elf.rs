@@ -64,7 +64,8 @@ fn error(path: &Path, why: impl fmt::Display) -> Error {
 }
 
 /// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
-/// split off; of a Go program without a symbol table, those of its `.gopclntab`. Only what lies in executable segments. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
+/// split off; of a Go program without a symbol table, those of its `.gopclntab`. Only what lies in executable segments. The
+/// offset of a Go function is behind its check of the stack, from where it begins anew when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
 /// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = map(path)?;
@@ -86,10 +87,16 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
     if !image.symtab {
         found.extend(gopclntab::functions(&main).unwrap_or_default());
     }
+    let go = gopclntab::is_there(&main);
     let mut functions: Vec<Function> = found
         .into_iter()
         .filter_map(|(address, name, size)| {
-            let offset = image.offset(address)?;
+            let mut offset = image.offset(address)?;
+            if go {
+                let code = usize::try_from(offset).ok().and_then(|at| main.get(at..));
+                let checks = gopclntab::stack_check(code.unwrap_or(&[]));
+                offset += if checks < size { checks } else { 0 };
+            }
             Some(Function {
                 address,
                 name,

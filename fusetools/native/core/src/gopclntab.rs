@@ -24,6 +24,50 @@ pub(crate) fn is_marked(data: &[u8]) -> bool {
     data.windows(BUILD_INFO.len()).any(|at| at == BUILD_INFO)
 }
 
+/// Whether a file has the table.
+pub(crate) fn is_there(data: &[u8]) -> bool {
+    fn of<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<bool> {
+        let header = Elf::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, data).ok()?;
+        let named = |section| sections.section_name(endian, section).unwrap_or(b"");
+        Some(sections.iter().any(|s| named(s).ends_with(b".gopclntab")))
+    }
+    let found = match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => of::<FileHeader64<Endianness>>(data),
+        Ok(FileKind::Elf32) => of::<FileHeader32<Endianness>>(data),
+        _ => None,
+    };
+    found.unwrap_or(false)
+}
+
+/// Bytes of the instructions with which a function begins by looking whether its stack is large enough
+/// (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 where it does not, or does it in another way.
+pub(crate) fn stack_check(code: &[u8]) -> u64 {
+    // lea -N(%rsp),%r12; cmp 0x10(%r14),%r12, or cmp 0x10(%r14),%rsp, or mov %rsp,%r12; sub $N,%r12; jb;
+    // cmp 0x10(%r14),%r12; then jbe
+    let compare = match code {
+        [0x49, 0x89, 0xe4, 0x49, 0x81, 0xec, _, _, _, _, rest @ ..] => match rest {
+            [0x72, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 16,
+            [0x0f, 0x82, _, _, _, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 20,
+            _ => return 0,
+        },
+        [0x4c, 0x8d, 0x64, 0x24, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 9,
+        [0x4c, 0x8d, 0xa4, 0x24, _, _, _, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 12,
+        [0x49, 0x3b, 0x66, 0x10, ..] => 4,
+        // ldr x16,[x28,#16]; cmp sp,x16; b.ls
+        [0x90, 0x0b, 0x40, 0xf9, 0xff, 0x63, 0x30, 0xeb, branch, _, _, 0x54, ..] => {
+            return if branch & 0x1f == 9 { 12 } else { 0 };
+        }
+        _ => return 0,
+    };
+    match &code[compare..] {
+        [0x76, _, ..] => compare as u64 + 2,
+        [0x0f, 0x86, _, _, _, _, ..] => compare as u64 + 6,
+        _ => 0,
+    }
+}
+
 /// (virtual address, name, size in bytes) of each function, by address; None where there is no table, or a damaged one.
 pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
     match FileKind::parse(data).ok()? {
@@ -314,6 +358,31 @@ mod tests {
                 assert_eq!(read(&table(magic, size, big), big), expected, "{magic:x}");
             }
         }
+    }
+
+    #[test]
+    fn checks_of_the_stack() {
+        let small = [0x49, 0x3b, 0x66, 0x10, 0x76, 0x20, 0x55];
+        let far = [0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, 1, 2, 3, 4, 0x55];
+        let large = [
+            0x4c, 0x8d, 0x64, 0x24, 0x80, 0x4d, 0x3b, 0x66, 0x10, 0x76, 0, 0x55,
+        ];
+        let huge = [
+            0x49, 0x89, 0xe4, 0x49, 0x81, 0xec, 0xa0, 0x0f, 0, 0, 0x72, 0x70, 0x4d, 0x3b, 0x66,
+            0x10, 0x76, 0x6a, 0x55,
+        ];
+        assert_eq!(stack_check(&huge), 18);
+        let arm = [
+            0x90, 0x0b, 0x40, 0xf9, 0xff, 0x63, 0x30, 0xeb, 0xc9, 0x05, 0, 0x54,
+        ];
+        assert_eq!(stack_check(&small), 6);
+        assert_eq!(stack_check(&far), 10);
+        assert_eq!(stack_check(&large), 11);
+        assert_eq!(stack_check(&arm), 12);
+        for at in 0..small.len() - 1 {
+            assert_eq!(stack_check(&small[..at]), if at == 6 { 6 } else { 0 });
+        }
+        assert_eq!(stack_check(&[0x55, 0x48, 0x89, 0xe5]), 0);
     }
 
     #[test]
