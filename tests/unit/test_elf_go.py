@@ -50,7 +50,7 @@ func (t *T) Small(n int) int {
 
 func main() {
 	println((&T{3}).Large(10))
-	 println((&T{3}).Grow(1000))
+	println((&T{3}).Grow(1000))
 }
 """
 
