@@ -29,7 +29,7 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
-    help="Probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (replies of any libfuse daemon), "
+    help="Probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (any libfuse daemon's replies), "
     "fuser, gofuse, or a file of your own.  [default: by what the daemon's files import]",
 )
 @click.option(
