@@ -295,7 +295,7 @@ mod tests {
     /// A table of three functions, in each of the layouts.
     fn table(magic: u64, size: usize, big: bool) -> Vec<u8> {
         let functions = [(0x40u64, "main.main"), (0x60, "a/b.(*T).Read"), (0xa0, "x")];
-        let relative = magic >= 0xffff_fff0 && magic < 0xffff_fffa;
+        let relative = matches!(magic, 0xffff_fff0 | 0xffff_fff1);
         let field = if relative { 4 } else { size };
         let mut names = vec![0];
         let mut places = Vec::new();
