@@ -259,6 +259,13 @@ def elf_functions(
 def elf_build_id(path: str | PathLike[str]) -> str | None:
     """The GNU build id in lower-case hexadecimal."""
 
+def elf_about(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
+    """(machine, runtime, imports) of a file.
+
+    The machine is that of `uname -m` ("i386" for x86 of 32 bits); the runtime the language whose
+    own runtime does not survive a return probe ("Go" …), or ""; the imports are of libfuse's API.
+    """
+
 def demangle(name: str) -> str:
     """A C++ or Rust name without its arguments (`cvmfs::cvmfs_lookup`); any other as it is."""
 

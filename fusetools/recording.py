@@ -104,6 +104,7 @@ _ROLES = (
     "end",
     "reply",
     "inode",
+    "taken",
     "sys_enter",
     "sys_exit",
     "switch",
@@ -835,6 +836,8 @@ def prune(
         roles |= {"sys_enter", "sys_exit"}
     if replies:
         roles.add("sent")  # which thread picked the request up
+    if any(p.layer == "daemon" and p.role == "entry" for p in functions):
+        roles.add("taken")  # calls that do not tell which request they are of
     return functions + [p for p in catalogue if p.role in roles]
 
 

@@ -30,19 +30,37 @@ def command(ctx: click.Context, as_json: bool) -> None:
     facts = with_self_test(read_host())
     diagnosis = diagnose(facts)
     mounts = [describe(facts, mount) for mount in facts.mounts]
+    diagnosis = counted(diagnosis, mounts)
     click.echo((to_json if as_json else to_text)(facts, diagnosis, mounts))
     ctx.exit(0 if diagnosis.works else 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A mount and what a recording would probe in its daemon."""
+    """A mount and what a recording would probe in its daemon: ``probed`` is one of PROBED."""
 
     path: str
     kind: str
     answered_by: str
     how: str
     advice: Advice | None = None
+    probed: str = "nothing"
+
+
+PROBED = ("callbacks", "callbacks' entries", "replies", "nothing")
+
+
+def counted(diagnosis: Diagnosis, mounts: list[Described]) -> Diagnosis:
+    """With the number of mounts whose daemons can be probed, and how well."""
+    layers = []
+    for layer in diagnosis.layers:
+        if layer.name == "daemon" and layer.available and mounts:
+            each = [(sum(mount.probed == what for mount in mounts), what) for what in PROBED]
+            how = ", ".join(f"{what} of {count}" for count, what in each if count)
+            many = "" if len(mounts) == 1 else "s"
+            layer = dataclasses.replace(layer, how=f"uprobes, {len(mounts)} mount{many}: {how}")
+        layers.append(layer)
+    return dataclasses.replace(diagnosis, layers=tuple(layers))
 
 
 def with_self_test(facts: HostFacts) -> HostFacts:
@@ -71,20 +89,35 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     request = Request(command=("true",))
     try:
         targets = planner.targets(one, request, probeset.builtin())
-        if not targets[0].groups:
-            advice = Advice(f"{mount.path}: {targets[0].why}", "fusetools record --fs FILE", False)
-            return Described(mount.path, kind, who, "no probe set fits", advice)
-        libraries = [library for group, library in targets[0].groups if group.role != "inode"]
-        functions, plain = symbols.functions([(file, mount.daemon_pid) for file in libraries])
-        plan = planner.plan(one, request, targets, functions, plain)
+        files = [(file, mount.daemon_pid) for file in targets[0].libraries]
+        functions, plain, unreadable = symbols.functions(files)
+        plan = planner.plan(one, request, targets, functions, plain, unreadable=unreadable)
     except Error as error:
-        advice = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
-        return Described(mount.path, kind, who, "its callbacks have no names", advice)
+        broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
+        return Described(mount.path, kind, who, "nothing can be recorded", broken)
     probes = [probe for probe in plan.probes if probe.layer == "daemon"]
+    lacks = [why for why in plan.unavailable if why.what.endswith(f" of {mount.path}")]
+    advice = None
+    if lacks:
+        mend = lacks[0].mend if probes else lacks[0].mend or "fusetools record --fs FILE.toml -- …"
+        advice = Advice(f"{lacks[0].what}: {lacks[0].why}", mend, False)
+    if not probes:
+        how = "no probe set fits: requests, and what its threads do, are recorded"
+        return Described(mount.path, kind, who, how, advice)
     calls = {probe.function for probe in probes if probe.role == "entry"}
-    what = f"{len(calls)} callbacks" if calls else "replies (no names of callbacks)"
-    names = ", ".join(Path(library.path).name for library in libraries)
-    return Described(mount.path, kind, who, f"{what} in {names}")
+    timed = any(probe.role == "return" for probe in probes)
+    probed = "replies"
+    what = "replies (no names of callbacks)"
+    if calls:
+        probed = "callbacks" if timed else "callbacks' entries"
+        what = f"{len(calls)} callbacks" if timed else f"{len(calls)} callbacks, entries alone"
+    places = {
+        probe.place.rpartition(":")[0] for probe in probes if probe.role in ("entry", "reply")
+    }
+    names = ", ".join(
+        Path(file.path).name for file in plan.targets[0].libraries if file.host_path in places
+    )
+    return Described(mount.path, kind, who, f"{what} in {names}", advice, probed)
 
 
 def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
@@ -94,7 +127,13 @@ def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
             "works": diagnosis.works,
             "layers": [dataclasses.asdict(layer) for layer in diagnosis.layers],
             "mounts": [
-                {"path": mount.path, "kind": mount.kind, "by": mount.answered_by, "how": mount.how}
+                {
+                    "path": mount.path,
+                    "kind": mount.kind,
+                    "by": mount.answered_by,
+                    "how": mount.how,
+                    "probed": mount.probed,
+                }
                 for mount in mounts
             ],
             "advice": [dataclasses.asdict(each) for each in advice],
@@ -162,7 +201,7 @@ def _verdict(works: bool, advice: list[Advice]) -> list[str]:
 
 
 def _advice(advice: Advice) -> list[str]:
-    """A command is never wrapped: it is to be copied."""
+    """A command is never wrapped: it is to be copied. Nothing may mend it."""
     ways = [
         f"    {'  or' if number else 'mend'}: {printable(way)}"
         for number, way in enumerate(advice.mend.splitlines())

@@ -29,8 +29,8 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
-    help="Probe set: cvmfs, cvmfs+stub, libfuse (any libfuse daemon, without symbols), or a file "
-    "of your own.  [default: by the daemon's libraries]",
+    help="Probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (any libfuse daemon's replies), "
+    "fuser, gofuse, or a file of your own.  [default: by what the daemon's files import]",
 )
 @click.option(
     "--backend",

@@ -36,7 +36,11 @@ class Library:
     The file is known by ``inode`` and ``device`` ("major:minor", hexadecimal, as /proc/PID/maps
     prints them): a copy or a replacement under the same name is another file, and a probe on it
     never fires. ``path`` is the daemon's name for it, ``host_path`` one that reaches the very
-    same file from here ("" when none does).
+    same file from here, in characters that tracefs takes ("" when none does).
+
+    ``machine``, ``runtime`` and ``imports`` as _core.elf_about tells them: whose code it is
+    ("x86_64"), the language whose runtime survives no return probe ("Go", or ""), the functions of
+    libfuse's API that it imports.
     """
 
     path: str
@@ -44,6 +48,9 @@ class Library:
     inode: int
     device: str
     build_id: str | None = None
+    machine: str = ""
+    runtime: str = ""
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,9 @@ class Mount:
     device number in the kernel's own encoding (major << 20 | minor). ``path`` is as seen in the
     mount namespace of ``seen_by``, a process; None means this one's. ``why`` says why
     ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
-    ``allow_other``: the kernel refuses others, root too, without asking the daemon.
+    ``allow_other``: the kernel refuses others, root too, without asking the daemon. ``program``:
+    the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
+    of the daemon has a seccomp filter, a user shadow stack.
     """
 
     path: str
@@ -69,6 +78,9 @@ class Mount:
     user: int | None = None
     group: int | None = None
     allow_other: bool = True
+    program: str = ""
+    seccomp: bool = False
+    shadow_stack: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,9 @@ class HostFacts:
     "kprobe", "uprobe", "fprobe", "eprobe", "tprobe", "synthetic", ``fetch_args``: what an event's
     arguments may hold, as the kernel's README writes it ("$arg<N>", "$comm", "string", "ustring",
     "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
+    ``uretprobe_filtered``: a seccomp filter sees the system call that a user return probe makes,
+    which harms who has one (None: not known), ``uretprobe_shadow``: a user return probe keeps
+    shadow stacks right (see host/uretprobe.py), ``seccomp``: this process has a filter;
     ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
     kernel stack goes on below a function with a return probe; ``clocks`` of ftrace,
     ``graph_options`` (funcgraph-args …), ``pid_namespace``: threads have other numbers here than
@@ -121,6 +136,9 @@ class HostFacts:
     dynamic_events: tuple[str, ...] = ()
     fetch_args: tuple[str, ...] = ()
     maxactive: bool = False
+    uretprobe_filtered: bool | None = None
+    uretprobe_shadow: bool = False
+    seccomp: bool = False
     unwinds_kretprobes: bool = False
     clocks: tuple[str, ...] = ()
     graph_options: tuple[str, ...] = ()

@@ -16,6 +16,8 @@ from fusetools import _core
 from fusetools.host.facts import Library, Mount
 from fusetools.host.files import Files, bounded
 from fusetools.host.processes import FUSE, comm
+from fusetools.host.uretprobe import guards
+from fusetools.host.words import is_file
 
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -143,7 +145,17 @@ def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
     """The mount as answered by process ``pid``, with what that has mapped."""
     libraries = _locate(files, pid, _executable_mappings(files, pid))
     why = "" if libraries else "its files are not shown to this user"
-    return replace(mount, daemon_pid=pid, comm=comm(files, pid), libraries=libraries, why=why)
+    seccomp, shadow_stack = guards(files, pid)
+    return replace(
+        mount,
+        daemon_pid=pid,
+        comm=comm(files, pid),
+        libraries=libraries,
+        why=why,
+        program=_undeleted(files.link(f"/proc/{pid}/exe")),
+        seccomp=seccomp,
+        shadow_stack=shadow_stack,
+    )
 
 
 def _told_by_cvmfs(files: Files, mount: Mount) -> int | None:
@@ -204,49 +216,73 @@ def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
             continue
         path, inode = fields[5].replace("\\012", "\n"), int(fields[4])
         if inode and path.startswith("/"):
-            path = path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
-            mapping = Mapping(path, inode, fields[3], fields[0])
+            mapping = Mapping(_undeleted(path), inode, fields[3], fields[0])
             found.setdefault((inode, fields[3]), mapping)
     return list(found.values())
 
 
+def _undeleted(path: str) -> str:
+    return path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
+
+
 def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
-    """Libraries with the name that reaches each from here and its build id, both looked for in a
-    child: a library may itself lie on a file system that hangs."""
+    """Libraries with the name that reaches each from here and what is in it, both looked for in
+    a child: a library may itself lie on a file system that hangs."""
 
     def look(wanted: list[Mapping]) -> str:
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
-        return json.dumps([(path, _build_id(files, path)) for path in paths])
+        return json.dumps([(path, *_inside(files, path)) for path in paths])
 
     # Long enough for a machine that is busy, since it is the daemon that is looked for here.
     answer = bounded(partial(look, mappings), 3 * PATIENCE)
     if answer is None:  # one hangs: each for itself
-        single = [bounded(partial(look, [m]), PATIENCE) or '[["", null]]' for m in mappings]
+        single = [
+            bounded(partial(look, [m]), PATIENCE) or '[["", null, "", "", []]]' for m in mappings
+        ]
         answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
-        Library(mapping.path, path, mapping.inode, mapping.device, build_id)
-        for mapping, (path, build_id) in zip(mappings, json.loads(answer))
+        Library(
+            mapping.path,
+            path,
+            mapping.inode,
+            mapping.device,
+            build_id,
+            machine,
+            runtime,
+            tuple(imports),
+        )
+        for mapping, (path, build_id, machine, runtime, imports) in zip(
+            mappings, json.loads(answer)
+        )
     )
 
 
-def _build_id(files: Files, path: str) -> str | None:
+def _inside(files: Files, path: str) -> tuple[str | None, str, str, list[str]]:
+    """Build id, machine, runtime and imports of a file; nothing of one that cannot be read."""
     try:
-        return _core.elf_build_id(files.at(path)) if path else None
+        if path:
+            return (_core.elf_build_id(files.at(path)), *_core.elf_about(files.at(path)))
     except _core.CoreError:
-        return None
+        pass
+    return None, "", "", []
 
 
 def _reachable(files: Files, pid: int, mapping: Mapping) -> str:
     """A name of the mapped file itself: its own, through the daemon's root, or map_files.
 
     What /proc/PID/maps calls its device is not always what stat() says (btrfs, overlayfs);
-    map_files leads to the very file, so its stat decides where it may be used.
+    map_files leads to the very file, so its stat decides where it may be used. A name that tracefs
+    cannot take is none.
     """
     exact = f"/proc/{pid}/map_files/{mapping.range}"
     wanted = _identity(files, exact)
     for path in (mapping.path, f"/proc/{pid}/root{mapping.path}"):
         identity = _identity(files, path)
-        if identity is not None and identity == (wanted or (mapping.inode, mapping.device)):
+        if (
+            is_file(path)
+            and identity is not None
+            and identity == (wanted or (mapping.inode, mapping.device))
+        ):
             return path
     return exact if wanted else ""
 

@@ -14,6 +14,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
 from fusetools.host.tools import Tools
+from fusetools.host.uretprobe import KEEPS_SHADOW, filtered, guards
 
 OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
 
@@ -81,9 +82,10 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     mounts = read_mounts(files, descriptors)
     perf, can_record, perf_why = tools.perf()
     members, functions = _btf(files) if "kprobe" in kinds else ((), ())
+    arch = os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip()
     return HostFacts(
         kernel=_line(files, "/proc/sys/kernel/osrelease") or "",
-        arch=os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip(),
+        arch=arch,
         cpus=_cpus(_line(files, "/sys/devices/system/cpu/online") or "0"),
         uid=int(_field(status, "Uid", 1) or -1),
         distribution=_distribution(files.read("/etc/os-release", quiet=True) or ""),
@@ -97,6 +99,9 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         dynamic_events=kinds,
         fetch_args=fetch_args,
         maxactive=maxactive,
+        uretprobe_filtered=filtered(kallsyms, arch) if files.live else None,
+        uretprobe_shadow=f" {KEEPS_SHADOW}\n" in kallsyms,
+        seccomp=guards(files, os.getpid())[0] if files.live else False,
         unwinds_kretprobes=any(f" {name}\n" in kallsyms for name in RECOVER),
         clocks=tuple(re.sub(r"[][]", "", _line(files, f"{at}/trace_clock") or "").split()),
         graph_options=tuple(

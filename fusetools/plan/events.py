@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.errors import Error
+from fusetools.host.words import is_word
+
 RETURN = "__return"
 
 
@@ -42,10 +45,15 @@ class Probe:
         return not self.place.startswith("/")
 
     def definition(self) -> str:
-        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events."""
+        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: it would
+        not be what it says."""
         instances = self.instances or ""
         words = [f"{self.kind}{instances}:{self.event.replace(':', '/', 1)}", self.place]
-        return " ".join(words + [f"{name}={value}" for name, value in self.arguments])
+        words += [f"{name}={value}" for name, value in self.arguments]
+        for word in words:
+            if not is_word(word):
+                raise Error(f"cannot probe {self.function}", f"tracefs does not take {word!r}")
+        return " ".join(words)
 
 
 @dataclass(frozen=True)

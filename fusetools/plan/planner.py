@@ -29,17 +29,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.host.words import event_name, quoted
 from fusetools.plan import kernel
 from fusetools.plan.events import RETURN, Event, Missing, Probe
-from fusetools.plan.probeset import GENERIC, Group, ProbeSet
+from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
+from fusetools.plan.returns import no_returns
 
 DAEMON_GROUP = "fuse_daemon"
 # Samples of what runs: by a timer that every host has, so that they count time. A prime's
@@ -56,13 +57,21 @@ Symbols = Sequence["tuple[str, int, int, int]"]
 class Target:
     """A mount, the probe set for its daemon, and the library of each of the set's groups.
 
-    ``probe_set`` is None where the daemon cannot be probed: ``why``.
+    ``probe_set`` is None where the daemon cannot be probed: ``why``. ``otherwise``: what else fits,
+    in order, where the libraries turn out to have none of the set's functions.
     """
 
     mount: Mount
     probe_set: ProbeSet | None = None
     groups: tuple[tuple[Group, Library], ...] = ()
     why: str = ""
+    otherwise: tuple[tuple[ProbeSet, tuple[tuple[Group, Library], ...]], ...] = ()
+
+    @property
+    def libraries(self) -> tuple[Library, ...]:
+        """Whose symbols plan() needs, each once."""
+        pairs = [*self.groups, *(pair for _, groups in self.otherwise for pair in groups)]
+        return tuple({library: None for _, library in pairs})
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,8 @@ def targets(
     """The mounts to trace and what to probe in each one's daemon.
 
     ``chosen``: the set that the user named, already cut down by select(); else each mount gets
-    the first of ``sets`` that knows one of its daemon's libraries. Error: no such mount.
+    those of ``sets`` that know one of its daemon's libraries, up to the generic one, which needs no
+    symbols but those that a library exports. Error: no such mount.
     """
     mounts = _mounts(facts, request)
     found = tuple(_target(mount, sets, chosen) for mount in mounts)
@@ -175,25 +185,42 @@ def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> 
         return Target(mount, why=mount.why)
     if not mount.libraries:
         return Target(mount, why=mount.why or "its libraries cannot be read")
+    fits = []
     for probe_set in [chosen] if chosen else sets:
         probe_set = probe_set if chosen else select(probe_set, ())
-        groups = tuple(
-            (group, library)
-            for group in probe_set.groups
-            for library in mount.libraries
-            if group.library.fullmatch(os.path.basename(library.path))
-        )
-        # What tells inodes is in a library that others use, too.
-        if any(group.role != "inode" for group, _ in groups):
-            return Target(mount, probe_set, groups)
+        groups = tuple(pair for group in probe_set.groups for pair in _files(group, mount))
+        # What only helps is in a library that others use, too.
+        if any(group.role not in HELPERS for group, _ in groups):
+            fits.append((probe_set, groups))
+            if probe_set.name == GENERIC and not _by_program(*groups[0]):
+                break
+    if fits:
+        (probe_set, groups), *rest = fits
+        return Target(mount, probe_set, groups, otherwise=tuple(rest))
+    who = f"{mount.comm} (pid {mount.daemon_pid})"
     if chosen:
-        wanted = " or ".join(g.library.pattern for g in chosen.groups if g.role != "inode")
-        return Target(mount, why=f"{mount.comm} (pid {mount.daemon_pid}) has no library {wanted}")
-    return Target(
-        mount,
-        why=f"{mount.comm} (pid {mount.daemon_pid}) does not link libfuse dynamically, "
-        "and no probe set knows its libraries",
-    )
+        patterns = [g.library.pattern for g in chosen.groups if g.role not in HELPERS and g.library]
+        return Target(mount, why=f"{who} has no library {' or '.join(patterns)}")
+    return Target(mount, why=f"{who} {_UNKNOWN}")
+
+
+_UNKNOWN = "does not use libfuse's library for requests, and no probe set knows its functions"
+
+
+def _files(group: Group, mount: Mount) -> list[tuple[Group, Library]]:
+    """The daemon's files that a group is about."""
+    found = [
+        library
+        for library in mount.libraries
+        if group.library and group.library.fullmatch(os.path.basename(library.path))
+    ]
+    if found and group.uses:
+        imports = {name for one in mount.libraries if one not in found for name in one.imports}
+        if imports and not any(group.uses.fullmatch(name) for name in imports):
+            return []
+    if not found and group.program:
+        found = [library for library in mount.libraries if library.path == mount.program]
+    return [(group, library) for library in found]
 
 
 def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
@@ -218,23 +245,28 @@ def plan(
     calibration: Library | None = None,
     comms: Mapping[int, Sequence[str]] | None = None,
     cgroup: bool = True,
+    unreadable: Mapping[str, str] | None = None,
 ) -> ProbePlan:
     """What to record of ``found``, out of what the host has.
 
     ``symbols``: the functions of each library, by its host_path; ``demangle``: the plain name of
     each of their names that is mangled; ``calibration``: the library that exports CALIBRATION;
     ``comms``: the names of each daemon's threads, by its pid; ``cgroup``: the workload can be told
-    from others. Error: nothing of it can be recorded.
+    from others; ``unreadable``: why a library's symbols could not be read, by its host_path. Error:
+    nothing of it can be recorded.
     """
     probes: list[Probe] = []
     missing: list[Missing] = []
+    settled = []
     for target in found:
-        if not target.groups:
+        if target.groups:
+            target, new, why = _settled(facts, target, symbols, demangle, unreadable or {})
+            probes += new
+            missing += [one for one in dict.fromkeys(why) if one not in missing]
+        else:
             missing.append(Missing(f"daemon of {target.mount.path}", target.why))
-            continue
-        new, why = _probes(facts, target, symbols, demangle)
-        probes += new
-        missing += why
+        settled.append(target)
+    found = settled
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
         missing.append(Missing("daemon", "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"))
@@ -243,7 +275,7 @@ def plan(
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
     probes = _named_apart(probes)
     if probes and calibration:
-        probes += _calibration(calibration, symbols)
+        probes += _calibration(facts, calibration, symbols)
 
     events: list[Event] = []
     daemons = _comms(found, comms or {})
@@ -301,28 +333,74 @@ class _Stripped(Missing):
     """No symbol of the callbacks, which has ways out that other troubles lack."""
 
 
+def _settled(
+    facts: HostFacts,
+    target: Target,
+    symbols: Mapping[str, Symbols],
+    demangle: Mapping[str, str],
+    unreadable: Mapping[str, str],
+) -> tuple[Target, list[Probe], list[Missing]]:
+    """The target with the first of its probe sets whose functions are there, and their probes."""
+    assert target.probe_set is not None
+    lacking: list[Missing] = []
+    for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
+        tried = replace(target, probe_set=probe_set, groups=groups, otherwise=())
+        probes, missing = _probes(facts, tried, symbols, demangle, unreadable)
+        wanted = "entry" if any(group.role == "call" for group, _ in groups) else "reply"
+        if any(probe.role == wanted for probe in probes):
+            return tried, probes, [*map(_instead, lacking), *missing]
+        # Of a program of any name nobody said that it has them.
+        if not target.otherwise or not any(
+            _by_program(group, library) for group, library in groups
+        ):
+            lacking = lacking or missing
+    who = f"{target.mount.comm} (pid {target.mount.daemon_pid})"
+    unknown = Missing(f"daemon of {target.mount.path}", f"{who} {_UNKNOWN}")
+    return target, [], lacking or [unknown]
+
+
+def _by_program(group: Group, library: Library) -> bool:
+    name = os.path.basename(library.path)
+    return group.library is None or not group.library.fullmatch(name)
+
+
+def _instead(lacking: Missing) -> Missing:
+    """What is said where the replies are recorded instead."""
+    what = lacking.what.replace("daemon of", "callbacks of", 1)
+    return Missing(what, lacking.why, lacking.mend.splitlines()[-1] if lacking.mend else "")
+
+
 def _probes(
     facts: HostFacts,
     target: Target,
     symbols: Mapping[str, Symbols],
     demangle: Mapping[str, str],
+    unreadable: Mapping[str, str],
 ) -> tuple[list[Probe], list[Missing]]:
     probes: list[Probe] = []
     missing: list[Missing] = []
     for group, library in target.groups:
         before = len(probes)
+        why = unreadable.get(library.host_path, "")
+        if not library.host_path:
+            why = "its file is gone, was replaced, or cannot be named to the kernel"
+        if why:
+            what = f"daemon of {target.mount.path}"
+            missing.append(Missing(what, f"cannot read {library.path}: {why}", "mount it again"))
+            continue
+        refused = no_returns(facts, library, target.mount)
         for name, address, _, offset in symbols.get(library.host_path, ()):
-            match = group.function.fullmatch(name) or group.function.fullmatch(
-                demangle.get(name, name)
-            )
-            if not match:
+            base, variants = _variants(name) if library.runtime != "Go" else (name, set())
+            plain = demangle.get(name, base)
+            match = group.function.fullmatch(base) or group.function.fullmatch(plain)
+            if not match or "part" in variants:
                 continue
             key = match[1] if group.function.groups else ""
             if group.role == "call" and key not in group.operations:
                 continue
-            function = demangle.get(name, name).rpartition("::")[2]
+            function = short_name(plain)
             probe = Probe(
-                event=f"{DAEMON_GROUP}:{re.sub(r'[^A-Za-z0-9_]', '_', function)}",
+                event=f"{DAEMON_GROUP}:{event_name(function)}",
                 kind="p",
                 place=f"{library.host_path}:0x{offset:x}",
                 layer="daemon",
@@ -330,30 +408,66 @@ def _probes(
                 operation=group.operations.get(key, ""),
                 role="entry" if group.role == "call" else group.role,
                 address=address,
-                arguments=_arguments(group, key, facts),
+                arguments=()
+                if variants & {"isra", "constprop"}
+                else _arguments(group, key, facts, library),
             )
             probes.append(probe)
-            if group.role == "call":
+            if group.role == "call" and not refused:
                 probes.append(
                     replace(
                         probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
                     )
                 )
-        if len(probes) == before and group.role == "inode":
+        if len(probes) == before and group.role in HELPERS:
             why = f"{os.path.basename(library.path)} does not show the function that tells them"
-            missing.append(Missing(f"inodes of {target.mount.path}", why))
+            what = "inodes" if group.role == "inode" else "the callbacks' requests"
+            missing.append(Missing(f"{what} of {target.mount.path}", why))
         elif len(probes) == before:
             missing.append(_stripped(target, group, library))
-    if all(probe.role == "inode" for probe in probes):
-        probes = []  # of no use without the callbacks, which tell the names
+        elif refused and group.role == "call":
+            what = f"durations of the callbacks of {target.mount.path}"
+            why = f"no return probes in {os.path.basename(library.path)}: {refused}"
+            missing.append(Missing(what, why))
+    if all(probe.role in HELPERS for probe in probes):
+        probes = []
     return probes, missing
 
 
-def _arguments(group: Group, key: str, facts: HostFacts) -> tuple[tuple[str, str], ...]:
+# What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
+# have moved (isra, constprop), it is but a part of the function, called by it.
+_VARIANT = re.compile(r"\.(part|isra|constprop|llvm|lto_priv)(?:\.\d+)?(?=\.|$)")
+
+
+def _variants(name: str) -> tuple[str, set[str]]:
+    """A symbol's name without what compilers have appended, and what that was."""
+    return _VARIANT.sub("", name), set(_VARIANT.findall(name))
+
+
+def short_name(function: str) -> str:
+    """A function's name without what it is in: C++'s and Rust's "::", Go's directories.
+
+    What stands in brackets is not taken apart: template arguments, Rust's impls.
+    """
+    depth, begin = 0, 0
+    for at, letter in enumerate(function):
+        if letter in "<([{":
+            depth += 1
+        elif letter in ">)]}":
+            depth = max(depth - 1, 0)
+        elif depth == 0 and (letter == "/" or function.startswith("::", at)):
+            begin = at + (1 if letter == "/" else 2)
+    return function[begin:] or function
+
+
+def _arguments(
+    group: Group, key: str, facts: HostFacts, library: Library
+) -> tuple[tuple[str, str], ...]:
     wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
     found = []
+    abi = group.abi or ("go" if library.runtime == "Go" else "c")
     for name, text in wanted.items():
-        value = fetch(text, facts.arch)
+        value = fetch(text, facts.arch, library.machine, abi)
         if value is not None:
             found.append((name, value))
     return tuple(found)
@@ -378,22 +492,26 @@ def _named_apart(probes: Sequence[Probe]) -> list[Probe]:
     """Each place once; events of the same name in another file get a number."""
     kept: list[Probe] = []
     seen: set[tuple[str, str]] = set()
-    used: Counter[str] = Counter()
+    used: set[str] = set()
     # What only tells inodes comes last: another daemon's reply at that place tells them, too.
     for probe in sorted(probes, key=lambda probe: probe.role == "inode"):
         if (probe.kind, probe.place) in seen:
             continue
         seen.add((probe.kind, probe.place))
-        used[probe.event] += 1
-        number = used[probe.event]
-        if number > 1:
-            stem, mark, rest = probe.event.partition(RETURN)
-            probe = replace(probe, event=f"{stem}_{number}{mark}{rest}")
+        stem = probe.event[: -len(RETURN)] if probe.role == "return" else probe.event
+        mark = probe.event[len(stem) :]
+        number = 1
+        while probe.event in used:
+            number += 1
+            probe = replace(probe, event=f"{stem}_{number}{mark}")
+        used.add(probe.event)
         kept.append(probe)
     return kept
 
 
-def _calibration(library: Library, symbols: Mapping[str, Symbols]) -> list[Probe]:
+def _calibration(facts: HostFacts, library: Library, symbols: Mapping[str, Symbols]) -> list[Probe]:
+    if no_returns(facts, library):
+        return []
     for name, address, _, offset in symbols.get(library.host_path, ()):
         if name == CALIBRATION:
             entry = Probe(
@@ -418,15 +536,9 @@ def _comms(found: Sequence[Target], comms: Mapping[int, Sequence[str]]) -> tuple
     return tuple(names)
 
 
-def _quoted(comm: str) -> str:
-    """As the kernel's event filters take it; what they cannot hold becomes a wildcard."""
-    held = re.sub(r"[^ !#-)+->@-Z^-~]", "?", comm)
-    return f'{"==" if held == comm else "~"} "{held}"'
-
-
 def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
     """A filter: one of ``fields`` is one of ``comms``."""
-    return " || ".join(f"{field} {_quoted(comm)}" for field in fields for comm in comms)
+    return " || ".join(f"{field} {quoted(comm)}" for field in fields for comm in comms)
 
 
 def _task_events(

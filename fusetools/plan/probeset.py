@@ -7,9 +7,16 @@ A set holds groups, each of functions in one library:
     name = "callbacks"
     optional = false                       # true: only on demand, --fs SET+GROUP
     library = 'libcvmfs_fuse3\\.so[.\\d]*'   # regular expression, the file's whole name
+    program = false                        # true: else the daemon's own program, of any name
+    uses = 'fuse_new\\w*|fuse_main\\w*'     # only if the daemon imports such a function of that
+                                           # library (or none of it: it looks them up at run time)
     function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
     role = "call"                          # or "reply": the function answers a request; "inode":
-                                           # it answers with an inode
+                                           # it answers with an inode; "taken": it is entered when a
+                                           # thread takes a request, calls without `unique` that
+                                           # follow in that thread are of this request
+    abi = "go"                             # how its arguments are passed, "c" or "go"; else as the
+                                           # file's language does
     [group.operations]                     # what the function's group matched -> FUSE operation
     forget_multi = "batch_forget"
     [group.arguments]                      # fetch arguments by that name; "all": of every function
@@ -49,22 +56,28 @@ OPERATIONS = frozenset((
     "ioctl", "poll", "notify_reply", "batch_forget", "fallocate", "readdirplus", "rename2", "lseek",
     "copy_file_range", "setupmapping", "removemapping", "syncfs", "tmpfile", "statx",
 ))
+ROLES = ("call", "reply", "inode", "taken")
+HELPERS = ("inode", "taken")  # of use only beside others
 FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "off")
 # fmt: on
 
 
 @dataclass(frozen=True)
 class Group:
-    """Functions of one library. ``library`` and ``function`` match whole names; ``operations``
-    and ``arguments`` are keyed by what ``function``'s first group matched."""
+    """Functions of one library. ``library``, ``function`` and ``uses`` match whole names;
+    ``operations`` and ``arguments`` are keyed by what ``function``'s first group matched. Without
+    ``library`` the file is the daemon's program; with ``program`` too where none matches."""
 
     name: str
-    library: re.Pattern[str]
+    library: re.Pattern[str] | None
     function: re.Pattern[str]
     role: str = "call"
     optional: bool = False
     operations: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    program: bool = False
+    uses: re.Pattern[str] | None = None
+    abi: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,10 +90,15 @@ class ProbeSet:
 
 
 def builtin() -> tuple[ProbeSet, ...]:
-    """The sets that come with fusetools, the generic one last."""
+    """The sets that come with fusetools, in the order in which they are tried: those of a library,
+    the generic one, those that look into the daemon's own program."""
     package = importlib.import_module("fusetools.configs.fs")
-    files = sorted(Path(package.__path__[0]).glob("*.toml"))
-    return tuple(load(file) for file in sorted(files, key=lambda file: file.stem == GENERIC))
+    sets = [load(file) for file in sorted(Path(package.__path__[0]).glob("*.toml"))]
+
+    def turn(one: ProbeSet) -> tuple[bool, bool]:
+        return all(group.library is None for group in one.groups), one.name == GENERIC
+
+    return tuple(sorted(sets, key=turn))
 
 
 def load(path: Path) -> ProbeSet:
@@ -154,17 +172,27 @@ class _Reader:
 
 def _group(reader: _Reader, at: str, value: Any) -> Group:
     data = reader.table(at, value)
-    keys = ("name", "optional", "library", "function", "role", "operations", "arguments")
-    reader.known(at, data, keys)
+    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi")
+    reader.known(at, data, (*keys, "operations", "arguments"))
     name = reader.text(f"{at}, name", data.get("name", "callbacks"))
     if not re.fullmatch(r"[\w-]+", name):
         raise reader.mistake(f"{at}, name", f"{name!r} is no plain word")
     optional = data.get("optional", False)
     if not isinstance(optional, bool):
         raise reader.mistake(f"{at}, optional", "must be true or false")
+    program = data.get("program", False)
+    if not isinstance(program, bool):
+        raise reader.mistake(f"{at}, program", "must be true or false")
+    library = None
+    if not program or "library" in data:
+        library = reader.pattern(f"{at}, library", data.get("library"))
+    abi = reader.text(f"{at}, abi", data.get("abi", ""))
+    if abi not in ("", "c", "go"):
+        raise reader.mistake(f"{at}, abi", f"{abi!r} is none of 'c', 'go'")
     role = reader.text(f"{at}, role", data.get("role", "call"))
-    if role not in ("call", "reply", "inode"):
-        raise reader.mistake(f"{at}, role", f"{role!r} is none of 'call', 'reply', 'inode'")
+    if role not in ROLES:
+        names = ", ".join(repr(name) for name in ROLES)
+        raise reader.mistake(f"{at}, role", f"{role!r} is none of {names}")
     function = reader.pattern(f"{at}, function", data.get("function"))
     operations = reader.table(f"{at}, operations", data.get("operations", {}))
     for key, operation in operations.items():
@@ -184,19 +212,22 @@ def _group(reader: _Reader, at: str, value: Any) -> Group:
         if key != "all" and not known:
             raise reader.mistake(where, "is not in operations")
         for argument, fetch in reader.table(where, wanted).items():
-            _check_argument(reader, f"{where}, {argument}", argument, fetch)
+            _check_argument(reader, f"{where}, {argument}", argument, fetch, abi)
     return Group(
         name=name,
-        library=reader.pattern(f"{at}, library", data.get("library")),
+        library=library,
         function=function,
         role=role,
         optional=optional,
         operations=dict(operations),
         arguments={key: dict(wanted) for key, wanted in arguments.items()},
+        program=program,
+        uses=reader.pattern(f"{at}, uses", data["uses"]) if "uses" in data else None,
+        abi=abi,
     )
 
 
-def _check_argument(reader: _Reader, at: str, name: str, value: Any) -> None:
+def _check_argument(reader: _Reader, at: str, name: str, value: Any, abi: str) -> None:
     if name not in FIELDS:
         raise reader.mistake(at, f"unknown argument; known: {', '.join(FIELDS)}")
     fetch = reader.text(at, value)
@@ -206,5 +237,6 @@ def _check_argument(reader: _Reader, at: str, name: str, value: Any) -> None:
     ):
         raise reader.mistake(at, f"{fetch!r} is no fetch argument such as '+8(arg1):u64'")
     match = ARGUMENT.search(fetch)
-    if match and not 1 <= int(match[1]) <= 6:
-        raise reader.mistake(at, "only arg1 to arg6 are passed in registers")
+    most = 9 if abi == "go" else 6
+    if match and not 1 <= int(match[1]) <= most:
+        raise reader.mistake(at, f"only arg1 to arg{most} are passed in registers")

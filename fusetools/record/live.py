@@ -6,7 +6,6 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fusetools import _core
 from fusetools.errors import Error
@@ -15,14 +14,12 @@ from fusetools.plan.counting import ANY, Counted, counting
 from fusetools.plan.events import Missing
 from fusetools.plan.planner import CALIBRATION
 from fusetools.plan.request import Request
-from fusetools.record.perf import Perf
-from fusetools.record.session import CALIBRATIONS, Recording, prepared, with_parent
-from fusetools.record.state import started
+from fusetools.record.session import CALIBRATIONS, Recording, prepared
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
 # What is missing matters where it would have been counted.
-COUNTED = ("daemon", "requests", "kernel function")
+COUNTED = ("daemon", "callback", "requests", "kernel function")
 
 
 @dataclass(frozen=True)
@@ -99,20 +96,18 @@ class _Counting(Recording):
         self.tracefs = Tracefs(self.facts.tracefs)
         self.state.tracefs = self.facts.tracefs
         self._make_probes()
-        gone = {probe.event for probe in self.refused}
-        self.rows = tuple(row for row in self.rows if row.event not in gone)
         if self.request.command:
             self.workload = Workload(self.request.command, self.user, os.environ)
-        self.perf = Perf(directory)
-        argv = command_line(self.rows, self.facts.perf, str(self.raw), self.perf.fifos)
-        pid = self.perf.start(argv, partial(with_parent, os.getpid()))
-        self.state.processes.append((pid, started(pid) or 0))
-        self.lock.write()
         before = _call_ns()
-        self.perf.enable()
+        self._start_perf(self._rows_command_line)
         if any(row.function == CALIBRATION for row in self.rows):
             self.cost = max(round(_call_ns() - before), 0)
         self.before = self.tracefs.hits()
+
+    def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        gone = {probe.event for probe in self.refused}
+        self.rows = tuple(row for row in self.rows if row.event not in gone)
+        return command_line(self.rows, perf, str(self.raw), fifos)
 
     def _full(self) -> bool:
         return False

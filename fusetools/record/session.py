@@ -31,7 +31,7 @@ from typing import Any
 from fusetools import __version__, _core
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
-from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
@@ -89,17 +89,17 @@ def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
         chosen = _chosen(request.fs)
     found = planner.targets(facts, request, probeset.builtin(), chosen)
     libraries: list[tuple[Library, int | None]] = [
-        (library, target.mount.daemon_pid) for target in found for _, library in target.groups
+        (library, target.mount.daemon_pid) for target in found for library in target.libraries
     ]
     own = Library(path=_core.__file__, host_path=_core.__file__, inode=0, device="")
-    functions, plain = symbols.functions([*libraries, (own, None)])
+    functions, plain, unreadable = symbols.functions([*libraries, (own, None)])
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
         for pid in (target.mount.daemon_pid for target in found)
         if pid is not None
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
-    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup)
+    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
     return facts, plan
 
 
@@ -290,7 +290,6 @@ class Recording:
         assert self.facts.perf is not None and self.facts.tracefs is not None
         self.output = Path(os.path.abspath(self.request.output))
         self.scratch = self._directory(self.output.parent, f".{self.output.name}.")
-        control = self._directory(self.lock.directory, "perf.")
         self.raw = self.scratch / "perf.data"
 
         self.tracefs = Tracefs(self.facts.tracefs)
@@ -306,19 +305,12 @@ class Recording:
             group = self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
-        self.perf = Perf(control)
         self.room = sizes(self.facts.cpus, self._free())
-        argv = command_line(
-            self.plan, self.facts.perf, str(self.raw), self.perf.fifos, self.room, group
-        )
-        pid = self.perf.start(argv, partial(with_parent, os.getpid()))
-        self.state.processes.append((pid, started(pid) or 0))
-        self.lock.write()
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
                 self.maps += _maps(target.mount)
-        self.perf.enable()
+        self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
         if self.graph:
             self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
@@ -328,34 +320,77 @@ class Recording:
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why))
 
+    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
+        return command_line(self.plan, perf, str(self.raw), fifos, self.room, group)
+
+    def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
+        """perf, with its events on; without those whose probes cannot be placed, which shows only
+        then. Error: for another reason it does not record."""
+        assert self.facts.perf is not None and self.tracefs is not None
+        for tried in (False, True):
+            self.perf = Perf(self._directory(self.lock.directory, "perf."))
+            argv = command_line(self.facts.perf, self.perf.fifos)
+            pid = self.perf.start(argv, partial(with_parent, os.getpid()))
+            self.state.processes.append((pid, started(pid) or 0))
+            self.lock.write()
+            try:
+                self.perf.enable()
+                return
+            except Error:
+                refused = [] if tried else self._cannot_be_placed()
+                if not refused:
+                    raise
+                self.perf.stop()
+                self.perf.close()
+                for probe, why in refused:
+                    self._refuse(probe, why)
+
+    def _cannot_be_placed(self) -> list[tuple[Probe, str]]:
+        """Probes in the daemons that the kernel took and does not place: their first instruction
+        is one that it cannot run apart."""
+        assert self.tracefs is not None
+        entries = [p for p in self.plan.probes if not p.in_kernel and p.kind == "p"]
+        tried = [(probe, self.tracefs.why_not_on(probe)) for probe in entries]
+        return [(probe, why) for probe, why in tried if why]
+
     def _make_probes(self) -> None:
         self.state.probes = [probe.event for probe in self.plan.probes]
         self.lock.write()
-        for probe in self.plan.probes:
-            self._add(probe)
-
-    def _add(self, probe: Probe) -> None:
-        """Makes a probe. A kernel function that cannot be probed is missing, and the rest goes on:
-        its lists do not tell of all that it refuses."""
         assert self.tracefs is not None
-        if probe in self.refused:
-            return
-        try:
-            self.tracefs.add(probe)
-        except Error as error:
-            if not probe.in_kernel:
-                raise
-            gone = [one for one in self.plan.probes if one.place == probe.place]
-            self.refused += gone
-            names = {one.event for one in gone}
-            self.tracefs.remove(names)
-            self.plan = replace(
-                self.plan,
-                probes=tuple(one for one in self.plan.probes if one.event not in names),
-                events=tuple(one for one in self.plan.events if one.name not in names),
-            )
-            why = f"the kernel refuses a probe on it: {error.why}"
-            self.missing.append(Missing(f"kernel function {probe.place}", why))
+        for probe in self.plan.probes:
+            if probe not in self.refused:
+                try:
+                    self.tracefs.add(probe)
+                except Error as error:
+                    self._refuse(probe, error.why)
+
+    def _refuse(self, probe: Probe, why: str) -> None:
+        """Goes on without the probes of a function: what the kernel refuses shows only then."""
+        assert self.tracefs is not None
+        gone = [one for one in self.plan.probes if one.place == probe.place]
+        self.refused += gone
+        names = {one.event for one in gone}
+        self.tracefs.remove(names)
+        self.plan = replace(
+            self.plan,
+            probes=tuple(one for one in self.plan.probes if one.event not in names),
+            events=tuple(one for one in self.plan.events if one.name not in names),
+        )
+        what = f"kernel function {probe.place}"
+        if not probe.in_kernel:
+            file, _, _ = probe.place.rpartition(":")
+            left = any(one.place.rpartition(":")[0] == file for one in self.plan.probes)
+            what = f"callback {probe.function}" if left else self._whose(file)
+        self.missing.append(Missing(what, f"the kernel refuses a probe on it: {why}"))
+
+    def _whose(self, file: str) -> str:
+        """The daemons that have no probe but in ``file``."""
+        paths = [
+            target.mount.path
+            for target in self.plan.targets
+            if any(library.host_path == file for _, library in target.groups)
+        ]
+        return f"daemon of {', '.join(paths)}" if paths else f"probes in {file}"
 
     def _start_graph(self) -> None:
         """function_graph, by trace-cmd; what it changes is noted first."""

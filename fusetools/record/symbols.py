@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools import _core
-from fusetools.errors import Error
 from fusetools.host.facts import Library
 from fusetools.host.files import Files
 
@@ -16,30 +15,29 @@ KALLSYMS = "/proc/kallsyms"
 
 def functions(
     libraries: Iterable[tuple[Library, int | None]],
-) -> tuple[dict[str, list[tuple[str, int, int, int]]], dict[str, str]]:
-    """(functions by the library's host_path, plain names by mangled ones).
+) -> tuple[dict[str, list[tuple[str, int, int, int]]], dict[str, str], dict[str, str]]:
+    """(functions by the library's host_path, plain names by mangled ones, why a library could not
+    be read by its host_path).
 
-    ``libraries``: each with the pid whose root its debug file may lie under. Error: not readable.
+    ``libraries``: each with the pid whose root its debug file may lie under.
     """
     found: dict[str, list[tuple[str, int, int, int]]] = {}
     plain: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     for library, pid in libraries:
-        if library.host_path in found:
+        if not library.host_path or library.host_path in (*found, *unreadable):
             continue
-        if not library.host_path:
-            why = "its file is gone, was replaced, or does not answer: restart the daemon"
-            raise Error(f"cannot read {library.path}", why)
         try:
             found[library.host_path] = _core.elf_functions(
                 library.host_path, debug_file(library.host_path, pid)
             )
         except _core.CoreError as error:
-            what, why = error.args
-            raise Error(what, why) from error
+            unreadable[library.host_path] = error.args[1]
+            continue
         for name, *_ in found[library.host_path]:
             if name.startswith(("_Z", "_R")):
                 plain[name] = _core.demangle(name)
-    return found, plain
+    return found, plain, unreadable
 
 
 def kernel_address(files: Files, name: str) -> int:

@@ -15,6 +15,7 @@ from fusetools.plan.events import RETURN, Probe
 from fusetools.plan.kernel import GROUP
 
 PLACE = "/sys/kernel/tracing"
+NOT_SUPPORTED = 524  # ENOTSUPP, which the C library does not know
 PLACED = "/sys/kernel/debug/kprobes/list"
 
 
@@ -53,8 +54,25 @@ class Tracefs:
         except FileNotFoundError:
             return True
         except OSError:
+            self._switch(event, False)  # where why_not_on() was killed
             return not self.has(event)
         return True
+
+    def why_not_on(self, probe: Probe) -> str:
+        """Switches an event on and off again; why that cannot be done, "" when it can."""
+        why = self._switch(probe.event, True)
+        self._switch(probe.event, False)
+        return why
+
+    def _switch(self, event: str, on: bool) -> str:
+        path = self.root / "events" / event.replace(":", "/", 1) / "enable"
+        try:
+            path.write_text("1" if on else "0")
+        except OSError as error:
+            if error.errno == NOT_SUPPORTED:
+                return "its first instruction cannot be run apart"
+            return error.strerror or str(error)
+        return ""
 
     def has(self, event: str) -> bool:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import golden
 import pytest
 
 from fusetools.errors import Error
+from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.plan import planner
 from fusetools.plan.planner import ProbePlan, Target
@@ -221,7 +223,8 @@ def test_two_versions_of_a_library_get_two_names() -> None:
 
 
 def test_which_probe_set() -> None:
-    sshfs = mount("/home/me/x", comm="sshfs", libraries=(library("sshfs", 8), FUSE))
+    program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_session_new"))
+    sshfs = mount("/home/me/x", comm="lowlevel", libraries=(program, FUSE))
     (target,) = targets(host("6.18", sshfs), Request())
     assert target.probe_set is not None and target.probe_set.name == "libfuse"
     plan = make(host("6.18", sshfs))
@@ -241,18 +244,178 @@ def test_which_probe_set() -> None:
 
 
 def test_a_stripped_library() -> None:
+    """Its replies are recorded, and what is missing is said; with a set that was asked for nothing
+    else takes its place."""
     symbols = {**SYMBOLS, CALLBACKS.host_path: []}
+    plan = make(host(), symbols=symbols)
+    assert plan.targets[0].probe_set is not None and plan.targets[0].probe_set.name == "libfuse"
+    assert {p.role for p in plan.probes if p.function != "fusetools_calibrate"} == {"reply"}
+    assert plan.unavailable[0].what == "callbacks of /cvmfs/sft.cern.ch"
+    assert plan.unavailable[0].why.endswith("is stripped, it has no symbol for its callbacks")
+    assert plan.unavailable[0].mend.startswith("install its debug symbols")
     with pytest.raises(Error) as caught:
-        make(host(), symbols=symbols)
+        make(host(), fs="cvmfs", symbols=symbols)
     assert caught.value.what == (
         "cannot probe the daemon of /cvmfs/sft.cern.ch: libcvmfs_fuse3.so.2.12.0 of cvmfs2 is "
         "stripped, it has no symbol for its callbacks"
     )
     assert caught.value.mend.startswith("fusetools record --fs libfuse -- …")
-    # another mount can still be traced: no error, but it is said
-    sshfs = mount("/x", connection=46, comm="sshfs", daemon_pid=9, libraries=(FUSE,))
-    plan = make(host("6.18", mount(), sshfs), symbols=symbols)
-    assert "stripped" in next(one.why for one in plan.unavailable if "sft" in one.what)
+
+
+def test_a_library_that_cannot_be_read() -> None:
+    """One mount's trouble is its own."""
+    odd = replace(library("libfuse3.so.3", 77), host_path="/srv/x")
+    other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
+    facts = host("6.18", mount(), other)
+    found = planner.targets(facts, Request(), builtin())
+    plan = planner.plan(facts, Request(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
+    assert [one.what for one in plan.unavailable if "EIO" in one.why] == ["daemon of /x"]
+    assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
+    lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
+    facts = host("6.18", mount(), lost)
+    plan = planner.plan(facts, Request(), planner.targets(facts, Request(), builtin()), SYMBOLS, {})
+    assert any(one.what == "daemon of /x" for one in plan.unavailable)
+
+
+HIGH = {
+    **SYMBOLS,
+    FUSE.host_path: [
+        (name, 0x100 * i, 9, 0x100 * i)
+        for i, name in enumerate(
+            ("fuse_fs_getattr", "fuse_fs_read_buf", "fuse_req_userdata", "fuse_reply_err"), 1
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("imports", "fs"),
+    [
+        (("fuse_main_real", "fuse_opt_parse"), "libfuse_highlevel"),
+        (("fuse_new",), "libfuse_highlevel"),
+        (("fuse_new_31", "fuse_loop_mt"), "libfuse_highlevel"),
+        (("fuse_setup",), "libfuse_highlevel"),
+        (("fuse_session_new", "fuse_reply_attr"), "libfuse"),
+        (("fuse_session_new", "fuse_session_mount"), None),  # Rust's fuser
+        ((), "libfuse_highlevel"),  # looked up at run time, as Python's ctypes does
+    ],
+)
+def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> None:
+    program = replace(library("daemon", 8), imports=imports)
+    one = mount(libraries=(program, FUSE), program=program.path)
+    plan = make(host("6.18", one), symbols=HIGH)
+    (target,) = plan.targets
+    if fs is None:
+        assert all(p.function == "fusetools_calibrate" for p in plan.probes)
+        assert "does not use libfuse's library for requests" in plan.unavailable[0].why
+    else:
+        assert target.probe_set is not None and target.probe_set.name == fs
+    if fs == "libfuse_highlevel":
+        roles = [(p.function, p.role) for p in plan.probes if p.function.startswith("fuse_")]
+        assert roles == [
+            ("fuse_fs_getattr", "entry"),
+            ("fuse_fs_getattr", "return"),
+            ("fuse_fs_read_buf", "entry"),
+            ("fuse_fs_read_buf", "return"),
+            ("fuse_req_userdata", "taken"),
+            ("fuse_reply_err", "reply"),
+        ]
+        assert plan.probes[0].arguments == (("name", "+0(%si):string"),)
+        assert plan.probes[2].operation == "read"
+
+
+def test_programs_with_everything_inside() -> None:
+    """Static ones, Rust's and Go's: by the symbols that they have."""
+    program = library("prog", 8)
+    rust = "<hello::HelloFS as fuser::Filesystem>::lookup"
+    go = "github.com/hanwen/go-fuse/v2/fuse.doLookup"
+    for name, fs, role, shown in (
+        ("fuse_reply_err", "libfuse", "reply", "fuse_reply_err"),
+        ("fuse_fs_open", "libfuse_highlevel", "entry", "fuse_fs_open"),
+        (rust, "fuser", "entry", "lookup"),
+        (go, "gofuse", "entry", "fuse.doLookup"),
+        ("main", None, "", ""),
+    ):
+        runtime = "Go" if fs == "gofuse" else ""
+        one = mount(libraries=(replace(program, runtime=runtime),), program=program.path)
+        symbols = {**SYMBOLS, program.host_path: [(name, 0x100, 9, 0x100)]}
+        plan = make(host("6.18", one), symbols=symbols)
+        ours = [p for p in plan.probes if p.function != "fusetools_calibrate"]
+        if fs is None:
+            assert not ours and "no probe set knows" in plan.unavailable[0].why
+            continue
+        (target,) = plan.targets
+        assert target.probe_set is not None and target.probe_set.name == fs
+        assert (ours[0].role, ours[0].function) == (role, shown)
+        assert any(p.role == "return" for p in ours) == (role == "entry" and not runtime)
+        if runtime:
+            what = next(m for m in plan.unavailable if m.what.startswith("durations"))
+            assert "Go program" in what.why
+
+
+@pytest.mark.parametrize(
+    ("function", "shown", "event"),
+    [
+        ("cvmfs::cvmfs_lookup", "cvmfs_lookup", "cvmfs_lookup"),
+        ("a::LruCache<b::Key, c::D>::get", "get", "call_get"),
+        ("<x::Fs as fuser::Filesystem>::read", "read", "call_read"),
+        (
+            "github.com/a/b/v2/fs.(*rawBridge).Lookup",
+            "fs.(*rawBridge).Lookup",
+            "fs_rawBridge_Lookup",
+        ),
+        ("r1a", "r1a", "call_r1a"),
+        ("_start", "_start", "call_start"),
+        ("9p_read", "9p_read", "call_9p_read"),
+        ("\u00e9", "\u00e9", "call_"),
+        ("very_" * 40 + "long", "very_" * 40 + "long", "very_" * 7 + "long"),
+    ],
+)
+def test_names_of_events(function: str, shown: str, event: str) -> None:
+    assert planner.short_name(function) == shown
+    assert words.event_name(shown) == event
+
+
+def test_what_compilers_append() -> None:
+    """A part of a function is not the function; where its arguments have moved none is read."""
+    lookup = NAMES[0]
+    suffixes = (".part.0", ".llvm.4711", ".isra.0", ".constprop.1", ".lto_priv.0")
+    names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
+    symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
+    facts = host()
+    found = planner.targets(facts, Request(), builtin())
+    plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
+    plan = planner.plan(facts, Request(), found, symbols, plain)
+    entries = [p for p in plan.probes if p.role == "entry"]
+    assert [p.address // 64 for p in entries if p.arguments] == [1, 3, 6]
+    assert [p.address // 64 for p in entries if not p.arguments] == [4, 5]
+
+
+def test_long_names_stay_apart() -> None:
+    names = [f"cvmfs::cvmfs_{'x' * 80}{i}" for i in range(3)]
+    group = replace(
+        builtin()[0].groups[0],
+        function=re.compile(r"cvmfs::cvmfs_(x+\d)"),
+        operations={"x" * 80 + str(i): "lookup" for i in range(3)},
+    )
+    chosen = replace(builtin()[0], groups=(group,))
+    facts = host()
+    symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
+    found = planner.targets(facts, Request(), (), chosen)
+    plan = planner.plan(facts, Request(), found, symbols, {})
+    events = [p.event for p in plan.probes]
+    assert len(set(events)) == 6 and all(len(e.partition(":")[2]) < 64 for e in events)
+    assert {p.function for p in plan.probes} == {n.partition("::")[2] for n in names}
+
+
+def test_what_tracefs_cannot_take() -> None:
+    for path in ("/a b.so", "/a\nb.so", "/a#b.so", "/a:b.so", "/a\u00e9.so"):
+        assert not words.is_file(path)
+    assert words.is_file("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+    assert words.is_file("/proc/12/map_files/7f00-7f01")
+    probe = make(host()).probes[0]
+    with pytest.raises(Error, match="tracefs does not take"):
+        replace(probe, place="/a b.so:0x1").definition()
 
 
 def test_a_daemon_that_is_not_found() -> None:

@@ -7,10 +7,14 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use memmap2::Mmap;
-use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, STT_FUNC};
-use object::elf::{SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB};
+use object::elf::{
+    FileHeader32, FileHeader64, EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64,
+};
+use object::elf::{NT_GNU_BUILD_ID, PF_X, PT_LOAD, SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB, STT_FUNC};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym, SymbolTable};
 use object::{Endianness, FileKind};
+
+use crate::gopclntab;
 
 /// A function that a probe can be put on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +27,18 @@ pub struct Function {
     pub size: u64,
     /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst).
     pub offset: u64,
+}
+
+/// What decides which probes a file may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// As `uname -m` calls it ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
+    pub machine: String,
+    /// The language whose runtime moves its stacks, or finds its way by the return addresses on them: it does not
+    /// survive a return probe. Empty: none is known.
+    pub runtime: String,
+    /// The functions of libfuse's API (`fuse_…`) that it imports, sorted.
+    pub imports: Vec<String>,
 }
 
 /// What could not be done and why, a line each.
@@ -48,7 +64,8 @@ fn error(path: &Path, why: impl fmt::Display) -> Error {
 }
 
 /// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
-/// split off. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
+/// split off; of a Go program without a symbol table, those of its `.gopclntab`. Only what lies in executable segments. The
+/// offset of a Go function is behind its check of the stack, from where it begins anew when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
 /// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = map(path)?;
@@ -67,10 +84,19 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
         }
         found.extend(other.symbols);
     }
+    if !image.symtab {
+        found.extend(gopclntab::functions(&main).unwrap_or_default());
+    }
+    let go = gopclntab::is_there(&main);
     let mut functions: Vec<Function> = found
         .into_iter()
         .filter_map(|(address, name, size)| {
-            let offset = image.offset(address)?;
+            let mut offset = image.offset(address)?;
+            if go {
+                let code = usize::try_from(offset).ok().and_then(|at| main.get(at..));
+                let checks = gopclntab::stack_check(code.unwrap_or(&[]));
+                offset += if checks < size { checks } else { 0 };
+            }
             Some(Function {
                 address,
                 name,
@@ -82,6 +108,82 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
     functions.sort_unstable();
     functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
     Ok(functions)
+}
+
+/// What is written in a file of the probes that it can take.
+pub fn about(path: &Path) -> Result<About, Error> {
+    let map = map(path)?;
+    match FileKind::parse(&*map) {
+        Ok(FileKind::Elf64) => about_class::<FileHeader64<Endianness>>(&map),
+        Ok(FileKind::Elf32) => about_class::<FileHeader32<Endianness>>(&map),
+        _ => return Err(error(path, "it is not an ELF file")),
+    }
+    .map_err(|Damage(why)| error(path, format!("damaged ELF file: {why}")))
+}
+
+/// Imports of libfuse that are looked at: it exports some 200.
+const MOST_IMPORTS: usize = 1000;
+
+fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<About, Damage> {
+    let header = Elf::parse(data)?;
+    let endian = header.endian()?;
+    let machine = match (header.e_machine(endian), header.is_type_64()) {
+        (EM_X86_64, true) => "x86_64".into(),
+        (EM_386, _) => "i386".into(),
+        (EM_AARCH64, true) => "aarch64".into(),
+        (EM_ARM, _) => "arm".into(),
+        (EM_RISCV, true) => "riscv64".into(),
+        (EM_PPC64, _) if header.is_little_endian() => "ppc64le".into(),
+        (EM_S390, true) => "s390x".into(),
+        (number, _) => format!("machine {number}"),
+    };
+    let sections = header.sections(endian, data)?;
+    let mut runtime = "";
+    for section in sections.iter() {
+        runtime = match sections.section_name(endian, section).unwrap_or(b"") {
+            name if name.ends_with(b".gopclntab") => "Go",
+            b".note.go.buildid" | b".go.buildinfo" => "Go",
+            b".svm_heap" => "GraalVM",
+            b"__managedcode" => ".NET",
+            _ => continue,
+        };
+        break;
+    }
+    if runtime.is_empty() && sections.is_empty() && gopclntab::is_marked(data) {
+        runtime = "Go";
+    }
+    let mut imports = Vec::new();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some((index, section)) = sections
+            .enumerate()
+            .find(|(_, s)| s.sh_type(endian) == kind)
+        else {
+            continue;
+        };
+        let table = SymbolTable::<Elf>::parse(endian, data, &sections, index, section)?;
+        for symbol in table.iter() {
+            let Ok(name) = table.symbol_name(endian, symbol) else {
+                continue;
+            };
+            if !symbol.is_undefined(endian) {
+                match name {
+                    b"caml_startup__code_begin" | b"caml_system__code_begin" => runtime = "OCaml",
+                    b"stg_upd_frame_info" => runtime = "Haskell",
+                    _ => {}
+                }
+            } else if name.starts_with(b"fuse_") && imports.len() < MOST_IMPORTS {
+                let name = name.split(|&c| c == b'@').next().unwrap_or(name);
+                imports.extend(std::str::from_utf8(name).ok().map(str::to_owned));
+            }
+        }
+    }
+    imports.sort_unstable();
+    imports.dedup();
+    Ok(About {
+        machine,
+        runtime: runtime.into(),
+        imports,
+    })
 }
 
 /// The GNU build id in lower-case hexadecimal.
@@ -194,10 +296,12 @@ impl From<object::read::Error> for Damage {
 }
 
 struct Image {
-    /// PT_LOAD: (vaddr, file size, file offset).
+    /// Executable PT_LOAD: (vaddr, file size, file offset).
     loads: Vec<(u64, u64, u64)>,
     /// (vaddr, name, size)
     symbols: Vec<(u64, String, u64)>,
+    /// Not only those for other files.
+    symtab: bool,
     build_id: Option<String>,
 }
 
@@ -218,7 +322,7 @@ impl Image {
         let sections = header.sections(endian, data)?;
         let loads = segments
             .iter()
-            .filter(|s| s.p_type(endian) == PT_LOAD)
+            .filter(|s| s.p_type(endian) == PT_LOAD && s.p_flags(endian).0 & PF_X.0 != 0)
             .map(|s| {
                 (
                     s.p_vaddr(endian).into(),
@@ -270,6 +374,7 @@ impl Image {
         Ok(Image {
             loads,
             symbols,
+            symtab: sections.iter().any(|s| s.sh_type(endian) == SHT_SYMTAB),
             build_id,
         })
     }

@@ -22,6 +22,8 @@ pub enum Role {
     Reply,
     /// The daemon answers with an inode (fuse_reply_entry).
     Inode,
+    /// A thread of the daemon takes a request in hand: its calls that tell no `unique` are of that one.
+    Taken,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
     Name,
     SysEnter,
@@ -65,6 +67,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Entry, Return of the kernel | unique | | | req |
 /// | Entry of the daemon | unique | ino | size | off |
 /// | Return of the daemon | unique | | | |
+/// | Taken | unique | | | |
 /// | Reply, Inode | unique | ino (0: there is no such file) | | |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
@@ -189,7 +192,7 @@ impl Batch {
 }
 
 impl Side {
-    fn comes_before(&self, event: u64) -> bool {
+    pub(crate) fn comes_before(&self, event: u64) -> bool {
         match self {
             Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
                 *time <= event

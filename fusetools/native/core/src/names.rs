@@ -113,7 +113,11 @@ impl Names {
 
     /// In `directory` `name` leads to `ino`.
     pub fn learn(&mut self, daemon: i32, directory: u64, name: &str, ino: u64) {
-        if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "." | "..") {
+        let (directory, name) = match name.strip_prefix('/') {
+            Some(path) => (ROOT, path),
+            None => (directory, name),
+        };
+        if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "" | "." | "..") {
             return;
         }
         self.names.insert((daemon, ino), (directory, name.into()));
@@ -137,6 +141,11 @@ impl Names {
         name: Option<&str>,
     ) -> Option<Path> {
         match name {
+            // No name of a file has a slash: this is its path (libfuse's high-level API).
+            Some(path) if path.starts_with('/') => Some(Path {
+                text: path[1..].to_owned(),
+                whole: true,
+            }),
             Some(name) if operation.names_a_file() => {
                 let above = self.path(daemon, ino);
                 let whole = above.as_ref().is_some_and(|path| path.whole);

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::format::{number, Field, Format, Shape, Value};
+use crate::join::Join;
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
 /// The event that holds a recording's own facts.
@@ -328,7 +329,12 @@ impl Reader {
         sink: &mut dyn FnMut(Batch),
     ) -> Result<ScanInfo, Error> {
         let plan = ScanPlan::new(self, catalogue);
-        let mut order = Order::new(self.events.len(), sink);
+        let mut join = Join::new(catalogue);
+        let mut joined = |mut batch: Batch| {
+            join.number(&mut batch);
+            sink(batch);
+        };
+        let mut order = Order::new(self.events.len(), &mut joined);
         order.stacked.clone_from(&plan.stacked);
         order.warnings.extend(self.parts.warnings.iter().cloned());
         let compressed = self.scan_mapped(&plan, &mut order);
@@ -678,7 +684,7 @@ impl Take {
                 [&["unique"], &[], &[], &["req"]]
             }
             Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
-            Role::Return => [&["unique"], &[], &[], &[]],
+            Role::Return | Role::Taken => [&["unique"], &[], &[], &[]],
             Role::Reply | Role::Inode | Role::Name => [&["unique"], &["ino"], &[], &[]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
             Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],

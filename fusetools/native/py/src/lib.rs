@@ -61,6 +61,12 @@ fn elf_build_id(path: PathBuf) -> PyResult<Option<String>> {
 }
 
 #[pyfunction]
+fn elf_about(path: PathBuf) -> PyResult<(String, String, Vec<String>)> {
+    let about = elf::about(&path).map_err(elf_error)?;
+    Ok((about.machine, about.runtime, about.imports))
+}
+
+#[pyfunction]
 fn demangle(name: &str) -> String {
     elf::demangle(name)
 }
@@ -138,6 +144,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "end" => Role::End,
         "reply" => Role::Reply,
         "inode" => Role::Inode,
+        "taken" => Role::Taken,
         "name" => Role::Name,
         "sys_enter" => Role::SysEnter,
         "sys_exit" => Role::SysExit,
@@ -438,6 +445,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_about, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;

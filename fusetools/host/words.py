@@ -1,0 +1,40 @@
+"""What may stand in the lines that tracefs and perf are given: one place that checks and escapes.
+
+Paths, thread names and function names come from daemons, so from anybody.
+"""
+
+from __future__ import annotations
+
+import re
+
+# tracefs splits its lines at white space and ends them at "#", a probe's place has its ":" last
+# (trace_parse_run_command, trace_uprobe_create); a line is at most 4096 bytes.
+_WORD = re.compile(r"[A-Za-z0-9_./:+@=,~%$()<>-]{1,2048}")
+_FILE = re.compile(r"/[A-Za-z0-9_./+@=,~%-]{1,1024}")
+
+LONGEST = 40  # of an event's name: the kernel takes 63, "__return" and a number come behind
+
+
+def is_word(text: str) -> bool:
+    """Whether tracefs takes it as one word of a line."""
+    return _WORD.fullmatch(text) is not None
+
+
+def is_file(path: str) -> bool:
+    """Whether a probe can be put on a file by this name."""
+    return _FILE.fullmatch(path) is not None
+
+
+def event_name(function: str) -> str:
+    """An event's name that tells of a function, and that the kernel and perf's parser take.
+
+    perf has words of its own ("read", "mem", "cycles", "r1a"), none with a "_" between letters.
+    """
+    name = re.sub(r"[^A-Za-z0-9]+", "_", function).strip("_")[-LONGEST:].strip("_")
+    return name if re.match(r"[A-Za-z]{2,}[A-Za-z0-9]*_[A-Za-z0-9]", name) else f"call_{name}"
+
+
+def quoted(comm: str) -> str:
+    """A comparison with a thread's name, for event filters; what they cannot hold becomes "?"."""
+    held = re.sub(r"[^ !#-)+->@-Z^-~]", "?", comm)
+    return f'{"==" if held == comm else "~"} "{held}"'

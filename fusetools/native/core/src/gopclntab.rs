@@ -1,0 +1,404 @@
+//! Functions of Go programs without a symbol table: from `.gopclntab`, which a Go program cannot do without.
+//!
+//! Layouts of Go 1.2, 1.16, 1.18 and 1.20 (debug/gosym/pclntab.go and runtime/symtab.go of Go). The file is hostile
+//! input: what does not fit together gives no function at all, since a probe at a wrong address breaks the program.
+
+use object::elf::{FileHeader32, FileHeader64, PT_LOAD, SHT_RELA};
+use object::elf::{
+    R_390_RELATIVE, R_AARCH64_RELATIVE, R_PPC64_RELATIVE, R_RISCV_RELATIVE, R_X86_64_RELATIVE,
+};
+use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader};
+use object::{Endianness, FileKind};
+
+/// What the runtime looks for in its own file (debug/buildinfo).
+const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
+const LONGEST: usize = 4096; // bytes of a name
+/// Words of `runtime.moduledata`: it begins with the table's address.
+const MINPC: u64 = 20;
+const TEXT: u64 = 22;
+/// Places in the file that may be a moduledata.
+const MOST_MODULES: usize = 64;
+
+/// Whether a file without section headers is of Go.
+pub(crate) fn is_marked(data: &[u8]) -> bool {
+    data.windows(BUILD_INFO.len()).any(|at| at == BUILD_INFO)
+}
+
+/// Whether a file has the table.
+pub(crate) fn is_there(data: &[u8]) -> bool {
+    fn of<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<bool> {
+        let header = Elf::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, data).ok()?;
+        let named = |section| sections.section_name(endian, section).unwrap_or(b"");
+        Some(sections.iter().any(|s| named(s).ends_with(b".gopclntab")))
+    }
+    let found = match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => of::<FileHeader64<Endianness>>(data),
+        Ok(FileKind::Elf32) => of::<FileHeader32<Endianness>>(data),
+        _ => None,
+    };
+    found.unwrap_or(false)
+}
+
+/// Bytes of the instructions with which a function begins by looking whether its stack is large enough
+/// (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 where it does not, or does it in another way.
+pub(crate) fn stack_check(code: &[u8]) -> u64 {
+    // lea -N(%rsp),%r12; cmp 0x10(%r14),%r12, or cmp 0x10(%r14),%rsp, or mov %rsp,%r12; sub $N,%r12; jb;
+    // cmp 0x10(%r14),%r12; then jbe
+    let compare = match code {
+        [0x49, 0x89, 0xe4, 0x49, 0x81, 0xec, _, _, _, _, rest @ ..] => match rest {
+            [0x72, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 16,
+            [0x0f, 0x82, _, _, _, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 20,
+            _ => return 0,
+        },
+        [0x4c, 0x8d, 0x64, 0x24, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 9,
+        [0x4c, 0x8d, 0xa4, 0x24, _, _, _, _, 0x4d, 0x3b, 0x66, 0x10, ..] => 12,
+        [0x49, 0x3b, 0x66, 0x10, ..] => 4,
+        // ldr x16,[x28,#16]; cmp sp,x16; b.ls
+        [0x90, 0x0b, 0x40, 0xf9, 0xff, 0x63, 0x30, 0xeb, branch, _, _, 0x54, ..] => {
+            return if branch & 0x1f == 9 { 12 } else { 0 };
+        }
+        _ => return 0,
+    };
+    match &code[compare..] {
+        [0x76, _, ..] => compare as u64 + 2,
+        [0x0f, 0x86, _, _, _, _, ..] => compare as u64 + 6,
+        _ => 0,
+    }
+}
+
+/// (virtual address, name, size in bytes) of each function, by address; None where there is no table, or a damaged one.
+pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
+    match FileKind::parse(data).ok()? {
+        FileKind::Elf64 => of_class::<FileHeader64<Endianness>>(data),
+        FileKind::Elf32 => of_class::<FileHeader32<Endianness>>(data),
+        _ => None,
+    }
+}
+
+fn of_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let section = sections.iter().find(|section| {
+        let name = sections.section_name(endian, section).unwrap_or(b"");
+        name.ends_with(b".gopclntab")
+    })?;
+    let address: u64 = section.sh_addr(endian).into();
+    let table = Bytes {
+        data: section.data(endian, data).ok()?,
+        big: header.is_big_endian(),
+    };
+    let layout = Layout::of(table)?;
+    let text = match layout.relative {
+        false => 0,
+        true => {
+            let entry = layout.entry(0)?;
+            let size = u64::from(layout.pointer);
+            modules::<Elf>(data, header, endian, address, size)
+                .into_iter()
+                .find_map(|(minpc, text)| (text.checked_add(entry)? == minpc).then_some(text))?
+        }
+    };
+    layout.functions(text)
+}
+
+/// (minpc, text) of each thing that may be a moduledata of the table at `address`.
+fn modules<Elf: FileHeader<Endian = Endianness>>(
+    data: &[u8],
+    header: &Elf,
+    endian: Endianness,
+    address: u64,
+    size: u64,
+) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    // As the linker left it: a position-independent program has zeros there, and relocations.
+    for segment in header.program_headers(endian, data).unwrap_or(&[]) {
+        if segment.p_type(endian) != PT_LOAD {
+            continue;
+        }
+        let Ok(bytes) = segment.data(endian, data) else {
+            continue;
+        };
+        let bytes = Bytes {
+            data: bytes,
+            big: header.is_big_endian(),
+        };
+        let words = bytes.data.len() as u64 / size;
+        for at in (0..words).map(|word| word * size) {
+            if bytes.word(at, size) != Some(address) || found.len() >= MOST_MODULES {
+                continue;
+            }
+            let word = |number: u64| bytes.word(at + number * size, size);
+            found.extend(word(MINPC).zip(word(TEXT)));
+        }
+    }
+    let Ok(sections) = header.sections(endian, data) else {
+        return found;
+    };
+    let relocations = || {
+        let tables = sections
+            .iter()
+            .filter(|s| s.sh_type(endian) == SHT_RELA)
+            .filter_map(|s| s.rela(endian, data).ok().flatten());
+        tables
+            .flat_map(|(table, _)| table)
+            .filter_map(|relocation| {
+                let addend: i64 = relocation.r_addend(endian).into();
+                let offset: u64 = relocation.r_offset(endian).into();
+                let kind = relocation.r_type(endian, false);
+                let relative = matches!(
+                    kind,
+                    R_X86_64_RELATIVE
+                        | R_AARCH64_RELATIVE
+                        | R_PPC64_RELATIVE
+                        | R_390_RELATIVE
+                        | R_RISCV_RELATIVE
+                );
+                relative.then_some((offset, addend as u64))
+            })
+    };
+    let at: Vec<u64> = relocations()
+        .filter(|(_, value)| *value == address)
+        .map(|(offset, _)| offset)
+        .take(MOST_MODULES)
+        .collect();
+    if !at.is_empty() {
+        let mut ends = vec![(None, None); at.len()];
+        for (offset, value) in relocations() {
+            for (start, (minpc, text)) in at.iter().zip(&mut ends) {
+                match offset.checked_sub(*start) {
+                    Some(inside) if inside == MINPC * size => *minpc = Some(value),
+                    Some(inside) if inside == TEXT * size => *text = Some(value),
+                    _ => {}
+                }
+            }
+        }
+        found.extend(ends.into_iter().filter_map(|(minpc, text)| minpc.zip(text)));
+    }
+    found
+}
+
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    data: &'a [u8],
+    big: bool,
+}
+
+impl<'a> Bytes<'a> {
+    fn word(&self, at: u64, size: u64) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let bytes = self.data.get(at..at.checked_add(size as usize)?)?;
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        Some(match self.big {
+            true => bytes.iter().fold(0, add),
+            false => bytes.iter().rev().fold(0, add),
+        })
+    }
+
+    fn from(&self, at: u64) -> Option<Bytes<'a>> {
+        let data = self.data.get(usize::try_from(at).ok()?..)?;
+        Some(Bytes { data, ..*self })
+    }
+}
+
+/// Where the parts of a table are.
+struct Layout<'a> {
+    names: Bytes<'a>,
+    /// The list of functions: each its start and where more is told of it; then the end of the last.
+    list: Bytes<'a>,
+    /// What that place counts from.
+    infos: Bytes<'a>,
+    count: u64,
+    pointer: u8,
+    /// Bytes of a field of the list.
+    field: u64,
+    /// Starts count from the beginning of the code.
+    relative: bool,
+}
+
+impl<'a> Layout<'a> {
+    fn of(table: Bytes<'a>) -> Option<Layout<'a>> {
+        let magic = table.word(0, 4)?;
+        let pointer = *table.data.get(7)?;
+        if table.word(4, 2)? != 0 || !matches!(pointer, 4 | 8) {
+            return None;
+        }
+        let size = u64::from(pointer);
+        let word = |number: u64| table.word(8 + number * size, size);
+        let count = word(0)?;
+        let (names, list, infos, relative) = match magic {
+            0xffff_fffb => (0, 8 + size, 0, false),
+            0xffff_fffa => (word(2)?, word(6)?, word(6)?, false),
+            0xffff_fff0 | 0xffff_fff1 => (word(3)?, word(7)?, word(7)?, true),
+            _ => return None,
+        };
+        let field = if relative { 4 } else { size };
+        let list = table.from(list)?;
+        let needed = count.checked_mul(2)?.checked_add(1)?.checked_mul(field)?;
+        if count == 0 || needed > list.data.len() as u64 {
+            return None;
+        }
+        Some(Layout {
+            names: table.from(names)?,
+            list,
+            infos: table.from(infos)?,
+            count,
+            pointer,
+            field,
+            relative,
+        })
+    }
+
+    /// Where the function of that number starts; that after the last: where it ends.
+    fn entry(&self, number: u64) -> Option<u64> {
+        self.list.word(2 * number * self.field, self.field)
+    }
+
+    fn functions(&self, text: u64) -> Option<Vec<(u64, String, u64)>> {
+        let mut found = Vec::new();
+        // Damaged tables may all point at the same long name.
+        let mut budget = self.names.data.len().saturating_mul(4);
+        for number in 0..self.count {
+            let (start, end) = (self.entry(number)?, self.entry(number + 1)?);
+            let info = self.list.word((2 * number + 1) * self.field, self.field)?;
+            let name = self.infos.word(info.checked_add(self.field)?, 4)?;
+            if end < start || self.infos.word(info, self.field)? != start {
+                return None;
+            }
+            let name = self.names.from(name)?.data;
+            let name = &name[..name.len().min(LONGEST)];
+            let name = &name[..name.iter().position(|byte| *byte == 0)?];
+            budget = budget.checked_sub(name.len() + 1)?;
+            let name = std::str::from_utf8(name).ok()?;
+            if !name.is_empty() {
+                found.push((text.checked_add(start)?, name.to_owned(), end - start));
+            }
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(out: &mut Vec<u8>, value: u64, size: usize, big: bool) {
+        let bytes = value.to_le_bytes();
+        match big {
+            true => out.extend(bytes[..size].iter().rev()),
+            false => out.extend(&bytes[..size]),
+        }
+    }
+
+    /// A table of three functions, in each of the layouts.
+    fn table(magic: u64, size: usize, big: bool) -> Vec<u8> {
+        let functions = [(0x40u64, "main.main"), (0x60, "a/b.(*T).Read"), (0xa0, "x")];
+        let relative = matches!(magic, 0xffff_fff0 | 0xffff_fff1);
+        let field = if relative { 4 } else { size };
+        let mut names = vec![0];
+        let mut places = Vec::new();
+        for (_, name) in functions {
+            places.push(names.len() as u64);
+            names.extend(name.as_bytes());
+            names.push(0);
+        }
+        let words: usize = match magic {
+            0xffff_fffb => 1,
+            0xffff_fffa => 7,
+            _ => 8,
+        };
+        let old = magic == 0xffff_fffb;
+        let list_at = 8 + words * size;
+        let list_len = (2 * functions.len() + 1) * field;
+        let infos_len = functions.len() * (field + 4);
+        let names_at = list_at + list_len + infos_len;
+        let base = if old { 0 } else { list_at };
+        let mut out = Vec::new();
+        put(&mut out, magic, 4, big);
+        out.extend([0, 0, 1, size as u8]);
+        for word in 0..words {
+            let value = match (word, magic) {
+                (0, _) => functions.len() as u64,
+                (2, 0xffff_fffa) | (3, 0xffff_fff0 | 0xffff_fff1) => names_at as u64,
+                (6, 0xffff_fffa) | (7, 0xffff_fff0 | 0xffff_fff1) => list_at as u64,
+                _ => 0,
+            };
+            put(&mut out, value, size, big);
+        }
+        for (i, (start, _)) in functions.iter().enumerate() {
+            put(&mut out, *start, field, big);
+            let at = list_at + list_len + i * (field + 4) - base;
+            put(&mut out, at as u64, field, big);
+        }
+        put(&mut out, 0xb0, field, big);
+        for ((start, _), place) in functions.iter().zip(&places) {
+            put(&mut out, *start, field, big);
+            let place = place + if old { names_at as u64 } else { 0 };
+            put(&mut out, place, 4, big);
+        }
+        out.extend(names);
+        out
+    }
+
+    fn read(data: &[u8], big: bool) -> Option<Vec<(u64, String, u64)>> {
+        Layout::of(Bytes { data, big })?.functions(0)
+    }
+
+    #[test]
+    fn every_layout_is_read() {
+        let expected = Some(vec![
+            (0x40, "main.main".to_owned(), 0x20),
+            (0x60, "a/b.(*T).Read".to_owned(), 0x40),
+            (0xa0, "x".to_owned(), 0x10),
+        ]);
+        for magic in [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
+            for (size, big) in [(4, false), (4, true), (8, false), (8, true)] {
+                assert_eq!(read(&table(magic, size, big), big), expected, "{magic:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn checks_of_the_stack() {
+        let small = [0x49, 0x3b, 0x66, 0x10, 0x76, 0x20, 0x55];
+        let far = [0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, 1, 2, 3, 4, 0x55];
+        let large = [
+            0x4c, 0x8d, 0x64, 0x24, 0x80, 0x4d, 0x3b, 0x66, 0x10, 0x76, 0, 0x55,
+        ];
+        let huge = [
+            0x49, 0x89, 0xe4, 0x49, 0x81, 0xec, 0xa0, 0x0f, 0, 0, 0x72, 0x70, 0x4d, 0x3b, 0x66,
+            0x10, 0x76, 0x6a, 0x55,
+        ];
+        assert_eq!(stack_check(&huge), 18);
+        let arm = [
+            0x90, 0x0b, 0x40, 0xf9, 0xff, 0x63, 0x30, 0xeb, 0xc9, 0x05, 0, 0x54,
+        ];
+        assert_eq!(stack_check(&small), 6);
+        assert_eq!(stack_check(&far), 10);
+        assert_eq!(stack_check(&large), 11);
+        assert_eq!(stack_check(&arm), 12);
+        for at in 0..small.len() - 1 {
+            assert_eq!(stack_check(&small[..at]), if at == 6 { 6 } else { 0 });
+        }
+        assert_eq!(stack_check(&[0x55, 0x48, 0x89, 0xe5]), 0);
+    }
+
+    #[test]
+    fn damaged_tables_end() {
+        for magic in [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1, 0] {
+            let good = table(magic, 8, false);
+            for cut in 0..good.len() {
+                let _ = read(&good[..cut], false);
+            }
+            for at in 0..good.len() {
+                for byte in [0, 1, 0x7f, 0xff] {
+                    let mut bad = good.clone();
+                    bad[at] = byte;
+                    let _ = (read(&bad, false), read(&bad, true));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Gives calls of a daemon that do not tell their request's number that of the request their thread has in hand.
+//!
+//! A thread takes a request where the kernel copies it to the daemon (Role::Sent, in the daemon's own thread), or
+//! where a function that is given the request is entered (Role::Taken); it has it until it takes the next, or until
+//! the request ends. A function that is entered again inside of itself, still for the same request, is one call: so
+//! it is with a library's modules.
+
+use rustc_hash::FxHashMap;
+
+use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+
+/// Calls of one thread inside one another; more are some whose return was lost.
+const DEEPEST: usize = 64;
+
+#[derive(Default)]
+struct Task {
+    unique: Option<u64>,
+    /// A call has told what that is about: the others are about what belongs to it.
+    named: bool,
+    /// Open calls without a number: function, and whether it is told.
+    open: Vec<(usize, bool)>,
+}
+
+pub(crate) struct Join {
+    /// By the event's number in the catalogue.
+    roles: Vec<Option<Role>>,
+    /// The function that an entry or a return is of, by the same.
+    functions: Vec<usize>,
+    /// Functions of which a return is told.
+    returns: Vec<bool>,
+    tasks: FxHashMap<i32, Task>,
+}
+
+impl Join {
+    /// None where every call tells its number, or none is there.
+    pub fn new(catalogue: &[Meaning]) -> Join {
+        let mut names = FxHashMap::default();
+        let mut functions = Vec::new();
+        for row in catalogue {
+            let next = names.len();
+            functions.push(*names.entry(row.function.as_str()).or_insert(next));
+        }
+        let mut returns = vec![false; names.len()];
+        for (row, function) in catalogue.iter().zip(&functions) {
+            returns[*function] |= row.layer == Layer::Daemon && row.role == Role::Return;
+        }
+        let role = |row: &Meaning| {
+            let daemon = row.layer == Layer::Daemon;
+            let ours = match row.role {
+                Role::Entry | Role::Return | Role::Name | Role::Taken => daemon,
+                Role::Sent | Role::End => true,
+                _ => false,
+            };
+            ours.then_some(row.role)
+        };
+        Join {
+            roles: catalogue.iter().map(role).collect(),
+            functions,
+            returns,
+            tasks: FxHashMap::default(),
+        }
+    }
+
+    /// Of batches in their order.
+    pub fn number(&mut self, batch: &mut Batch) {
+        if !self.roles.iter().any(Option::is_some) {
+            return;
+        }
+        let mut side = batch.side.iter_mut().peekable();
+        batch.events.retain_mut(|event| {
+            let before = |record: &&mut Side| record.comes_before(event.time);
+            while let Some(record) = side.next_if(|record| before(record)) {
+                self.name(record);
+            }
+            self.event(event)
+        });
+        side.for_each(|record| self.name(record));
+    }
+
+    fn name(&mut self, record: &mut Side) {
+        match record {
+            Side::Name {
+                tid, unique, name, ..
+            } if *unique == ABSENT => match self.tasks.get_mut(tid) {
+                Some(Task {
+                    unique: Some(taken),
+                    named: named @ false,
+                    ..
+                }) => (*unique, *named) = (*taken, true),
+                _ => name.clear(),
+            },
+            Side::Exit { tid, .. } => drop(self.tasks.remove(tid)),
+            Side::Lost { .. } => self.tasks.clear(),
+            _ => {}
+        }
+    }
+
+    /// Whether the event is to be told.
+    fn event(&mut self, event: &mut Ev) -> bool {
+        let kind = event.kind as usize;
+        let Some(Some(role)) = self.roles.get(kind) else {
+            return true;
+        };
+        let function = self.functions[kind];
+        match role {
+            Role::Taken | Role::Sent => {
+                // The answer is copied, too.
+                let taken = event.v[0];
+                if *role == Role::Taken || event.v[2] != 0 {
+                    let task = self.tasks.entry(event.tid).or_default();
+                    if task.unique != Some(taken) {
+                        task.unique = Some(taken).filter(|unique| !matches!(*unique, 0 | ABSENT));
+                        task.named = false;
+                    }
+                }
+                true
+            }
+            Role::End => {
+                if let Some(task) = self.tasks.get_mut(&event.tid) {
+                    if task.unique == Some(event.v[0]) && task.open.is_empty() {
+                        task.unique = None;
+                    }
+                }
+                true
+            }
+            Role::Entry if event.v[0] == ABSENT => {
+                let task = self.tasks.entry(event.tid).or_default();
+                event.v[0] = task.unique.unwrap_or(ABSENT);
+                if !self.returns[function] {
+                    return true;
+                }
+                let first = !task.open.iter().any(|(open, _)| *open == function);
+                if task.open.len() == DEEPEST {
+                    task.open.remove(0);
+                }
+                task.open.push((function, first));
+                first
+            }
+            Role::Return => {
+                let Some(task) = self.tasks.get_mut(&event.tid) else {
+                    return true;
+                };
+                let Some(at) = task.open.iter().rposition(|(open, _)| *open == function) else {
+                    return true;
+                };
+                let first = task.open[at].1;
+                // Whatever was entered after it cannot return any more.
+                task.open.truncate(at);
+                if event.v[0] == ABSENT {
+                    event.v[0] = task.unique.unwrap_or(ABSENT);
+                }
+                first
+            }
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalogue() -> Vec<Meaning> {
+        let row = |event: &str, layer, function: &str, role| Meaning {
+            event: event.into(),
+            layer,
+            function: function.into(),
+            operation: String::new(),
+            role,
+        };
+        vec![
+            row("d:take", Layer::Daemon, "take", Role::Taken),
+            row("d:a", Layer::Daemon, "a", Role::Entry),
+            row("d:a__return", Layer::Daemon, "a", Role::Return),
+            row("d:b", Layer::Daemon, "b", Role::Entry),
+            row("f:end", Layer::Request, "", Role::End),
+        ]
+    }
+
+    /// (kind, tid, unique) in, (kind, unique) out.
+    fn joined(events: &[(u32, i32, u64)]) -> Vec<(u32, u64)> {
+        let mut batch = Batch::default();
+        for (time, (kind, tid, unique)) in events.iter().enumerate() {
+            let v = [*unique, ABSENT, ABSENT, ABSENT];
+            let (time, tid, kind) = (time as u64, *tid, *kind);
+            batch.events.push(Ev {
+                time,
+                pid: 1,
+                tid,
+                kind,
+                cpu: 0,
+                v,
+            });
+        }
+        Join::new(&catalogue()).number(&mut batch);
+        batch
+            .events
+            .iter()
+            .map(|event| (event.kind, event.v[0]))
+            .collect()
+    }
+
+    const NONE: u64 = ABSENT;
+
+    #[test]
+    fn a_call_is_of_the_request_that_its_thread_has() {
+        let events = [
+            (0, 1, 7),
+            (0, 2, 8),
+            (1, 1, NONE),
+            (1, 2, NONE),
+            (2, 2, NONE),
+            (2, 1, NONE),
+        ];
+        assert_eq!(
+            joined(&events),
+            [(0, 7), (0, 8), (1, 7), (1, 8), (2, 8), (2, 7)]
+        );
+    }
+
+    #[test]
+    fn one_inside_of_itself_is_one_call() {
+        let events = [
+            (0, 1, 7),
+            (1, 1, NONE),
+            (1, 1, NONE),
+            (3, 1, NONE),
+            (2, 1, NONE),
+            (2, 1, NONE),
+            (1, 1, NONE),
+        ];
+        assert_eq!(joined(&events), [(0, 7), (1, 7), (3, 7), (2, 7), (1, 7)]);
+    }
+
+    #[test]
+    fn after_its_end_a_request_is_nobodys() {
+        let events = [
+            (0, 1, 7),
+            (3, 1, NONE),
+            (4, 1, 7),
+            (3, 1, NONE),
+            (3, 2, NONE),
+        ];
+        assert_eq!(
+            joined(&events),
+            [(0, 7), (3, 7), (4, 7), (3, NONE), (3, NONE)]
+        );
+    }
+
+    #[test]
+    fn numbers_that_are_told_stay() {
+        assert_eq!(
+            joined(&[(0, 1, 7), (1, 1, 9), (1, 1, 9)]),
+            [(0, 7), (1, 9), (1, 9)]
+        );
+    }
+}

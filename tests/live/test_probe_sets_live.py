@@ -1,0 +1,135 @@
+"""Probe sets on daemons as they are: bindfs, from Debian's package, with libfuse's own module."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(shutil.which("bindfs") is None, reason="bindfs is not installed"),
+]
+FUSETOOLS = Path(sys.executable).with_name("fusetools")
+FILES = 13
+
+# odd_read begins with an instruction that the kernel cannot run apart.
+ODD = """
+.globl odd_read, odd_open
+.type odd_read,@function
+.type odd_open,@function
+odd_read: lock; incl (%rdi)
+ ret
+.size odd_read,.-odd_read
+odd_open: push %rbx
+ pop %rbx
+ ret
+.size odd_open,.-odd_open
+.section .note.GNU-stack,"",@progbits
+"""
+SET = r"""
+[[group]]
+library = 'lib odd#:\.so'
+function = 'odd_(\w+)'
+[group.operations]
+read = "read"
+open = "open"
+
+[[group]]
+name = "replies"
+library = 'libfuse3?\.so[.\d]*'
+function = 'fuse_reply_\w+'
+role = "reply"
+[group.arguments]
+all = { unique = "+8(arg1):u64" }
+"""
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Iterator[Path]:
+    """bindfs with the module subdir, and a library under an odd name in it."""
+    source, mount, odd = tmp_path / "source", tmp_path / "mount", tmp_path / "odd dir"
+    for folder in (source / "sub", mount, odd):
+        folder.mkdir(parents=True)
+    for number in range(FILES):
+        (source / "sub" / f"f{number}").write_text("x" * 100)
+    (tmp_path / "odd.S").write_text(ODD)
+    library = odd / "lib odd#:.so"
+    subprocess.run(["gcc", "-shared", "-o", library, tmp_path / "odd.S"], check=True)
+    (tmp_path / "lib.so").symlink_to(library)
+    daemon = subprocess.Popen(
+        ["bindfs", "-f", "-o", "modules=subdir,subdir=/sub", source, mount],
+        env={**os.environ, "LD_PRELOAD": str(tmp_path / "lib.so")},
+    )
+    while not os.path.ismount(mount):
+        assert daemon.poll() is None
+        time.sleep(0.01)
+    try:
+        yield mount
+        assert daemon.poll() is None, "the daemon died"
+    finally:
+        subprocess.run(["umount", "-l", mount], check=True)
+        daemon.wait(20)
+
+
+def record(output: Path, *arguments: object) -> str:
+    """fusetools record, when no other recording runs; what it says."""
+    command = [FUSETOOLS, "record", "-o", output, *arguments]
+    for _ in range(120):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        if "another recording is running" not in done.stderr:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def counts(output: Path) -> dict[str, int]:
+    done = subprocess.run(
+        [FUSETOOLS, "count", "--json", "-i", output], capture_output=True, text=True, check=True
+    )
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["counts"]
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row["function"]] = found.get(row["function"], 0) + row["count"]
+    return found
+
+
+def test_high_level_callbacks(bound: Path, tmp_path: Path) -> None:
+    """Each once for its request, though the module calls it again; with the paths."""
+    output = tmp_path / "perf.data"
+    reads = f"cat {bound}/f* > /dev/null"
+    said = record(output, "--mount", bound, "--", "sh", "-c", reads)
+    assert "callbacks, the daemon's replies" in said
+    seen = counts(output)
+    assert seen["fuse_fs_open"] == seen["FUSE_OPEN"] == FILES
+    assert seen["fuse_fs_read_buf"] == seen["FUSE_READ"] == FILES
+    assert seen["fuse_fs_getattr"] == seen["FUSE_LOOKUP"] + seen.get("FUSE_GETATTR", 0)
+    raw = subprocess.run(["perf", "script", "-i", output], capture_output=True, text=True).stdout
+    opened = raw.count("fuse_daemon:fuse_fs_open:")
+    assert opened == 2 * FILES, "the module was not there"
+    slow = subprocess.run(
+        [FUSETOOLS, "slow", "--json", "-n", "100", "-i", output], capture_output=True, text=True
+    )
+    for number in range(FILES):
+        assert f"f{number}" in slow.stdout
+
+
+def test_an_odd_library(bound: Path, tmp_path: Path) -> None:
+    """tracefs cannot take its name, and one function cannot be probed: the rest is recorded."""
+    (tmp_path / "set.toml").write_text(SET)
+    output = tmp_path / "perf.data"
+    said = record(output, "--mount", bound, "--fs", tmp_path / "set.toml", "--", "ls", bound)
+    assert "missing: callback odd_read: the kernel refuses a probe on it" in said
+    seen = counts(output)
+    assert "odd_open" in seen and "odd_read" not in seen
+    assert sum(count for name, count in seen.items() if name.startswith("fuse_reply_")) > 0
+    assert "odd" not in Path("/sys/kernel/tracing/uprobe_events").read_text()

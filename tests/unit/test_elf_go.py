@@ -1,0 +1,126 @@
+"""Functions of stripped Go programs, as Go's own tools read those of the unstripped ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fusetools import _core
+
+GO = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
+pytestmark = pytest.mark.skipif(GO is None, reason="no Go compiler here")
+
+SOURCE = """
+package main
+
+type T struct{ n int }
+
+//go:noinline
+func (t *T) Grow(n int) int {
+	var room [512]int
+	room[n&511] = t.n
+	if n == 0 {
+		return room[0]
+	}
+	return t.Grow(n-1) + room[n&511]
+}
+
+//go:noinline
+func (t *T) Large(n int) int {
+	var room [64]int
+	room[n&63] = t.n
+	if n == 0 {
+		return room[0]
+	}
+	return t.Small(n-1) + room[n&63]
+}
+
+//go:noinline
+func (t *T) Small(n int) int {
+	if n <= 0 {
+		return t.n
+	}
+	return t.Large(n-1) + 1
+}
+
+func main() {
+	println((&T{3}).Large(10))
+	println((&T{3}).Grow(1000))
+}
+"""
+
+
+def go(folder: Path, *arguments: str, arch: str = "amd64") -> str:
+    assert GO is not None
+    settings = {"GOARCH": arch, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
+    environment = {**os.environ, "GOCACHE": str(folder / "cache"), **settings}
+    done = subprocess.run(
+        [GO, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arch", "mode", "machine"),
+    [("amd64", "exe", "x86_64"), ("amd64", "pie", "x86_64"), ("arm64", "exe", "aarch64")],
+)
+def test_against_go_nm(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, arch: str, mode: str, machine: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "go-sources"  # one cache for all
+    folder.mkdir(exist_ok=True)
+    (folder / "main.go").write_text(SOURCE)
+    (folder / "go.mod").write_text("module hello\n\ngo 1.18\n")
+    whole, stripped = tmp_path / "whole", tmp_path / "stripped"
+    build = ("build", f"-buildmode={mode}")
+    go(folder, *build, "-o", str(whole), ".", arch=arch)
+    go(folder, *build, "-ldflags=-s -w", "-o", str(stripped), ".", arch=arch)
+    lines = [line.split(None, 2) for line in go(folder, "tool", "nm", str(whole)).splitlines()]
+    # The table names no calling convention.
+    text = {
+        (re.sub(r"\.abi(0|internal)$", "", line[2]).replace("\u00b7", "."), int(line[0], 16))
+        for line in lines
+        if len(line) == 3 and line[1] in "Tt"
+    }
+    # nm prints a dot for the linker's own letter.
+    rows = _core.elf_functions(stripped)
+    found = {(name.replace("\u00b7", "."), at) for name, at, *_ in rows}
+    assert found <= text
+    assert {name for name, at in text if at not in {at for _, at in found}} <= {"runtime.etext"}
+    assert {"main.main", "main.(*T).Grow", "runtime.schedinit"} <= {name for name, _ in found}
+    assert _core.elf_about(stripped) == (machine, "Go", [])
+
+
+@pytest.mark.parametrize("arch", ["amd64", "arm64"])
+@pytest.mark.parametrize("name", ["Grow", "Large", "Small"])
+def test_behind_the_check_of_the_stack(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, name: str, arch: str
+) -> None:
+    """A probe is where a function comes by once, though it begins anew when its stack has grown:
+    behind its last branch to that, as Go's disassembler shows it."""
+    folder = tmp_path_factory.getbasetemp() / "go-sources"
+    folder.mkdir(exist_ok=True)
+    (folder / "main.go").write_text(SOURCE)
+    (folder / "go.mod").write_text("module hello\n\ngo 1.18\n")
+    out = tmp_path / "out"
+    go(folder, "build", "-o", str(out), ".", arch=arch)
+    listing = go(folder, "tool", "objdump", "-s", rf"^main\.\(\*T\)\.{name}$", str(out))
+    code = [line.split() for line in listing.splitlines() if line.strip().startswith("main.go:")]
+    branches = [i for i, words in enumerate(code[:8]) if words[3] in ("JBE", "BLS")]
+    _, address, _, offset = next(
+        row for row in _core.elf_functions(out) if row[0] == f"main.(*T).{name}"
+    )
+    assert address == int(code[0][1], 16)
+    behind = int(code[branches[0] + 1][1], 16)
+    if arch == "arm64" and branches[0] != 2:
+        behind = address  # another way to check, which is left alone
+    headers = subprocess.run(["readelf", "-lW", out], capture_output=True, text=True).stdout
+    loads = [line.split() for line in headers.splitlines() if " R E " in line]
+    start, virtual = (int(word, 16) for word in loads[0][1:3])
+    assert offset - start + virtual == behind
