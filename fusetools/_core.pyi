@@ -242,6 +242,8 @@ class Flame(TypedDict):
 class MergeInfo(TypedDict):
     records: int  # written
     warnings: list[str]  # what was left out or put right
+    session_at: list[tuple[int, int]]  # where in the file the session's JSON is, part by part
+    left_out: dict[str, int]  # event -> samples of other daemons
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -308,16 +310,20 @@ def merge(
     kallsyms: str | PathLike[str] | None = None,
     maps: Sequence[tuple[int, int, int, int, str, bytes, str]] = (),
     avoid: Sequence[str | PathLike[str]] | None = None,
+    bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
+    daemons: Sequence[int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 
-    `session` is the JSON of the `fusetools:session` sample, at most 60,000 bytes, and replaces
+    `session` is the JSON of the `fusetools:session` samples, at most 16 MB, and replaces
     those of the inputs; "" keeps the first of them. `kallsyms`: the traced kernel's symbols, of
     which those in stacks become a part of the output (without it: those of a trace.dat). `maps`:
     (pid, start, length, offset in the file, path, build id or b"", another path of the file or "")
     of code that was mapped before the recording began. `avoid`: mount points below which nothing
     may be opened; not None: the recorded programs are on this machine, so copies of user stacks are
-    unwound to call chains and the functions in user stacks become a part of the output. The output,
-    of mode 0600, takes its place when it is whole and may be an input; on an error nothing is left
-    of it.
+    unwound to call chains and the functions in user stacks become a part of the output. `bundles`:
+    (event that several probes share, the field with a probe's number, (number, event that becomes
+    of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all). The
+    output, of mode 0600, takes its place when it is whole and may be an input; on an error nothing
+    is left of it.
     """

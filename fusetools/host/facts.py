@@ -63,7 +63,8 @@ class Mount:
     ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
     ``allow_other``: the kernel refuses others, root too, without asking the daemon. ``program``:
     the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
-    of the daemon has a seccomp filter, a user shadow stack.
+    of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
+    its connection open, the daemon among them.
     """
 
     path: str
@@ -81,6 +82,7 @@ class Mount:
     program: str = ""
     seccomp: bool = False
     shadow_stack: bool = False
+    servers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
     # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
     daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
-    return with_daemon(files, mount, daemon.pid)
+    servers = tuple(sorted(daemon.pid for daemon in candidates))
+    return with_daemon(files, replace(mount, servers=servers), daemon.pid)
 
 
 def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:

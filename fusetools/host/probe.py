@@ -56,7 +56,17 @@ FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 # What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
 # tracefs write it.
-FETCH_ARGS = ("$arg<N>", "$comm", "$retval", "<argname>", "string", "ustring", "symstr", "%pd/%pD")
+FETCH_ARGS = (
+    "$arg<N>",
+    "$comm",
+    "$retval",
+    "<argname>",
+    "string",
+    "ustring",
+    "symstr",
+    "%pd/%pD",
+    "imm-value",
+)
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
@@ -205,7 +215,7 @@ def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     definitions, _, _ = rest.partition("  set_event\t")
     definitions, _, _ = definitions.partition("  events/\t")
     formats, _, arguments = definitions.partition("fetcharg:")
-    words = set(re.findall(r"<argname>|%pd/%pD|\$?\w+(?:<N>)?", arguments))
+    words = set(re.findall(r"<argname>|imm-value|%pd/%pD|\$?\w+(?:<N>)?", arguments))
     fetch_args = [argument for argument in FETCH_ARGS if argument in words]
     for_returns = re.search(r"return probes support:(.*)", arguments)
     if for_returns and "$arg<N>" in for_returns[1]:

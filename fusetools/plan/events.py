@@ -8,6 +8,7 @@ from fusetools.errors import Error
 from fusetools.host.words import is_word
 
 RETURN = "__return"
+NUMBER = "probe"  # the argument that tells the probes of a bundle apart
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Probe:
     ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12", or a
     kernel function); ``role`` as in the recording: entry, return, begin, sent, end, reply or
     inode;
-    ``instances``: how many calls may be under way at once (kretprobes), 0: the kernel's default.
+    ``instances``: how many calls may be under way at once (kretprobes), 0: the kernel's default;
+    ``bundle``: the event that it shares with others while they are recorded, where its ``number``
+    tells it from them.
     """
 
     event: str  # "group:name"
@@ -39,20 +42,29 @@ class Probe:
     address: int = 0
     arguments: tuple[tuple[str, str], ...] = ()
     instances: int = 0
+    bundle: str = ""
+    number: int = 0
 
     @property
     def in_kernel(self) -> bool:
         return not self.place.startswith("/")
 
+    @property
+    def recorded_as(self) -> str:
+        """The event that perf records."""
+        return self.bundle or self.event
+
     def definition(self) -> str:
         """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: it would
         not be what it says."""
         instances = self.instances or ""
-        words = [f"{self.kind}{instances}:{self.event.replace(':', '/', 1)}", self.place]
+        words = [f"{self.kind}{instances}:{self.recorded_as.replace(':', '/', 1)}", self.place]
         words += [f"{name}={value}" for name, value in self.arguments]
         for word in words:
             if not is_word(word):
                 raise Error(f"cannot probe {self.function}", f"tracefs does not take {word!r}")
+        if self.bundle:
+            words.append(f"{NUMBER}=\\{self.number}:u16")  # a constant
         return " ".join(words)
 
 

@@ -102,7 +102,7 @@ class _Counting(Recording):
         self._start_perf(self._rows_command_line)
         if any(row.function == CALIBRATION for row in self.rows):
             self.cost = max(round(_call_ns() - before), 0)
-        self.before = self.tracefs.hits()
+        self.before = self.tracefs.hits(self.plan.probes)
 
     def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         gone = {probe.event for probe in self.refused}

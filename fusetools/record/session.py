@@ -37,7 +37,8 @@ from fusetools.host.mounts import all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import code, thread_comms
 from fusetools.plan import planner, probeset
-from fusetools.plan.events import RETURN, Missing, Probe
+from fusetools.plan.bundles import bundled, unbundled
+from fusetools.plan.events import NUMBER, RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
@@ -51,7 +52,8 @@ from fusetools.record.workload import Usage, User, Workload, caller, cannot_run
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
-SESSION_BYTES = 60_000  # a sample is at most 64 KB
+SESSION = "fusetools:session"
+SESSION_BYTES = 16 << 20  # write::SESSION_MAX in the core
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
@@ -166,7 +168,7 @@ def record(
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
     with prepared(request, arguments) as (lock, removed, user, facts, plan):
-        recording = Recording(lock, request, arguments, user, facts, plan)
+        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan))
         with recording:
             recording.arm()
             tell(recording.plan, removed)
@@ -315,7 +317,7 @@ class Recording:
             self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
-        self.before = self.tracefs.hits()
+        self.before = self.tracefs.hits(self.plan.probes)
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why))
@@ -349,20 +351,37 @@ class Recording:
         """Probes in the daemons that the kernel took and does not place: their first instruction
         is one that it cannot run apart."""
         assert self.tracefs is not None
+        self._unbundle()
         entries = [p for p in self.plan.probes if not p.in_kernel and p.kind == "p"]
         tried = [(probe, self.tracefs.why_not_on(probe)) for probe in entries]
         return [(probe, why) for probe, why in tried if why]
 
     def _make_probes(self) -> None:
-        self.state.probes = [probe.event for probe in self.plan.probes]
-        self.lock.write()
+        self._note_probes()
         assert self.tracefs is not None
         for probe in self.plan.probes:
             if probe not in self.refused:
                 try:
                     self.tracefs.add(probe)
                 except Error as error:
+                    if probe.bundle:
+                        self._unbundle()  # and once more, each by itself
+                        return
                     self._refuse(probe, error.why)
+
+    def _note_probes(self) -> None:
+        self.state.probes = list(dict.fromkeys(p.recorded_as for p in self.plan.probes))
+        self.lock.write()
+
+    def _unbundle(self) -> None:
+        """Gives each probe an event of its own: of one that shares an event the kernel does not
+        say what is wrong with it."""
+        assert self.tracefs is not None
+        if not any(probe.bundle for probe in self.plan.probes):
+            return
+        self.tracefs.remove(self.state.probes)
+        self.plan = unbundled(self.plan)
+        self._make_probes()
 
     def _refuse(self, probe: Probe, why: str) -> None:
         """Goes on without the probes of a function: what the kernel refuses shows only then."""
@@ -540,7 +559,8 @@ class Recording:
         """How often each probe was hit since all was armed."""
         if self.tracefs is None or self.perf is None:
             return {}
-        return {name: n - self.before.get(name, 0) for name, n in self.tracefs.hits().items()}
+        now = self.tracefs.hits(self.plan.probes)
+        return {name: n - self.before.get(name, 0) for name, n in now.items()}
 
     def _stop(self) -> None:
         """perf, then the probes, then the cgroup; once, whatever happened before."""
@@ -587,8 +607,8 @@ class Recording:
         self.lock.write()
 
     def _new_mounts(self) -> None:
-        """Names the mounts that were not there when the recording was planned: autofs mounts when
-        a path is used first. Where mounts were asked for, others do not matter."""
+        """Names the mounts that were not there when the recording was planned, unless others were
+        asked for: autofs mounts when a path is used first."""
         if self.request.mounts or self.request.pid is not None:
             return
         known = {mount.connection for mount in self.facts.mounts}
@@ -597,6 +617,13 @@ class Recording:
                 why = "it was mounted during the recording: its requests are not in it"
                 fix = "record again, now that it is mounted"
                 self.missing.append(Missing(f"mount {mount.path}", why, fix))
+
+    def _servers(self) -> list[int]:
+        """The traced daemons, and who measures the probes' cost: where others run the same
+        library, its probes fire there too."""
+        mounts = [target.mount for target in self.plan.targets]
+        found = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
+        return sorted(found | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
 
     def _expedite(self, on: bool) -> None:
         """The kernel's grace periods, while the events are closed; noted before."""
@@ -615,9 +642,8 @@ class Recording:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
         whole = self.scratch / "merged"
-        session = self._session()
         try:
-            self._merge(whole, session)
+            self._write(whole)
         except _core.CoreError as error:
             what, why = error.args
             outcome.warnings.append(f"{what}: {why}; kept as perf wrote it")
@@ -635,7 +661,25 @@ class Recording:
         outcome.unavailable = tuple(self.missing)
         return outcome
 
-    def _merge(self, whole: Path, session: Mapping[str, Any]) -> None:
+    def _write(self, whole: Path) -> None:
+        """The recording. What it holds is examined once it is there, and noted in the room that
+        the session has been given for it."""
+        session = encode_session(self._session())
+        room = min(len(session) + 8192 + 64 * len(self.plan.probes), SESSION_BYTES)
+        merged = self._merge(whole, session.ljust(room))
+        self.cost = self._examine(whole, merged["left_out"])
+        text = encode_session(self._session(), room)
+        if len(text) > room:
+            self.outcome.warnings.append("what was found out about it does not fit into it")
+            return
+        rest = text.ljust(room, "\0").encode()
+        with whole.open("r+b") as file:
+            for start, end in merged["session_at"]:
+                file.seek(start)
+                file.write(rest[: end - start])
+                rest = rest[end - start :]
+
+    def _merge(self, whole: Path, session: str) -> _core.MergeInfo:
         """perf's events, function_graph's, and the session, into one file, with what names its
         stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
         merge = partial(
@@ -643,21 +687,30 @@ class Recording:
             kallsyms=symbols.KALLSYMS,
             maps=self.maps,
             avoid=unanswering(Files(Path("/"))),
+            bundles=self._bundles(),
+            daemons=self._servers(),
         )
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
             why = self._clocks_disagree(graph)
             if not why:
                 try:
-                    merge([str(self.raw), str(graph)], str(whole), encode_session(session))
-                    return
+                    return merge([str(self.raw), str(graph)], str(whole), session)
                 except _core.CoreError as error:
                     why = ": ".join(error.args)
                     whole.unlink(missing_ok=True)
             apart = self.output.with_name(self.output.name + ".trace.dat")
             graph.replace(apart)
             self.outcome.warnings.append(f"function_graph is kept apart, in {apart}: {why}")
-        merge([str(self.raw)], str(whole), encode_session(session))
+        return merge([str(self.raw)], str(whole), session)
+
+    def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
+        """(event, the field that tells its probes apart, (number, event) of each)."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for probe in self.plan.probes:
+            if probe.bundle:
+                found.setdefault(probe.bundle, []).append((probe.number, probe.event))
+        return [(event, NUMBER, probes) for event, probes in found.items()]
 
     def _clocks_disagree(self, graph: Path) -> str:
         """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
@@ -685,7 +738,6 @@ class Recording:
 
     def _session(self) -> dict[str, Any]:
         facts, outcome = self.facts, self.outcome
-        self.cost = self._examine()
         return {
             "format": 1,
             "fusetools": __version__,
@@ -722,8 +774,11 @@ class Recording:
             "warnings": outcome.warnings,
         }
 
-    def _examine(self) -> int | None:
-        """Reads what was recorded: counts, losses, probes that never fired; returns their cost."""
+    def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
+        """Reads what was recorded: counts, losses, probes that never fired; returns their cost.
+
+        ``left_out``: samples of an event that are other daemons', and not in it.
+        """
         catalogue = [
             (probe.event, probe.layer, probe.function, probe.operation, probe.role)
             for probe in self.plan.probes
@@ -735,13 +790,14 @@ class Recording:
             if f"fuse:fuse_request_{name}" in recorded
         ]
         try:
-            seen = _core.scan(str(self.raw), catalogue, {})
+            seen = _core.scan(str(recording), catalogue, {})
         except _core.CoreError as error:
             self.outcome.warnings.append(": ".join(error.args))
             return None
         samples: Counter[str] = Counter()
         for name, count in seen["events"]:  # an event of two scopes is there twice
-            samples[name] += count
+            if name != SESSION:
+                samples[name] += count
         own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
         self.outcome.events = sum(n for name, n in samples.items() if name not in own)
         self.outcome.requests = seen["requests"]["begun"]
@@ -752,13 +808,14 @@ class Recording:
         for probe in self.plan.probes:
             if probe.in_kernel:
                 continue  # it has a filter, perhaps
-            missed = self.hits.get(probe.event.partition(":")[2], 0) - samples[probe.event]
+            seen_of_it = samples[probe.event] + left_out.get(probe.event, 0)
+            missed = self.hits.get(probe.event, 0) - seen_of_it
             if missed > 0:
                 self.misses[probe.event] = missed
         requests = seen["requests"]
         if requests["begun"] and requests["ended"] and not requests["matched"]:
             self.missing += {NO_UNIQUE} - set(self.missing)
-        self._silent(catalogue, samples)
+        self._silent(recording, catalogue, samples)
         self._silent_kernel(samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:
@@ -766,7 +823,10 @@ class Recording:
         return None
 
     def _silent(
-        self, catalogue: list[tuple[str, str, str, str, str]], samples: Counter[str]
+        self,
+        recording: Path,
+        catalogue: list[tuple[str, str, str, str, str]],
+        samples: Counter[str],
     ) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""
         for target in self.plan.targets:
@@ -778,7 +838,7 @@ class Recording:
             ]
             if not ours or any(samples[probe.event] for probe in ours):
                 continue
-            seen = _core.scan(str(self.raw), catalogue, {"connections": [target.mount.connection]})
+            seen = _core.scan(str(recording), catalogue, {"connections": [target.mount.connection]})
             known = {probe.operation for probe in ours}
             if any(
                 one["layer"] == "request" and one["entries"] and known & {one["operation"], ""}
@@ -831,10 +891,10 @@ def _mount(target: Target) -> dict[str, Any]:
     }
 
 
-def encode_session(session: Mapping[str, Any]) -> str:
-    """As JSON that fits into a sample: a command line that is too long is cut."""
+def encode_session(session: Mapping[str, Any], room: int = SESSION_BYTES) -> str:
+    """As JSON that fits into a sample, or the room in one: what is too long is cut."""
     text = json.dumps(session)
-    if len(text) <= SESSION_BYTES:
+    if len(text) <= room:
         return text
     shorter = {**session}
     for key in ("arguments", "command"):

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,18 +77,29 @@ class Tracefs:
     def has(self, event: str) -> bool:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()
 
-    def hits(self) -> dict[str, int]:
-        """How often each uprobe was hit since it was made, by the event's name without its group.
+    def hits(self, probes: Iterable[Probe]) -> dict[str, int]:
+        """How often each uprobe was hit since it was made, by its event's name.
 
-        uprobe_profile names no group: a name that is there twice is left out.
+        uprobe_profile has a line for each, in the order in which they were made, and names no
+        group: where others have events of the same name, those are left out.
         """
         try:
             lines = (self.root / "uprobe_profile").read_text().splitlines()
         except OSError:
             return {}
-        fields = [line.rsplit(None, 2) for line in lines]
-        names = Counter(field[-2] for field in fields if len(field) > 2)
-        return {f[-2]: int(f[-1]) for f in fields if len(f) > 2 and names[f[-2]] == 1}
+        told: dict[str, list[int]] = defaultdict(list)
+        for fields in (line.rsplit(None, 2) for line in lines):
+            if len(fields) == 3:
+                told[fields[1]].append(int(fields[2]))
+        ours: dict[str, list[str]] = defaultdict(list)
+        for probe in probes:
+            ours[probe.recorded_as.partition(":")[2]].append(probe.event)
+        return {
+            event: count
+            for name, events in ours.items()
+            if len(events) == len(told[name])
+            for event, count in zip(events, told[name])
+        }
 
     def unplaced(self, probes: Iterable[Probe], placed: str = PLACED) -> list[str]:
         """Kernel functions whose probe is accepted and not in the code (a module's that is not

@@ -468,6 +468,36 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
     assert counts(tmp_path / "perf.data")["fuse_daemon:cvmfs_getattr"] >= 1
 
 
+def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Another daemon that runs the same library, and one that begins while it is recorded: every
+    CernVM-FS host has several repositories."""
+    ours, other = sample_mount(), sample_mount()
+    later = tmp_path / "later"
+    later.mkdir()
+    workload = BUILD / "workload"
+    script = (
+        f"{ours.samplefs} --kernel-cache 0 {ours.tree} {later} && "
+        f"for mount in {ours.path} {other.path} {later}; do"
+        f" {workload} stat 101 $mount/big >/dev/null; done"
+    )
+    before = callbacks(ours)
+    try:
+        done = record(tmp_path, "--mount", ours.path, "--", "sh", "-c", script)
+    finally:
+        subprocess.run(["fusermount3", "-u", later], check=True)
+    own = callbacks(ours) - before
+    own.pop("cvmfs_statfs", None)  # a question before it begins: doctor's, or record's own
+    assert done.status == 0, done.stderr
+    data = tmp_path / "perf.data"
+    seen = {name: n for name, n in counts(data).items() if name.startswith("fuse_daemon:cvmfs_")}
+    assert seen == {
+        f"fuse_daemon:{name}{end}": n for name, n in own.items() for end in ("", "__return")
+    }
+    assert own["cvmfs_getattr"] == 101
+    assert {e.pid for e in events(data) if e.name in seen} == {ours.pid}
+    assert session(data)["misses"] == {}
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_mount_that_comes_later_is_named(
     sample_mount: Mounter, tmp_path: Path, asked: bool

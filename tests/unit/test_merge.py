@@ -104,14 +104,17 @@ def test_a_session_replaces_another(tmp_path: Path) -> None:
 
 def test_the_longest_session(tmp_path: Path) -> None:
     recording = stored("6.1", tmp_path)
-    _core.merge([recording], tmp_path / "merged", "x" * 60_000)
+    _core.merge([recording], tmp_path / "merged", "x" * 60_000)  # in one sample
     data = (tmp_path / "merged").read_bytes()
     (start,) = struct.unpack_from("<Q", data, 40)
     kind, _, length = struct.unpack_from("<IHH", data, start)
     assert kind == 9 and length < 1 << 16
     assert data[start : start + length].count(b"x") == 60_000
-    with pytest.raises(_core.CoreError, match="60001 bytes"):
-        _core.merge([recording], tmp_path / "merged", "x" * 60_001)
+    longest = "x" * (16 << 20)
+    _core.merge([recording], tmp_path / "merged", longest)
+    assert _core.describe(tmp_path / "merged")["session"] == longest
+    with pytest.raises(_core.CoreError, match="16777217 bytes"):
+        _core.merge([recording], tmp_path / "merged", longest + "x")
 
 
 def test_recordings_of_different_machines_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.plan import planner
+from fusetools.plan.bundles import bundled
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import Request
@@ -128,12 +129,13 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_plan_of_a_stored_host(kernel: str) -> None:
     facts = host(kernel)
-    golden.check(f"plan-{kernel}.txt", text(make(facts), facts))
+    golden.check(f"plan-{kernel}.txt", text(bundled(facts, make(facts)), facts))
 
 
 def test_plan_without_a_workload() -> None:
     facts = host()
-    golden.check("plan-no-workload.txt", text(make(facts, Request()), facts))
+    plan = bundled(facts, make(facts, Request()))
+    golden.check("plan-no-workload.txt", text(plan, facts))
 
 
 def test_every_callback_has_entry_and_return() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fusetools.plan.events import Probe
@@ -41,3 +42,25 @@ def test_returns_that_were_missed(tmp_path: Path) -> None:
         "  request_wait_answer__return                           2039           10247\n"
     )
     assert fs.missed_returns() == {"request_wait_answer__return": 12281 - 2039}
+
+
+def test_hits_of_probes_that_share_an_event(tmp_path: Path) -> None:
+    """uprobe_profile names the event in each probe's line: they come as they were made."""
+
+    def uprobe(name: str, bundle: str = "") -> Probe:
+        place = "/lib/libx.so:0x12"
+        one = Probe(f"fuse_daemon:{name}", "p", place, "daemon", name, "", "entry")
+        return replace(one, bundle=bundle and f"fuse_daemon:{bundle}")
+
+    probes = [uprobe("x_open", "bundle_1"), uprobe("x_alone"), uprobe("x_read", "bundle_1")]
+    (tmp_path / "uprobe_profile").write_text(
+        "  /lib/libx.so                             bundle_1                     31\n"
+        "  /lib/a lib/libx.so                       x_alone                       7\n"
+        "  /lib/libx.so                             bundle_1                     11\n"
+    )
+    fs = Tracefs(str(tmp_path))
+    hits = {"fuse_daemon:x_open": 31, "fuse_daemon:x_alone": 7, "fuse_daemon:x_read": 11}
+    assert fs.hits(probes) == hits
+    # Another's event of the same name: whose line is whose cannot be known.
+    assert fs.hits([probes[0], probes[1]]) == {"fuse_daemon:x_alone": 7}
+    assert Tracefs(str(tmp_path / "nothing")).hits(probes) == {}

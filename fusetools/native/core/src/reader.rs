@@ -268,8 +268,10 @@ impl Reader {
         self.text(feature::VERSION)
     }
 
-    /// The JSON text of the sample `fusetools:session`. Reads the records up to it, none where there is no such event.
+    /// The JSON text of the samples `fusetools:session`, which follow each other. Reads the records up to them, none where
+    /// there is no such event.
     pub fn session(&self) -> Option<String> {
+        let mut text = Vec::new();
         let wanted = self.events.iter().position(|event| event.name == SESSION)?;
         let field = self.events[wanted].format.as_ref()?.field("json")?;
         let layout = &self.parts.attrs[wanted].layout;
@@ -282,8 +284,10 @@ impl Reader {
                     if let Some(Value::Text(json)) =
                         layout.raw(bytes).and_then(|raw| field.value(raw))
                     {
-                        return Some(until_nul(json));
+                        text.extend(json.iter().take_while(|&&byte| byte != 0));
                     }
+                } else if !text.is_empty() {
+                    return Some(String::from_utf8_lossy(&text).into_owned());
                 }
                 match file::range_end(at, header.size, header.extra(&block, at)) {
                     Some(next) => at = next,
@@ -291,7 +295,7 @@ impl Reader {
                 }
             }
         }
-        None
+        (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// The layout that applies to a record, and the index of its event in `events()`.

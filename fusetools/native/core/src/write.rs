@@ -3,6 +3,7 @@
 //! Layout (tools/perf/Documentation/perf.data-file-format.txt): header, ids, attrs, data, feature table, features. The data begins with the
 //! `fusetools:session` sample; all records follow in time order, those without a time (synthesised by perf) where perf would deliver them.
 
+mod bundles;
 mod head;
 mod source;
 mod stacks;
@@ -11,10 +12,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME};
+pub use self::bundles::Bundle;
+use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_TEXT};
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::Stacks;
 use crate::error::Error;
@@ -29,8 +32,9 @@ use crate::tracing::Tracing;
 /// Records that a file has once.
 const ONCE: [u32; 3] = [record::THREAD_MAP, record::CPU_MAP, record::TIME_CONV];
 
-/// The longest JSON that fits: a record's size is 16 bits.
-pub const SESSION_MAX: usize = 60_000;
+/// The longest session, and how much of it a sample takes: a record's size is 16 bits.
+pub const SESSION_MAX: usize = 16 << 20;
+pub const SESSION_PART: usize = 60_000;
 
 /// Records between two FINISHED_ROUND, at which a reader may hand on what it has: small enough to keep in memory.
 const ROUND: u64 = 16_384;
@@ -41,6 +45,10 @@ pub struct MergeInfo {
     pub records: u64,
     /// What was left out or put right, a line each.
     pub warnings: Vec<String>,
+    /// Where in the file the session's JSON is, part by part.
+    pub session_at: Vec<Range<u64>>,
+    /// Samples of other daemons, by event.
+    pub left_out: Vec<(String, u64)>,
 }
 
 /// The output while it is written: beside its place, gone unless finished.
@@ -144,13 +152,18 @@ pub struct Extras {
     /// Where the programs are that were recorded: copies of user stacks are unwound, and the functions in user stacks become
     /// a part of the recording. None: they are not here.
     pub files: Option<Files>,
+    /// Events that several probes share.
+    pub bundles: Vec<Bundle>,
+    /// The processes whose samples are kept in events of the system `fuse_daemon`: other daemons may run the same library.
+    /// None: all.
+    pub daemons: Option<Vec<i32>>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
 ///
 /// Inputs are perf.data files, and trace.dat files of version 6, whose events become samples: `funcgraph_entry` those of
-/// `ftrace:funcgraph_entry`, with the function as their address. `session` is the JSON of the `fusetools:session` sample, at most
-/// [`SESSION_MAX`] bytes; it replaces those of the inputs. Empty: the first one of the inputs stays, if any.
+/// `ftrace:funcgraph_entry`, with the function as their address. `session` is the JSON of the `fusetools:session` samples, at most
+/// [`SESSION_MAX`] bytes, [`SESSION_PART`] in each; it replaces those of the inputs. Empty: the first one of the inputs stays, if any.
 ///
 /// Needs memory for the rounds of the inputs, not for the files. The output is written beside `output` and takes its place when it is
 /// whole; on an error nothing is left of it. Damaged inputs give what can be saved of them, and a warning.
@@ -203,16 +216,16 @@ pub fn merge_with(
     if head.events.is_empty() {
         return Err(mismatch("they hold no events"));
     }
-    let session = match session {
+    let json = match session {
         "" => readers().find_map(Reader::session).unwrap_or_default(),
         _ => session.to_owned(),
     };
     head.remove_session();
     head.check()?;
-    let session = if session.is_empty() {
-        None
-    } else {
-        Some(head.add_session(&session, free_id)?)
+    let apart = head.take_apart(&extras.bundles, &mut free_id)?;
+    let (session, places) = match json.is_empty() {
+        true => Default::default(),
+        false => head.add_session(&json, free_id)?,
     };
     let attr_size = head.level();
     head.add_formats(&mut warnings.lines);
@@ -224,7 +237,11 @@ pub fn merge_with(
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail, unwinds),
+                    Mend::new(reader, spare_id, tail, unwinds).with(
+                        reader,
+                        &apart,
+                        extras.daemons.as_deref(),
+                    ),
                 )));
             }
             (Input::Trace(dat), Some(survey)) => sources.push(Box::new(Trace::new(dat, survey))),
@@ -240,8 +257,12 @@ pub fn merge_with(
         first: None,
         samples: None,
     };
-    if let Some(sample) = &session {
-        written.put(&mut out, sample)?;
+    let begins = places
+        .iter()
+        .map(|place| place.start - SESSION_TEXT as usize);
+    let ends = begins.clone().skip(1).chain([session.len()]);
+    for (begin, end) in begins.zip(ends) {
+        written.put(&mut out, &session[begin..end])?;
     }
     let build_ids = readers().flat_map(Reader::build_ids).collect();
     let mut stacks = Stacks::new(extras.files.as_ref(), build_ids);
@@ -286,13 +307,27 @@ pub fn merge_with(
         out.write(section)?;
     }
     out.rewrite(0, &head.encode(attr_size, written.bytes))?;
-    if let (Some(_), Some(first)) = (&session, written.first) {
-        out.rewrite((start.len() + SAMPLE_TIME) as u64, &first.to_le_bytes())?;
+    let session_at: Vec<Range<u64>> = places
+        .iter()
+        .map(|place| [place.start, place.end].map(|at| (start.len() + at) as u64))
+        .map(|[start, end]| start..end)
+        .collect();
+    for place in session_at
+        .iter()
+        .filter_map(|place| place.start.checked_sub(SESSION_TEXT))
+    {
+        let first = written.first.unwrap_or(0);
+        out.rewrite(place + SAMPLE_TIME as u64, &first.to_le_bytes())?;
     }
     out.finish()?;
     Ok(MergeInfo {
         records: written.records,
         warnings: warnings.lines,
+        session_at,
+        left_out: sources
+            .iter()
+            .flat_map(|source| source.left_out())
+            .collect(),
     })
 }
 

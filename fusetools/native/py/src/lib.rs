@@ -5,6 +5,7 @@ mod requests;
 mod stages;
 mod stories;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
@@ -388,7 +389,9 @@ fn graph<'py>(
 type MapRow = (i32, u64, u64, u64, String, Vec<u8>, String);
 
 #[pyfunction]
-#[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None))]
+#[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
+    bundles = Vec::new(), daemons = None))]
+#[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
     inputs: Vec<PathBuf>,
@@ -397,6 +400,8 @@ fn merge<'py>(
     kallsyms: Option<PathBuf>,
     maps: Vec<MapRow>,
     avoid: Option<Vec<PathBuf>>,
+    bundles: Vec<(String, String, Vec<(u64, String)>)>,
+    daemons: Option<Vec<i32>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files::default();
     let maps = maps
@@ -425,6 +430,15 @@ fn merge<'py>(
         kallsyms,
         maps,
         files,
+        bundles: bundles
+            .into_iter()
+            .map(|(event, field, probes)| write::Bundle {
+                event,
+                field,
+                probes,
+            })
+            .collect(),
+        daemons,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -437,6 +451,12 @@ fn merge<'py>(
     let result = PyDict::new(py);
     result.set_item("records", info.records)?;
     result.set_item("warnings", info.warnings)?;
+    let places = info.session_at.iter().map(|place| (place.start, place.end));
+    result.set_item("session_at", places.collect::<Vec<_>>())?;
+    result.set_item(
+        "left_out",
+        info.left_out.into_iter().collect::<HashMap<_, _>>(),
+    )?;
     Ok(result)
 }
 

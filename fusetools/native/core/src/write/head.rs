@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 use super::stacks::copied;
-use super::SESSION_MAX;
+use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
 use crate::reader::{Reader, SESSION};
@@ -62,10 +63,22 @@ impl Event {
     fn set(&mut self, at: usize, value: &[u8]) {
         self.attr[at..at + value.len()].copy_from_slice(value);
     }
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+    /// Makes it another tracepoint's.
+    pub(super) fn rename(&mut self, name: &str, config: u64, ids: Vec<u64>) {
+        self.set(8, &config.to_le_bytes());
+        (self.name, self.ids) = (name.into(), ids);
+    }
+    /// Takes over the ids of another event.
+    pub(super) fn also(&mut self, other: &Event) {
+        self.ids.extend(&other.ids);
+    }
     fn is_tracepoint(&self) -> bool {
         u32_at(&self.attr, 0) == Some(file::TYPE_TRACEPOINT)
     }
-    fn config(&self) -> u64 {
+    pub(super) fn config(&self) -> u64 {
         self.u64(8)
     }
     /// Bytes of the sample id at the end of records that are no samples.
@@ -286,26 +299,28 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Adds the event of the session sample; gives that sample's record, its time still 0.
-    pub(super) fn add_session(&mut self, json: &str, id: u64) -> Result<Vec<u8>, Error> {
+    /// Numbers of tracepoints that mean something already.
+    pub(super) fn kinds(&self) -> HashSet<u64> {
+        let events = self.events.iter().filter(|event| event.is_tracepoint());
+        let formats = self.tracing.iter().flat_map(|tracing| tracing.formats());
+        let formats = formats.filter_map(|(_, text)| Some(name_and_id(text)?.1.into()));
+        events.map(Event::config).chain(formats).collect()
+    }
+
+    /// Adds the event of the session samples; gives those, one after the other, their times still 0, and the places of
+    /// their JSON in that.
+    pub(super) fn add_session(
+        &mut self,
+        json: &str,
+        id: u64,
+    ) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
         if json.len() > SESSION_MAX {
             return Err(mismatch(format!(
                 "the session's facts take {} bytes, more than {SESSION_MAX}",
                 json.len()
             )));
         }
-        let used: HashSet<u64> = self
-            .events
-            .iter()
-            .filter(|event| event.is_tracepoint())
-            .map(Event::config)
-            .chain(
-                self.tracing
-                    .iter()
-                    .flat_map(|tracing| tracing.formats())
-                    .filter_map(|(_, text)| Some(name_and_id(text)?.1.into())),
-            )
-            .collect();
+        let used = self.kinds();
         let kind = (0..=u64::from(u16::MAX))
             .rev()
             .find(|id| !used.contains(id))
@@ -320,25 +335,26 @@ impl<'a> Head<'a> {
         let text = format_text("session", kind, SESSION_FIELDS, "\"%s\", __get_str(json)");
         tracing.add("fusetools", Cow::Owned(text));
 
-        let mut raw = (kind as u16).to_le_bytes().to_vec();
-        raw.resize(8, 0);
-        raw.extend(((json.len() as u32 + 1) << 16 | 12).to_le_bytes());
-        raw.extend(json.as_bytes());
-        raw.push(0);
-        let mut sample = Vec::new();
-        put_sample(
-            &mut sample,
-            &Sample {
+        let (mut samples, mut places) = (Vec::new(), Vec::new());
+        for part in json.as_bytes().chunks(SESSION_PART) {
+            let mut raw = (kind as u16).to_le_bytes().to_vec();
+            raw.resize(8, 0);
+            raw.extend(((part.len() as u32 + 1) << 16 | 12).to_le_bytes());
+            raw.extend(part);
+            raw.push(0);
+            let of = Sample {
                 id,
                 ip: 0,
                 pid: 0,
                 tid: 0,
                 time: 0,
                 cpu: 0,
-            },
-            &raw,
-        );
-        Ok(sample)
+            };
+            let text = samples.len() + SESSION_TEXT as usize;
+            places.push(text..text + part.len());
+            put_sample(&mut samples, &of, &raw);
+        }
+        Ok((samples, places))
     }
 
     /// Makes the attrs alike in size, which is the answer, and the made ones in what older perfs want equal.
@@ -428,6 +444,9 @@ pub(super) struct Sample {
 /// Places in the records of `put_sample`.
 pub(super) const SAMPLE_PID: usize = 8 + 8 + 8;
 pub(super) const SAMPLE_TIME: usize = 8 + 8 + 8 + 8;
+/// Where its JSON begins in a session's sample: after the header, six words, the size of the raw data, and in that after
+/// the event's number and the text's place.
+pub(super) const SESSION_TEXT: u64 = 8 + 6 * 8 + 4 + 8 + 4;
 /// The longest raw data that fits a record.
 pub(super) const RAW_MAX: usize = u16::MAX as usize - 8 - 6 * 8 - 4 - 7;
 

@@ -1,8 +1,12 @@
 //! The records of the inputs, each in time order and as the output needs them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
+use rustc_hash::FxHashSet;
+
+use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
 use super::stacks::{copied, Stacked, Stacks};
 use crate::error::Error;
@@ -23,6 +27,10 @@ pub(super) trait Source {
     fn advance(&mut self);
     /// What could not be taken over, once the end is reached.
     fn warnings(&mut self) -> Vec<String>;
+    /// Samples of other daemons, by the event that they would be of.
+    fn left_out(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// Records of perf's own that stay.
@@ -149,6 +157,13 @@ impl Source for Perf<'_> {
         }
         warnings
     }
+
+    fn left_out(&self) -> Vec<(String, u64)> {
+        let left_out = self.mend.left_out.iter();
+        left_out
+            .map(|(name, count)| (name.clone(), *count))
+            .collect()
+    }
 }
 
 /// The samples of an event as they are written, but for copies of user stacks.
@@ -172,6 +187,12 @@ pub(super) struct Mend {
     identifier: Option<u64>,
     /// By event, its samples as they are written.
     written: Vec<Written>,
+    /// By event, how its samples become those of the probes that share it.
+    apart: Vec<Option<Rc<Apart>>>,
+    /// By event, its name where only samples of some daemons are kept; those, and how many of others there were.
+    of_daemons: Vec<Option<String>>,
+    daemons: FxHashSet<i32>,
+    left_out: BTreeMap<String, u64>,
     /// Records of an event that the file does not describe.
     unknown: u64,
     /// Samples whose stacks contradict their size.
@@ -203,10 +224,31 @@ impl Mend {
             tail,
             identifier: (!identified).then(|| first.ids.first().copied().unwrap_or(spare_id)),
             written: written.collect(),
+            apart: Vec::new(),
+            of_daemons: Vec::new(),
+            daemons: FxHashSet::default(),
+            left_out: BTreeMap::new(),
             unknown: 0,
             broken: 0,
             dropped: BTreeMap::new(),
         }
+    }
+
+    /// Takes bundles apart, and leaves out what other daemons did.
+    pub(super) fn with(
+        mut self,
+        reader: &Reader,
+        apart: &HashMap<String, Rc<Apart>>,
+        daemons: Option<&[i32]>,
+    ) -> Mend {
+        let names = || reader.events().iter().map(|info| &info.name);
+        self.apart = names().map(|name| apart.get(name).cloned()).collect();
+        let filtered = |name: &&String| daemons.is_some() && name.starts_with("fuse_daemon:");
+        self.of_daemons = names()
+            .map(|name| Some(name).filter(filtered).cloned())
+            .collect();
+        self.daemons = daemons.unwrap_or_default().iter().copied().collect();
+        self
     }
 
     /// The record as it is written; None when it is left out.
@@ -230,6 +272,28 @@ impl Mend {
         };
         let layout = self.events[event]?;
         if record.kind == record::SAMPLE {
+            let apart = self.apart.get(event).and_then(Option::as_ref);
+            if let Some(Some(name)) = self.of_daemons.get(event) {
+                let pid = layout.task(bytes).map(|(pid, _)| pid);
+                if pid.is_some_and(|pid| !self.daemons.contains(&pid)) {
+                    let name = apart.map_or(Some(&name[..]), |apart| apart.name(&layout, bytes));
+                    *self.left_out.entry(name?.to_owned()).or_default() += 1;
+                    return None;
+                }
+            }
+            if let Some(apart) = apart {
+                let Some(own) = apart.sample(&layout, bytes) else {
+                    self.unknown += 1;
+                    return None;
+                };
+                return match self.identifier {
+                    None => Some(Bytes::Made(own)),
+                    Some(_) => {
+                        let id = u64_at(&own, layout.id).filter(|_| layout.id != 0)?;
+                        made(&[&own[..8], &id.to_le_bytes(), &own[8..]])
+                    }
+                };
+            }
             let Some(fallback) = self.identifier else {
                 return Some(Bytes::Read(record));
             };

@@ -1,0 +1,135 @@
+//! Probes that were recorded as one event, taken apart again: in a recording each has an event of its own.
+//!
+//! Since Linux 5.4 an event can be of several probes (kernel/trace/trace_probe.c, trace_probe_append), and arming and
+//! closing take time for each event, not for each probe.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::head::{mismatch, Event, Head};
+use crate::error::Error;
+use crate::format::{number, Format, Shape};
+use crate::record::{bit, Layout};
+use crate::tracing::name_and_id;
+
+/// An event of several probes, whose number is in one of its fields.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// "system:name".
+    pub event: String,
+    pub field: String,
+    /// (number, "system:name" of the event that is made of it), of the same system.
+    pub probes: Vec<(u64, String)>,
+}
+
+/// How samples of a bundle become those of its probes.
+pub(super) struct Apart {
+    field: (usize, usize),
+    /// By number: the event's id, its number in raw data, its name.
+    probes: FxHashMap<u64, (u64, u16, String)>,
+}
+
+impl Apart {
+    fn probe(&self, raw: &[u8]) -> Option<&(u64, u16, String)> {
+        let (at, size) = self.field;
+        let number = number(raw.get(at..at.checked_add(size)?)?)?;
+        self.probes.get(&number)
+    }
+
+    /// The event of the probe that a sample is of.
+    pub(super) fn name(&self, layout: &Layout, bytes: &[u8]) -> Option<&str> {
+        self.probe(layout.raw(bytes)?).map(|(.., name)| &name[..])
+    }
+
+    /// The sample as that of its own probe; None where it is of none of them.
+    pub(super) fn sample(&self, layout: &Layout, bytes: &[u8]) -> Option<Vec<u8>> {
+        let raw = layout.raw(bytes)?;
+        let (id, kind, _) = self.probe(raw)?;
+        // Where in the sample its raw data lies.
+        let begin = raw.as_ptr() as usize - bytes.as_ptr() as usize;
+        let mut own = bytes.to_vec();
+        own.get_mut(begin..begin + 2)?
+            .copy_from_slice(&kind.to_le_bytes());
+        let before = bit::IDENTIFIER | bit::IP | bit::TID | bit::TIME | bit::ADDR;
+        let before = 8 + 8 * (layout.sample_type & before).count_ones() as usize;
+        for (part, at) in [(bit::IDENTIFIER, 8), (bit::ID, before)] {
+            if layout.sample_type & part != 0 {
+                own.get_mut(at..at + 8)?.copy_from_slice(&id.to_le_bytes());
+            }
+        }
+        Some(own)
+    }
+}
+
+impl Head<'_> {
+    /// Puts the events of the bundles' probes in the place of the bundles; the answer: how samples follow, by the bundle's
+    /// name. Ids from `free_id` on are given to them. A bundle of which nothing was recorded is left out.
+    pub(super) fn take_apart(
+        &mut self,
+        bundles: &[Bundle],
+        free_id: &mut u64,
+    ) -> Result<HashMap<String, Rc<Apart>>, Error> {
+        let mut found = HashMap::new();
+        for bundle in bundles {
+            let Some(at) = self.events.iter().position(|e| e.name() == bundle.event) else {
+                continue;
+            };
+            let wrong = |what: &str| mismatch(format!("{}: {what}", bundle.event));
+            let (system, _) = bundle.event.split_once(':').unwrap_or_default();
+            let mut used: HashSet<u64> = self.kinds();
+            let tracing = self.tracing.as_mut().ok_or_else(|| wrong("no format"))?;
+            let config = self.events[at].config();
+            let text = tracing.formats().find_map(|(of, text)| {
+                let known = name_and_id(text)?;
+                (of == system && u64::from(known.1) == config).then(|| text.to_vec())
+            });
+            let text = text.ok_or_else(|| wrong("no format"))?;
+            let text = String::from_utf8(text).map_err(|_| wrong("no format"))?;
+            let format = Format::parse(system, &text, tracing.long_size.into());
+            let field = format.as_ref().and_then(|f| f.field(&bundle.field));
+            let field = field.filter(|field| field.shape == Shape::Number);
+            let field = field.ok_or_else(|| wrong("no field tells its probes apart"))?;
+            let field = (field.offset, field.size);
+            tracing.retain(|text| name_and_id(text).is_none_or(|(_, id)| u64::from(id) != config));
+            used.remove(&config);
+            let rest = text.splitn(3, '\n').nth(2).unwrap_or_default();
+            let old = self.events[at].clone();
+            let mut probes = FxHashMap::default();
+            let mut free = (0..=u16::MAX)
+                .rev()
+                .filter(|kind| !used.contains(&u64::from(*kind)));
+            for (index, (number, name)) in bundle.probes.iter().enumerate() {
+                let kind = free
+                    .next()
+                    .ok_or_else(|| wrong("no event number is left"))?;
+                let mut event = old.of_probe(name, kind.into(), *free_id);
+                probes.insert(*number, (*free_id, kind, name.clone()));
+                *free_id = free_id.wrapping_add(1);
+                let short = name.split_once(':').map_or(&name[..], |(_, short)| short);
+                let text = format!("name: {short}\nID: {kind}\n{rest}");
+                tracing.add(system, Cow::Owned(text.into_bytes()));
+                if index == 0 {
+                    // Records that are no samples name the bundle.
+                    event.also(&old);
+                    self.events[at] = event;
+                } else {
+                    self.events.push(event);
+                }
+            }
+            found.insert(bundle.event.clone(), Rc::new(Apart { field, probes }));
+        }
+        Ok(found)
+    }
+}
+
+impl Event {
+    /// The same event under another name, for samples of other raw data.
+    fn of_probe(&self, name: &str, kind: u64, id: u64) -> Event {
+        let mut event = self.clone();
+        event.rename(name, kind, vec![id]);
+        event
+    }
+}
