@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusetools.recording import Probe
+from fusetools.recording import Probe, lengths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,9 +41,9 @@ class Stories:
     The columns named in MARKS are times in ns on the recording's clock, or 0. ``operation``,
     ``fate`` and ``comm`` index ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun
     and ended), "unfinished" (not ended when the recording did), "interrupted" (its caller left
-    without an answer), "no_reply" (a forget: the callback alone), "before" (begun before the
-    recording), "lost" (begin or end are among what the recorder dropped) or "unnumbered" (the
-    kernel does not tell which request it is).
+    without an answer), "aborted" (ended by the kernel, since the daemon was gone), "no_reply" (a
+    forget: the callback alone), "before" (begun before the recording), "lost" (begin or end are
+    among what the recorder dropped) or "unnumbered" (the kernel does not tell which request it is).
 
     ``waits``: 1 where a caller slept until it was answered; ``nth``: how many it had waited for
     before in the same system call; ``syscall``: that call's number; ``error``: 0 or -errno;
@@ -146,8 +146,4 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
-    # The same events once more: after what they are read for first.
-    for p in catalogue:
-        if p.role in ("begin", "end") and p.event.startswith("fuse:"):
-            probes.append(Probe(p.event, "request", "", "", "length"))
-    return probes
+    return probes + lengths(catalogue)
