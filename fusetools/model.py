@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller inwards
 
+# The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
+READ_TO_REPLY = "read to reply"
+
 PERCENTILES = ("50", "90", "95", "99", "99.9")
 
 

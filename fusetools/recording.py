@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fusetools.errors import Error
 from fusetools.model import (
     LAYERS,
+    READ_TO_REPLY,
     Calls,
     Count,
     Counts,
@@ -78,9 +79,6 @@ _OTHER_NAMES = {
     "dentry_revalidate": "lookup",
     "dir_open": "opendir",
 }
-
-# The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
-READ_TO_REPLY = "read to reply"
 
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"

@@ -11,6 +11,7 @@ from itertools import groupby
 from fusetools.model import (
     LAYERS,
     PERCENTILES,
+    READ_TO_REPLY,
     Counts,
     Difference,
     Differences,
@@ -197,7 +198,8 @@ def histograms(
             if h.count:
                 probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
                 said += ["", *distribution(h, unit, probes)]
-    shown = {h.layer for h in result.histograms if h.count}
+    # A read and a write need no probe.
+    shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
     said += ["", *cost(result.facts, shown)]
     if known and shown - {"daemon"}:
         said.append("what the probes add to other layers was not measured: fusetools overhead")

@@ -10,6 +10,8 @@ use crate::reader::{Reader, ScanInfo};
 
 /// __TASK_STOPPED, __TASK_TRACED (include/linux/sched.h).
 const STOPPED: u64 = 4 | 8;
+/// EXIT_DEAD, EXIT_ZOMBIE; TASK_DEAD in Linux 3.10. (Parked, in later kernels, are the kernel's own threads alone.)
+const DEAD: u64 = 0x10 | 0x20 | 0x40;
 
 /// One daemon. Times are ns on the recording's clock, ABSENT where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,15 @@ impl Daemons {
         (state.ran, state.stopped) = (time, ABSENT);
     }
 
+    /// A thread has ended.
+    fn left(&mut self, tid: i32, at: usize, time: u64) {
+        self.threads.remove(&tid);
+        self.running.remove(&tid);
+        if !self.threads.values().any(|one| *one == at) {
+            self.states[at].ended = time;
+        }
+    }
+
     fn switch(&mut self, ev: &Ev) {
         let [prev, asleep, next, _] = ev.v;
         if let Some(at) = self.threads.get(&(prev as i32)).copied() {
@@ -101,6 +112,9 @@ impl Daemons {
             self.ran(at, ev.time);
             if asleep & STOPPED != 0 {
                 self.states[at].stopped = ev.time;
+            }
+            if asleep & DEAD != 0 {
+                self.left(prev as i32, at, ev.time);
             }
         }
         if let Some(at) = self.threads.get(&(next as i32)).copied() {
@@ -146,15 +160,9 @@ impl Listener for Daemons {
                 }
             }
             Side::Exit { pid, tid, time } => {
-                if self.threads.remove(tid).is_none() && !self.places.contains_key(pid) {
-                    return;
-                }
-                self.running.remove(tid);
-                if let Some(at) = self.places.get(pid) {
-                    let left = self.threads.values().any(|one| one == at);
-                    if !left {
-                        self.states[*at].ended = *time;
-                    }
+                let known = self.threads.contains_key(tid);
+                if let Some(at) = self.places.get(pid).copied().filter(|_| known) {
+                    self.left(*tid, at, *time);
                 }
             }
             _ => {}
@@ -218,6 +226,9 @@ mod tests {
         assert_eq!((continued.ran, continued.stopped), (50, ABSENT));
         assert_eq!(daemon(&[], &[(60, 501)], 100).ended, ABSENT);
         assert_eq!(daemon(&[], &[(60, 501), (70, 500)], 100).ended, 70);
+        // Its exits may not be recorded, but how its threads left their CPUs.
+        let left = [switch(60, 501, 0x10, 0), switch(80, 500, 0x20, 0)];
+        assert_eq!(daemon(&left, &[], 100).ended, 80);
         // One that is on a CPU needs no event.
         assert_eq!(daemon(&[switch(40, 0, 0, 500)], &[], 100).ran, 100);
     }
