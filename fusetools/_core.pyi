@@ -53,10 +53,11 @@ class Series(TypedDict):
     Times in ns. `count` of the `entries` have a duration: they were matched, or are among the
     `unanswered`, which count until the recording's or their thread's end, the shortest of them with
     `least` ns. `lost`: `unmatched`, but each call of a kernel function once. Of callbacks that
-    replied, `until_reply` and `after_reply` are the parts of the durations. `unmatched` are entries whose return was not
-    seen, or not surely theirs (events were lost meanwhile), and returns whose entry was not seen.
-    A percentile is the smallest duration that at least so many per cent are at or below: exact
-    below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to the last in use.
+    replied, `until_reply` and `after_reply` are the parts of the durations. `unmatched` are entries
+    whose return was not seen, or not surely theirs (events were lost meanwhile), and returns whose
+    entry was not seen. A percentile is the smallest duration that at least so many per cent are at
+    or below: exact below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to
+    the last in use.
     """
 
     layer: str

@@ -1,4 +1,4 @@
-"""A FUSE daemon without any library: speaks the protocol on /dev/fuse itself, in one directory.
+"""A FUSE daemon without any library: it speaks the protocol on /dev/fuse itself, one directory.
 
 `rawfs.py MOUNT --workers N --delay SECONDS`: with N workers one thread reads and hands every request
 to one of those (as Go's daemons do); with none the thread that reads answers. Each lookup takes the

@@ -1,4 +1,4 @@
-"""What every command says of a daemon that is stopped, killed, without callbacks, or short of CPU."""
+"""What commands say of a daemon that is stopped, killed, without callbacks, or short of CPU."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def quota(pid: int, us: int) -> Iterator[Path]:
                     parent.write_text(left)
             with contextlib.suppress(OSError):
                 group.rmdir()
-                return
+                break
             time.sleep(0.01)
 
 
