@@ -1,6 +1,6 @@
 """A FUSE daemon without any library: it speaks the protocol on /dev/fuse itself, one directory.
 
-`rawfs.py MOUNT --workers N --delay SECONDS`: with N workers one thread reads and hands every request
+`rawfs.py MOUNT --workers N --delay SECONDS`: with N workers one thread reads and hands each request
 to one of those (as Go's daemons do); with none the thread that reads answers. Each lookup takes the
 delay, asleep. It writes "ready PID" when it is mounted, and on SIGTERM what it answered, as JSON.
 """
