@@ -33,14 +33,31 @@ class Filters(TypedDict, total=False):
     # Kernel functions apart by operation: that of the requests made inside a call (one with several
     # counts for each), else what the name tells. False: each call once.
     by_operation: bool
+    # The daemon layer's series "read to reply", by operation: requests without a callback, from the
+    # daemon's read to its reply.
+    windows: bool
+
+class Figures(TypedDict):
+    """Of durations in ns, as in `Series`."""
+
+    count: int
+    min: int | None
+    max: int | None
+    sum: int
+    percentiles: dict[str, int]
+    buckets: list[tuple[int, int, int]]
 
 class Series(TypedDict):
     """The calls of a function, the requests of an operation, or system calls that made such.
 
-    Times in ns. `count` of the `entries` were matched. `unmatched` are entries whose return was not
-    seen, or not surely theirs (events were lost meanwhile), and returns whose entry was not seen.
-    A percentile is the smallest duration that at least so many per cent are at or below: exact
-    below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to the last in use.
+    Times in ns. `count` of the `entries` have a duration: they were matched, or are among the
+    `unanswered`, which count until the recording's or their thread's end, the shortest of them with
+    `least` ns. `lost`: `unmatched`, but each call of a kernel function once. Of callbacks that
+    replied, `until_reply` and `after_reply` are the parts of the durations. `unmatched` are entries
+    whose return was not seen, or not surely theirs (events were lost meanwhile), and returns whose
+    entry was not seen. A percentile is the smallest duration that at least so many per cent are at
+    or below: exact below 4,096 ns, above at most 1/2048 too high. `buckets` go from the first to
+    the last in use.
     """
 
     layer: str
@@ -49,6 +66,11 @@ class Series(TypedDict):
     entries: int
     count: int
     unmatched: int
+    unanswered: int
+    least: int | None
+    lost: int
+    until_reply: Figures | None
+    after_reply: Figures | None
     min: int | None
     max: int | None
     sum: int
@@ -64,6 +86,7 @@ class RequestCounts(TypedDict):
     begun: int
     ended: int
     matched: int
+    unanswered: int  # of those begun: unfinished, interrupted or aborted
 
 class Scan(TypedDict):
     first: int  # ns on the recording's clock, of the first and the last event

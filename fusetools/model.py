@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LAYERS = ("syscall", "kernel", "request", "daemon")  # from the caller inwards
 
+# The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
+READ_TO_REPLY = "read to reply"
+
 PERCENTILES = ("50", "90", "95", "99", "99.9")
 
 
@@ -27,6 +30,11 @@ class Histogram:
     to the last that is not empty. ``unmatched``: entries without a return and the reverse.
     ``min``, ``max``, ``mean`` and ``percentiles`` are None or empty where ``count`` is 0. Of a
     kernel function: the calls in which requests of that operation were made.
+
+    ``unanswered`` of ``count`` had no end: requests that no daemon answered, calls that were open
+    when the recording or their thread ended. They count until then, so figures from ``least`` ns on
+    are lower bounds. Of a callback that replied, ``until_reply`` and ``after_reply`` are the two
+    parts of its durations; both None where none did.
     """
 
     operation: str
@@ -42,6 +50,10 @@ class Histogram:
     unit: str = "ns"
     total: int | None = None  # of all matched calls
     self_time: int | None = None  # of that, not in calls inside them; function_graph alone tells it
+    unanswered: int = 0
+    least: int | None = None
+    until_reply: Histogram | None = None
+    after_reply: Histogram | None = None
 
 
 @dataclass(frozen=True)
@@ -80,11 +92,29 @@ class Missing:
 
 @dataclass(frozen=True)
 class Requests:
-    """FUSE requests of the recording: sent, ended, and those of which both were seen."""
+    """FUSE requests of the recording: sent, ended, and those of which both were seen.
+
+    ``unanswered`` of those begun got no answer of the daemon: not by the recording's end, or their
+    callers were interrupted, or the kernel aborted them.
+    """
 
     begun: int = 0
     ended: int = 0
     matched: int = 0
+    unanswered: int = 0
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """A cgroup's CPU quota stopped its processes ``times`` times while recording, ``ns`` in all.
+
+    ``whose``: "daemon" or "workload".
+    """
+
+    cgroup: str
+    whose: str
+    times: int
+    ns: int
 
 
 @dataclass(frozen=True)
@@ -97,22 +127,32 @@ class Facts:
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
     probe_cost: int | None = None  # ns that a daemon call's duration holds of the probes' own
+    throttled: tuple[Throttled, ...] = ()
 
 
 @dataclass(frozen=True)
 class Histograms:
-    """By operation, most calls first; within one, by layer from the caller inwards."""
+    """By operation, most calls first; within one, by layer from the caller inwards.
+
+    ``unmatched``: entries without a return and the reverse, of all functions that were asked for,
+    each call once.
+    """
 
     histograms: tuple[Histogram, ...]
     facts: Facts
+    unmatched: int = 0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Most calls first; functions that were probed but never called come last."""
+    """Most calls first; functions that were probed but never called come last.
+
+    ``unmatched`` as in Histograms.
+    """
 
     counts: tuple[Count, ...]
     facts: Facts
+    unmatched: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,13 +160,14 @@ class Stage:
     """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be told
     apart (fusetools.stages.STAGES).
 
-    ``requests`` of the operation's matched ones went through it, and took ``total`` ns in all;
-    ``mean`` and ``share`` are of all matched ones, so that those of the stages add up to the whole;
-    ``p50``, ``p99`` and ``max`` are of those that went through it. ``parts``: ns of ``total`` that
-    went where, where the recording tells: of the queue "no_thread", "no_cpu" (the thread that
-    took it had none), "waking" and "copying", of the daemon "cpu", "blocked", "runnable" and
-    "elsewhere"; and "untold". ``probes``: ns of ``total`` that recording itself took, an estimate;
-    None where there is none.
+    ``requests`` of the operation's timed ones went through it, and took ``total`` ns in all;
+    ``mean``, ``share``, ``p50``, ``p99`` and ``max`` are of all timed ones: those of the stages add
+    up to the whole, and a request that did not go through it counts with 0. ``parts``: ns of
+    ``total`` that went where, where the recording tells: of the queue "no_thread", "runnable" (the
+    thread that took it had no CPU), "wakeup" and "copy", of the daemon "blocked", "runnable",
+    "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup", of the others
+    "blocked", "runnable" and "on_cpu"; and "untold". ``probes``: ns of ``total`` that recording
+    itself took, an estimate; None where there is none.
     """
 
     name: str
@@ -146,9 +187,12 @@ class OperationStages:
     """The requests of one operation; those that a caller waits for apart from those that none does.
 
     ``key``: what they were told apart by, "" where nothing was asked for, None where it is not
-    known. ``unmatched``: by reason, in the words of fusetools.stories.Stories. ``total`` is the ns
-    of all matched requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max``
-    are None without any. ``errors`` of the matched ones failed. ``ring``: answered by io_uring.
+    known. ``unmatched``: by reason, in the words of fusetools.stories.Stories. ``timed`` are those
+    of which it is known when they were over: the matched ones, and those that were not answered,
+    which count until the recording's end or their caller's return. ``total`` is the ns of all
+    timed requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max`` are None
+    without any, and lower bounds from ``least`` ns on. ``errors`` of the timed ones failed.
+    ``ring``: answered by io_uring.
     """
 
     operation: str
@@ -166,6 +210,8 @@ class OperationStages:
     p99: int | None
     max: int | None
     probes: float | None = None  # ns that recording took of all of them, as far as that is known
+    timed: int = 0
+    least: int | None = None
 
 
 @dataclass(frozen=True)
@@ -296,13 +342,15 @@ class OperationErrors:
 
     ``requests`` were answered, ``errors`` of them with an error: (name, requests), most first.
     ``negative``: lookups answered without an error and without an inode, which lets the kernel
-    remember that there is no such file; None where the recording does not tell.
+    remember that there is no such file; None where the recording does not tell. ``unanswered``:
+    (fate, requests) of those that were not, beside ``requests``.
     """
 
     operation: str
     requests: int
     errors: tuple[tuple[str, int], ...] = ()
     negative: int | None = None
+    unanswered: tuple[tuple[str, int], ...] = ()
 
     @property
     def failed(self) -> int:
@@ -310,16 +358,21 @@ class OperationErrors:
 
     @property
     def absent(self) -> int:
-        """Lookups of what is not there."""
+        """Lookups of what is not there, as far as the recording tells."""
         return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
 
 
 @dataclass(frozen=True)
 class Errors:
-    """By operation, most errors first; those without any come last."""
+    """By operation, most errors first; those without any come last.
+
+    ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount had no daemon any
+    more, and no request was made.
+    """
 
     operations: tuple[OperationErrors, ...]
     facts: Facts
+    disconnected: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -341,14 +394,16 @@ class Meanwhile:
 class Request:
     """One FUSE request; None, or "", where the recording does not tell.
 
-    ``start``: when it was queued, ns since the recording's first event; ``duration``: from there to
-    its end, or to the recording's where it has none. ``path`` begins at the mount point if
+    ``start``: when it was queued, ns since the recording's first event; ``duration``: what its
+    caller waited for it, the sum of ``stages``; of an asynchronous one from its begin to its end.
+    Of one without an answer: until it was over (``until``, ns since the recording's first event),
+    by the recording's end or its caller's return. ``path`` begins at the mount point if
     ``whole``. ``inode`` is the file's, also where a lookup led to it. ``name``: what the callback
     was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
     where; ``answered``: bytes of the answer without its header. ``marks``: name (fusetools.stories)
-    to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``, those from
-    queue to reply make up the duration. Of the queue, ns while the thread of the daemon that took
-    it did something else (``no_thread``), had no CPU (``no_cpu``), was woken up (``asleep``).
+    to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts``: ns
+    of each, in the same order, as in ``Stage``, empty where not known. ``handed``: answered by
+    another thread than the one that had read it.
     """
 
     operation: str
@@ -376,9 +431,9 @@ class Request:
     negative: bool
     marks: dict[str, int]
     stages: tuple[tuple[str, int], ...]
-    no_thread: int | None = None
-    no_cpu: int | None = None
-    asleep: int | None = None
+    parts: tuple[dict[str, int], ...] = ()
+    until: int | None = None
+    handed: bool = False
     meanwhile: Meanwhile | None = None
 
 
@@ -426,7 +481,11 @@ class MountQueue:
 
     ``threads``: those that served any. ns: ``total`` that its requests took, ``waited`` of it in
     the queue, ``short`` of that while all threads were at work; one that had replied and would have
-    been done had it not lacked a CPU does not count. ``parts`` are of equal length.
+    been done had it not lacked a CPU does not count; ``runnable`` of it while the thread that had
+    the request was ready to run and had no CPU. ``unanswered`` requests count until they were over.
+    Of ``unread`` ones it is not known when they were read: they are in none of these times.
+    ``handed`` ones were answered by another thread than the one that read them: how many threads
+    are at work is not known then. ``parts`` are of equal length.
     """
 
     mount: str
@@ -443,10 +502,20 @@ class MountQueue:
         tuple[int, int, int]
     ]  # since when (ns), requests in the queue, threads at work
 
+    unanswered: int = 0
+    unread: int = 0
+    handed: int = 0
+    runnable: int = 0
+
     @property
     def share_short(self) -> float:
         """Of the requests' time: in the queue while all threads were at work."""
         return self.short / self.total if self.total else 0.0
+
+    @property
+    def share_runnable(self) -> float:
+        """Of the requests' time: their threads were ready to run and had no CPU."""
+        return self.runnable / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusetools.errors import Error
 from fusetools.model import (
     LAYERS,
+    READ_TO_REPLY,
     Calls,
     Count,
     Counts,
@@ -54,6 +56,7 @@ from fusetools.model import (
     Shown,
     Slowest,
     Stacks,
+    Throttled,
 )
 
 if TYPE_CHECKING:
@@ -174,6 +177,7 @@ class Recording:
             p for p in self._catalogue if p.role != "entry" or (p.layer, p.function) in paired
         ]
         found, facts = self._series(catalogue, patterns, layers, filters or Filters(), True)
+        unmatched = _unmatched(found)
         # Of kernel functions that call one another the one that was called from outside, unless
         # they are asked for.
         found = [
@@ -200,7 +204,7 @@ class Recording:
                 h.function,
             )
         )
-        return Histograms(tuple(histograms), facts)
+        return Histograms(tuple(histograms), facts, unmatched)
 
     def counts(
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
@@ -210,12 +214,11 @@ class Recording:
         found, facts = self._series(self._catalogue, (), layers, filters or Filters())
         paired = _paired(self._catalogue)
         counts = []
+        found = [s for s in found if wanted.search(s["function"]) or wanted.search(s["operation"])]
         for s in found:
             function, layer = s["function"], s["layer"]
-            if not (wanted.search(function) or wanted.search(s["operation"])):
-                continue
             timed = layer in ("request", "syscall") or (layer, function) in paired
-            timed = timed or s["self"] is not None
+            timed = timed or s["self"] is not None or function == READ_TO_REPLY
             counts.append(
                 Count(
                     function,
@@ -227,7 +230,7 @@ class Recording:
                 )
             )
         counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))
-        return Counts(tuple(counts), facts)
+        return Counts(tuple(counts), facts, _unmatched(found))
 
     def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
         """Single calls as numpy columns; the patterns are those of hist()."""
@@ -501,8 +504,16 @@ class Recording:
         by_operation: bool = False,
     ) -> tuple[list[dict[str, Any]], Facts]:
         names = [name for _, name in self._functions]
-        needed = prune(catalogue, patterns, layers, filters, names, by_operation)
+        # Without callbacks: from the daemon's read of a request to its reply.
+        windows = not any(
+            p.layer == "daemon" and (p.role == "reply" or (p.role == "entry" and p.operation))
+            for p in self._catalogue
+        )
+        windows = windows and (not layers or "daemon" in layers)
+        needed = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
         asked = self._core_filters(filters)
+        if windows:
+            asked["windows"] = True
         if any(p.layer == "kernel" for p in needed):
             asked["functions"] = [(at, name, operation_of(name)) for at, name in self._functions]
             asked["by_operation"] = by_operation
@@ -517,8 +528,7 @@ class Recording:
         found = [
             s
             for s in series
-            if (not layers or s["layer"] in layers)
-            and (not patterns or _matches(patterns, s["operation"], s["function"]))
+            if (not layers or s["layer"] in layers) and (not patterns or _asked_for(s, patterns))
         ]
         if patterns and not found:
             self._say_no_match(patterns, series)
@@ -631,7 +641,9 @@ class Recording:
             seconds = span
         requests = Requests(**answer["requests"])
         warnings = list(self._warnings)
-        if requests.begun and not requests.matched:
+        if requests.unanswered:
+            warnings += self._daemons
+        if requests.begun and not (requests.matched or requests.unanswered):
             warnings.append(
                 "no request could be matched to its end: some kernels' fuse:fuse_request_send "
                 "gives every request the number 0"
@@ -651,7 +663,20 @@ class Recording:
             ),
             missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
             probe_cost=_natural(session.get("probe_cost_ns")),
+            throttled=tuple(_throttled(session.get("cgroups"))),
         )
+
+    @cached_property
+    def _daemons(self) -> list[str]:
+        """What became of the daemons that did not answer all requests."""
+        from fusetools.stories import needed
+
+        mounts = self._mounts()
+        asked: dict[str, Any] = {"daemons": [m for m in mounts.values() if m[0]]}
+        probes = needed(self._catalogue, self._events)
+        found = _ask("daemons", str(self.path), probes, asked)
+        paths = {connection: path for path, (_, connection) in mounts.items()}
+        return [line for state in found for line in _fate_of(state, paths)]
 
     def _misses(self) -> list[str]:
         return [
@@ -771,10 +796,12 @@ def prune(
     filters: Filters,
     graphed: Sequence[str] = (),
     by_operation: bool = False,
+    windows: bool = False,
 ) -> list[Probe]:
     """The part of the catalogue that a question needs: what is not in it is not even decoded.
 
-    ``graphed``: the functions of function_graph, which has one event for all.
+    ``graphed``: the functions of function_graph, which has one event for all. ``windows``: from a
+    daemon's read to its reply is asked for, too.
     """
     catalogue = list(catalogue)
 
@@ -823,7 +850,9 @@ def prune(
             )
         ]
     kernel = by_operation and any(p.layer == "kernel" for p in functions)
-    syscalls = replies or (wants("syscall") and about_requests)
+    windows = windows and about_requests
+    # A caller that returns without an answer was interrupted.
+    syscalls = replies or windows or (about_requests and (wants("syscall") or wants("request")))
     callers = bool(filters.pids or filters.comms or filters.mounts)
     requests = syscalls or callers or kernel or (wants("request") and about_requests)
     roles = {"begin", "end"} if requests else set()
@@ -834,11 +863,21 @@ def prune(
         roles.add("sent")
     if syscalls:
         roles |= {"sys_enter", "sys_exit"}
-    if replies:
+    if replies or windows:
         roles.add("sent")  # which thread picked the request up
+    if by_operation and any(p.layer == "daemon" and p.role == "return" for p in functions):
+        roles |= {"end", "sys_enter"}  # when a callback replies
     if any(p.layer == "daemon" and p.role == "entry" for p in functions):
         roles.add("taken")  # calls that do not tell which request they are of
-    return functions + [p for p in catalogue if p.role in roles]
+    found = functions + [p for p in catalogue if p.role in roles]
+    return found + (lengths(catalogue) if windows else [])
+
+
+def lengths(catalogue: Iterable[Probe]) -> list[Probe]:
+    """The events once more that tell how long requests and answers are: after what they are read
+    for first."""
+    told = [p for p in catalogue if p.role in ("begin", "end") and p.event.startswith("fuse:")]
+    return [Probe(p.event, "request", "", "", "length") for p in told]
 
 
 def _paired(catalogue: Iterable[Probe]) -> set[tuple[str, str]]:
@@ -971,7 +1010,37 @@ def _single_calls(found: dict[str, Any], function: str) -> Iterator[GraphCall]:
         yield path[0]
 
 
+def _asked_for(series: dict[str, Any], patterns: Sequence[str]) -> bool:
+    """read is an operation and a system call, in which other operations may have been requested:
+    who asks for the operation does not mean those."""
+    operation, function = series["operation"], series["function"]
+    if series["layer"] == "syscall":
+        named = any(_matches([p], name, "") for p in patterns for name in OPERATIONS)
+        function = "" if named else function
+    return _matches(patterns, operation, function)
+
+
+def _unmatched(found: Iterable[dict[str, Any]]) -> int:
+    """Calls without their return and the reverse. Of a kernel function each operation's series has
+    all of them."""
+    lost: dict[tuple[str, str, str], int] = {}
+    for s in found:
+        operation = "" if s["layer"] == "kernel" else s["operation"]
+        key = (s["layer"], s["function"], operation)
+        lost[key] = max(lost.get(key, 0), s["lost"])
+    return sum(lost.values())
+
+
 def _histogram(series: dict[str, Any]) -> Histogram:
+    """Of a callback also its two parts."""
+
+    def part(name: str) -> Histogram | None:
+        figures = series.get(name)
+        if not figures:
+            return None
+        return _histogram({**series, **figures, name: None, "self": None, "unmatched": 0})
+
+    until, after = part("until_reply"), part("after_reply")
     count = series["count"]
     return Histogram(
         operation=series["operation"],
@@ -986,13 +1055,31 @@ def _histogram(series: dict[str, Any]) -> Histogram:
         buckets=tuple((low, high, n) for low, high, n in series["buckets"]),
         total=series["sum"],
         self_time=series["self"],
+        unanswered=series["unanswered"],
+        least=series["least"],
+        until_reply=until,
+        after_reply=after,
     )
 
 
 def _nothing(probe: Probe) -> dict[str, Any]:
-    counters = dict.fromkeys(("entries", "count", "unmatched", "min", "max", "sum", "outermost"), 0)
+    names = (
+        "entries",
+        "count",
+        "unmatched",
+        "unanswered",
+        "lost",
+        "min",
+        "max",
+        "sum",
+        "outermost",
+    )
+    counters = dict.fromkeys(names, 0)
     return {
         "self": None,
+        "least": None,
+        "until_reply": None,
+        "after_reply": None,
         "address": None,
         "layer": probe.layer,
         "function": probe.function,
@@ -1008,9 +1095,38 @@ def _nothing(probe: Probe) -> dict[str, Any]:
 
 def _missing(row: dict[str, Any]) -> Missing:
     what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
-    words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
-    layer = next((words[word] for word in words if word in what), "")
+    layer = row.get("layer")
+    if not isinstance(layer, str):  # an older recording does not tell
+        words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
+        layer = next((words[word] for word in words if word in what), "")
     return Missing(what, why, mend, layer)
+
+
+def _throttled(value: Any) -> Iterator[Throttled]:
+    for row in _dicts(value):
+        times, ns = _natural(row.get("nr_throttled")), _natural(row.get("throttled_ns"))
+        if times:
+            yield Throttled(str(row.get("cgroup")), str(row.get("whose")), times, ns or 0)
+
+
+def _fate_of(state: dict[str, Any], mounts: dict[int, str]) -> Iterator[str]:
+    path = mounts.get(state["connection"])
+    who = f"the daemon{f' of {path}' if path else ''}, pid {state['pid']},"
+    waiting = f"{state['unanswered']:,} request{'s' if state['unanswered'] != 1 else ''}"
+
+    def at(ns: int) -> str:
+        return f"{ns / 1e9:.3f} s"
+
+    if state["ended"] is not None:
+        yield f"{who} ended at {at(state['ended'])}: {waiting} without an answer"
+    elif state["stopped"] is not None:
+        yield (
+            f"{who} has been stopped since {at(state['stopped'])}, by a signal or a debugger: "
+            f"{waiting} without an answer (kill -CONT {state['pid']})"
+        )
+    elif state["hangs"]:
+        since = "in this recording" if state["ran"] is None else f"since {at(state['ran'])}"
+        yield f"{who} has not run {since}: {waiting} without an answer: it is stopped or hangs"
 
 
 def _natural(value: Any) -> int | None:

@@ -37,6 +37,7 @@ from fusetools.model import (
     Slowest,
 )
 from fusetools.recording import OPERATIONS, Probe
+from fusetools.stages import parts_of
 from fusetools.stories import needed
 
 # What the kernel keeps for itself (include/linux/errno.h).
@@ -112,8 +113,8 @@ def at_work(kept: dict[str, Any]) -> Span | None:
     """The daemon's thread while it has the request in hand, up to its reply."""
     marks, tid = kept["marks"], kept["daemon_tid"]
     start = marks.get("callback_enter", marks.get("read"))
-    end = marks.get("reply", marks.get("end", marks.get("callback_return")))
-    if tid is None or start is None:
+    end = marks.get("reply", marks.get("end", marks.get("callback_return", kept["until"])))
+    if tid is None or start is None or kept["handed"]:
         return None
     return Span(tid, start, max(start, end if end is not None else 1 << 63))
 
@@ -150,6 +151,8 @@ def request(
         unique=kept["unique"],
         mount=names.mounts.get(kept["connection"], ""),
         fate=kept["fate"],
+        until=None if kept["until"] is None else kept["until"] - first,
+        handed=kept["handed"],
         start=start,
         duration=kept["duration"],
         error=error_name(-kept["error"]),
@@ -170,12 +173,21 @@ def request(
         answered=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
         negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
         marks=marks,
-        stages=tuple(kept["stages"]),
-        no_thread=kept["no_thread"],
-        no_cpu=kept["no_cpu"],
-        asleep=kept["asleep"],
+        stages=tuple((name, ns) for name, ns, _ in kept["stages"]),
+        parts=tuple(_parts(*stage) for stage in kept["stages"]),
         meanwhile=meanwhile,
     )
+
+
+def _parts(stage: str, ns: int, told: Sequence[int] | None) -> dict[str, int]:
+    if told is None:
+        return {}
+    whole = [*told]
+    left = ns
+    for at, part in enumerate(whole):
+        whole[at] = min(part, left)
+        left -= whole[at]
+    return parts_of(stage, whole, left)
 
 
 def _meanwhile(
@@ -187,10 +199,10 @@ def _meanwhile(
     blocked, runnable, elsewhere = (kept[name] for name in ("blocked", "runnable", "elsewhere"))
     on_cpu = None
     marks = kept["marks"]
-    if blocked is not None and "callback_enter" in marks:
-        end = marks.get("reply", marks.get("end", marks["callback_enter"]))
+    if blocked is not None:
         idle = blocked + runnable + (elsewhere or 0)
-        on_cpu = max(end - marks["callback_enter"] - idle, 0)
+        end = min(marks.get("reply", span.end), kept["until"] or span.end)
+        on_cpu = max(end - span.start - idle, 0)
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     entered: tuple[str, int] | None = None
     last = span.start
@@ -421,14 +433,21 @@ def errors(
 ) -> Errors:
     told = not _guessed(probes)
     rows = []
-    for operation, answered, negative, counts in found["operations"]:
+    for operation, answered, negative, counts, unanswered in found["operations"]:
         if patterns and not any(fnmatchcase(operation, pattern) for pattern in patterns):
             continue
         by_name = sorted(((error_name(number), n) for number, n in counts), key=lambda e: -e[1])
         known = negative if operation == "lookup" and told else None
-        rows.append(OperationErrors(operation, answered, tuple(by_name), known))
-    rows.sort(key=lambda row: (-(row.failed + (row.negative or 0)), -row.requests, row.operation))
-    return Errors(tuple(rows), facts)
+        rows.append(OperationErrors(operation, answered, tuple(by_name), known, tuple(unanswered)))
+    rows.sort(
+        key=lambda row: (
+            -(row.failed + (row.negative or 0) + sum(n for _, n in row.unanswered)),
+            -row.requests,
+            row.operation,
+        )
+    )
+    gone = sorted(found["disconnected"], key=lambda row: (-row[1], row[0]))
+    return Errors(tuple(rows), facts, tuple((name, calls) for name, calls in gone))
 
 
 # queue
@@ -438,7 +457,7 @@ def queue(found: dict[str, Any], names: Names, facts: Facts) -> Queue:
     first = found["first"]
     mounts = []
     for one in found["mounts"]:
-        if not one["parts"]:
+        if not one["parts"] and not one["unread"]:
             continue
         times, queued, busy = (
             _column(one[name], kind)
@@ -449,12 +468,16 @@ def queue(found: dict[str, Any], names: Names, facts: Facts) -> Queue:
                 mount=_mount(names, one["connection"]),
                 requests=one["requests"],
                 threads=one["threads"],
-                start=times[0] - first,
-                end=times[-1] - first,
+                start=times[0] - first if times else 0,
+                end=times[-1] - first if times else 0,
                 total=one["total"],
                 waited=one["waited"],
                 short=one["short"],
-                whole=QueuePart(*one["whole"][0]),
+                whole=QueuePart(*one["whole"][0]) if one["whole"] else QueuePart(0, 0, 0, 0),
+                unanswered=one["unanswered"],
+                unread=one["unread"],
+                handed=one["handed"],
+                runnable=one["runnable"],
                 parts=tuple(QueuePart(*part) for part in one["parts"]),
                 levels=_Levels(times, queued, busy, first),
             )

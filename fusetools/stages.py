@@ -23,10 +23,19 @@ STAGES = (
 )
 BY = ("comm", "pid", "daemon-thread", "mount", "size")
 
+# In the core's order, the rest last; an empty one is always 0.
 _PARTS = {
-    "queue": ("no_thread", "no_cpu", "waking", "copying"),
-    "daemon": ("blocked", "runnable", "elsewhere", "cpu"),
+    "queue": ("no_thread", "runnable", "wakeup", "copy"),
+    "daemon": ("blocked", "runnable", "elsewhere", "on_cpu"),
+    "wakeup": ("runnable", "", "", "wakeup"),
 }
+_OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
+
+
+def parts_of(stage: str, told: Sequence[int], rest: int) -> dict[str, int]:
+    """The core's parts of a stage (native/core/src/stages.rs), by name."""
+    names = _PARTS.get(stage, _OTHER_PARTS)
+    return {name: ns for name, ns in zip(names, (*told, rest)) if name}
 
 
 def stages_of(
@@ -78,8 +87,9 @@ def _operation(
     fates = dict(group["fates"])
     matched = fates.pop("matched")
     total = group["total"]
+    timed = total["count"]
     stages = tuple(
-        _stage(stage, matched, total["sum"], event_cost, probe_cost) for stage in group["stages"]
+        _stage(stage, timed, total["sum"], event_cost, probe_cost) for stage in group["stages"]
     )
     probes = [s.probes for s in stages if s.probes is not None]
     return OperationStages(
@@ -93,17 +103,19 @@ def _operation(
         ring=group["ring"],
         stages=stages,
         total=total["sum"],
-        mean=total["sum"] / matched if matched else None,
+        mean=total["sum"] / timed if timed else None,
         p50=total["p50"],
         p99=total["p99"],
         max=total["max"],
         probes=sum(probes) if probes else None,
+        timed=timed,
+        least=group["least"],
     )
 
 
 def _stage(
     stage: Mapping[str, Any],
-    matched: int,
+    timed: int,
     whole: int,
     event_cost: int | None,
     probe_cost: int | None,
@@ -112,10 +124,9 @@ def _stage(
     parts = {}
     known, told, rest = stage["parts"]
     if known:
-        names = _PARTS[name]
-        parts = dict(zip(names, (*told, rest)))
+        parts = parts_of(name, told, rest)
         parts["untold"] = total - sum(told) - rest
-        for part in ("no_cpu", "elsewhere", "untold"):
+        for part in ("elsewhere", "untold"):
             if not parts.get(part, 1):
                 del parts[part]
     probes = None
@@ -127,7 +138,7 @@ def _stage(
         name=name,
         requests=stage["count"],
         total=total,
-        mean=total / matched,
+        mean=total / timed,
         share=total / whole if whole else 0.0,
         p50=stage["p50"],
         p99=stage["p99"],
@@ -162,8 +173,15 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
     elif not entered:
         miss("VFS before FUSE and set up are one", "no kernel functions are recorded", "kernel")
     callbacks = ("daemon", "entry") in roles
-    if not callbacks:
+    if not callbacks and not syscalls:
         miss("what the daemon does is not told apart", "no callbacks are recorded", "daemon")
+    elif not callbacks:
+        miss(
+            "the daemon's time is from its read of a request to its reply",
+            "no callbacks are recorded",
+            "daemon",
+            "",
+        )
     if not (syscalls or ("request", "sent") in roles):
         miss("queue and dispatch are one", "no system calls are recorded", "syscall")
     if ("syscall", "switch") not in roles:

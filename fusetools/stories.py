@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fusetools.recording import Probe
+from fusetools.recording import Probe, lengths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,17 +41,18 @@ class Stories:
     The columns named in MARKS are times in ns on the recording's clock, or 0. ``operation``,
     ``fate`` and ``comm`` index ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun
     and ended), "unfinished" (not ended when the recording did), "interrupted" (its caller left
-    without an answer), "no_reply" (a forget: the callback alone), "before" (begun before the
-    recording), "lost" (begin or end are among what the recorder dropped) or "unnumbered" (the
-    kernel does not tell which request it is).
+    without an answer), "aborted" (ended by the kernel, since the daemon was gone), "no_reply" (a
+    forget: the callback alone), "before" (begun before the recording), "lost" (begin or end are
+    among what the recorder dropped) or "unnumbered" (the kernel does not tell which request it is).
 
-    ``waits``: 1 where a caller slept until it was answered; ``nth``: how many it had waited for
-    before in the same system call; ``syscall``: that call's number; ``error``: 0 or -errno;
-    ``request_len`` and ``reply_len``: bytes with their headers, ``size``: bytes that the callback
-    is asked for; ``ring``: 1 where the answer came by io_uring. ns of the time in the queue:
-    the thread of the daemon that took it did something else (``no_thread``), did so only because it
-    had no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between the
-    callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
+    ``until``: when it was over, if that is known: its end, without an answer its caller's return or
+    the recording's end. ``waits``: 1 where a caller slept until it was answered; ``nth``: how many
+    it had waited for before in the same system call; ``syscall``: that call's number; ``error``: 0
+    or -errno; ``request_len`` and ``reply_len``: bytes with their headers, ``size``: bytes that the
+    callback is asked for; ``ring``: 1 where the answer came by io_uring. ns of the time in the
+    queue: the thread of the daemon that took it did something else (``no_thread``), did so only
+    because it had no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between
+    the callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
     while it had no CPU, ``elsewhere`` after it had left the request to another thread.
     """
 
@@ -99,6 +100,7 @@ class Stories:
     kernel_exit: NDArray[np.uint64]
     sys_exit: NDArray[np.uint64]
     callback_return: NDArray[np.uint64]
+    until: NDArray[np.uint64]
 
     def of(self, operation: str) -> NDArray[np.bool_]:
         """True for the requests of ``operation``: ``stories.begin[stories.of("lookup")]``."""
@@ -122,7 +124,7 @@ _TYPES = {
     **dict.fromkeys(("request_len", "reply_len"), "<u8"),
     **dict.fromkeys(("no_thread", "no_cpu", "asleep"), "<i8"),
     **dict.fromkeys(("blocked", "runnable", "elsewhere"), "<i8"),
-    **dict.fromkeys(MARKS, "<u8"),
+    **dict.fromkeys((*MARKS, "until"), "<u8"),
 }
 
 
@@ -146,8 +148,4 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
     for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
-    # The same events once more: after what they are read for first.
-    for p in catalogue:
-        if p.role in ("begin", "end") and p.event.startswith("fuse:"):
-            probes.append(Probe(p.event, "request", "", "", "length"))
-    return probes
+    return probes + lengths(catalogue)

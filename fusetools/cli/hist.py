@@ -56,7 +56,7 @@ def command(
 
         say(cvmfs.histograms(result.histograms))
         # Apart from the client's form, for whatever reads that.
-        said = text.footer(result.facts, text.unmatched(result))
+        said = text.footer(result.facts, result.unmatched)
         click.echo(text.lines(said), nl=False, err=True)
     else:
         from fusetools.render import text

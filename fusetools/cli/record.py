@@ -121,7 +121,7 @@ def _began(plan: Any, removed: Any) -> None:
 
 
 def _ended(request: Request, outcome: Any) -> None:
-    from fusetools.render.text import took
+    from fusetools.render.text import duration, took
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
@@ -130,6 +130,11 @@ def _ended(request: Request, outcome: Any) -> None:
     )
     for warning in outcome.warnings:
         _say(f"  warning: {warning}")
+    for row in outcome.throttled:
+        _say(
+            f"  the {row['whose']} was throttled {row['nr_throttled']:,} times, "
+            f"{duration(row['throttled_ns'])} in all, by the CPU quota of {row['cgroup']}"
+        )
     for missing in outcome.unavailable:
         _say(f"  missing: {missing.what}: {missing.why}")
         if missing.mend:

@@ -35,8 +35,9 @@ Buckets = tuple["tuple[int, int, int]", ...]
 class Figures:
     """One side of a measure. Times in ns, None where there is nothing to measure.
 
-    ``count``: calls, of a sweep the median of its runs; ``p50``, ``p99``: of the calls, of a sweep
-    the medians of its runs' figures. ``times_best``: p50 over the smallest p50 of all sides.
+    ``count``: calls, of a sweep the median of its runs; ``total``: of all calls, of a sweep None;
+    ``p50``, ``p99``: of the calls, of a sweep the medians of its runs' figures; ``buckets``: of the
+    calls, of a sweep those of all its runs. ``times_best``: p50 over the smallest p50 of all sides.
     ``slower``: how often a value of this side is larger than one of the best side's (ties count
     half), 0 to 1; ``p``: how probable so large a difference is if there is none (Mann-Whitney U,
     two-sided, adjusted); ``differs``: None for the best side, and where too few are there to tell.
@@ -50,6 +51,7 @@ class Figures:
     slower: float | None = None
     p: float | None = None
     differs: bool | None = None
+    total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,12 @@ def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
 def _recordings(paths: Sequence[Path], layer: str) -> Compared:
     found: list[dict[str, Durations]] = []
     notes = []
+    seconds: list[float] = []
     for path in paths:
         recording = Recording(path)
         found.append(durations(recording, layer))
         facts = recording.counts(layers=(layer,)).facts
+        seconds.append(facts.seconds)
         if facts.losses.lost:
             notes.append(f"{path}: {facts.losses.lost:,} events LOST: counts are too low")
         notes += [f"{path}: {warning}" for warning in facts.losses.warnings]
@@ -125,7 +129,9 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
             "fusetools compare --layer daemon …" if layer == "request" else "fusetools count",
         )
     calls = {name: sum(len(one.get(name, ())) for one in found) for one in found for name in one}
-    measures = [
+    # One run of each: how long it took, of which a single recording cannot tell what is chance.
+    measures = [_measure(TIME, "", [(Figures(1, 1e9 * length, None), ()) for length in seconds])]
+    measures += [
         _measure(name, layer, [_of_calls(one.get(name)) for one in found])
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     ]
@@ -143,9 +149,9 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
         if layer == "request"
         else (stories.callback_enter, stories.callback_return)
     )
-    whole = (begin > 0) & (end >= begin)
     if layer == "request":
-        whole &= stories.fated("matched")
+        end = stories.until  # of one without an answer, too
+    whole = (begin > 0) & (end >= begin)
     found = {}
     for name in stories.operations:
         own = whole & stories.of(name)
@@ -161,7 +167,7 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Any]:
 
     n, ordered = len(values), np.sort(values)
     p50, p99 = (float(ordered[(n * p + 99) // 100 - 1]) for p in (50, 99))
-    return Figures(n, p50, p99, _buckets(values)), values
+    return Figures(n, p50, p99, _buckets(values), total=float(values.sum())), values
 
 
 def _buckets(values: Durations) -> Buckets:

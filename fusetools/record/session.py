@@ -42,7 +42,7 @@ from fusetools.plan.events import NUMBER, RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
-from fusetools.record import cgroup, graceperiods, symbols, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, symbols, throttling, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
@@ -74,6 +74,7 @@ class Outcome:
     exit_status: int = 0
     unavailable: tuple[Missing, ...] = ()
     warnings: list[str] = field(default_factory=list)
+    throttled: list[dict[str, Any]] = field(default_factory=list)  # by quotas of cgroups
     failed: bool = False  # perf ended early, or the file is as perf left it
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
@@ -270,6 +271,9 @@ class Recording:
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
+        # By whose they are: what quotas of cgroups had taken before, and during the recording.
+        self.quotas: dict[str, dict[str, throttling.Quota]] = {}
+        self.stopped_daemons: set[int] = set()
         self._stopped = False
 
     def __enter__(self) -> Recording:
@@ -312,6 +316,13 @@ class Recording:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
                 self.maps += _maps(target.mount)
+        files = Files(Path("/"))
+        daemons: dict[str, throttling.Quota] = {}
+        for daemon in self.daemons:
+            daemons.update(throttling.quotas(files, daemon))
+        self.quotas["daemon"] = daemons
+        if self.workload:
+            self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
         if self.graph:
             self.graph.resume()
@@ -568,6 +579,9 @@ class Recording:
             return
         self._stopped = True
         self.hits = self._hits()
+        files = Files(Path("/"))
+        for whose, before in self.quotas.items():
+            self.outcome.throttled += throttling.since(files, whose, before)
         if self.workload:
             self.workload.abandon()
         if self.graph:
@@ -603,6 +617,11 @@ class Recording:
         for pid, start in self.daemons.items():
             if started(pid) != start:
                 self.outcome.warnings.append(f"the daemon, pid {pid}, ended during the recording")
+            elif _is_stopped(files, pid):
+                self.stopped_daemons.add(pid)
+                self.outcome.warnings.append(
+                    f"the daemon, pid {pid}, was stopped at the recording's end (kill -CONT {pid})"
+                )
         self.state.processes = []
         self.lock.write()
 
@@ -772,6 +791,7 @@ class Recording:
             "lost": self.lost,
             "probe_cost_ns": self.cost,
             "warnings": outcome.warnings,
+            "cgroups": outcome.throttled,
         }
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
@@ -830,6 +850,9 @@ class Recording:
     ) -> None:
         """A daemon that had requests and none of whose probes fired runs another file."""
         for target in self.plan.targets:
+            pid = target.mount.daemon_pid
+            if pid in self.stopped_daemons or started(pid or 0) != self.daemons.get(pid or 0):
+                continue  # it did nothing, and that is why
             places = {library.host_path for _, library in target.groups}
             ours = [
                 p
@@ -862,6 +885,12 @@ class Recording:
             if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
                 self.missing.append(Missing(f"requests, {probe.role}", why))
+
+
+def _is_stopped(files: Files, pid: int) -> bool:
+    """By SIGSTOP, or a debugger. The name before the state may hold anything, also brackets."""
+    state = (files.read(f"/proc/{pid}/stat", quiet=True) or "").rpartition(") ")[2][:1]
+    return state in ("T", "t")
 
 
 def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes, str]]:

@@ -26,7 +26,8 @@ def compared(result: Compared, operations: Sequence[str] = ()) -> str:
         measures = shown(group, operations)
         hidden.update(dict.fromkeys(m.name for m in group.measures if m not in measures))
         for measure in measures:
-            said += ["", *_figures(measure, result.values), *_shapes(measure)]
+            said += ["", *_figures(measure)]
+            said += [*_calls(measure), *_shapes(measure, result.values)]
     if not any(group.measures for group in result.groups):
         said.append("no calls")
     said.append("")
@@ -51,9 +52,9 @@ def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
     ]
 
 
-def _figures(measure: Measure, values: str) -> list[str]:
+def _figures(measure: Measure) -> list[str]:
     time = measure.name == TIME
-    heading = ("runs", "median", "") if time else ("calls", "p50", "p99")
+    heading = ("runs", "median", "", "") if time else ("calls", "p50", "p99", "total")
     name = f"{measure.layer} {measure.name}".strip()
     rows: list[Sequence[str]] = [(name, *heading, "x best", "")]
     rows += [
@@ -62,12 +63,28 @@ def _figures(measure: Measure, values: str) -> list[str]:
             number(round(side.count)),
             duration(side.p50),
             "" if time else duration(side.p99),
+            "" if side.total is None else duration(side.total),
             "" if side.times_best is None else f"{side.times_best:.2f}",
             verdict(side),
         )
         for letter, side in zip(string.ascii_uppercase, measure.sides)
     ]
-    return table(rows, "<>>>><")
+    if not any(side.total is not None for side in measure.sides):
+        rows = [(*row[:4], *row[5:]) for row in rows]
+        return table(rows, "<>>>><")
+    return table(rows, "<>>>>><")
+
+
+def _calls(measure: Measure) -> list[str]:
+    """How many more calls one side made: its calls may be as fast, and yet take longer in all."""
+    counts = [side.count for side in measure.sides]
+    least, most = min(counts), max(counts)
+    if measure.name == TIME or not most or most <= 1.05 * least:
+        return []
+    letters = string.ascii_uppercase
+    first, last = letters[counts.index(most)], letters[counts.index(least)]
+    more = f"x {most / least:.3g} the calls of {last}" if least else f"calls, {last} none"
+    return [f"  {first} made {more}"]
 
 
 def verdict(side: Figures) -> str:
@@ -78,11 +95,11 @@ def verdict(side: Figures) -> str:
         return "" if side.times_best == 1 else "too few to tell"
     p = "p < 0.001" if side.p < 0.001 else f"p {side.p:.3f}"
     if not side.differs:
-        return f"no more than noise, {p}"
+        return f"not told from noise, {p}"
     return f"slower in {100 * side.slower:.0f} % of pairs, {p}"
 
 
-def _shapes(measure: Measure) -> list[str]:
+def _shapes(measure: Measure, values: str) -> list[str]:
     """The histograms beside one another, each bar a share of its own side's calls."""
     places = sorted({(low, high) for side in measure.sides for low, high, _ in side.buckets})
     if sum(bool(side.buckets) for side in measure.sides) < 2:
@@ -109,7 +126,8 @@ def _shapes(measure: Measure) -> list[str]:
             share = round(scale * n / total) if total else 0
             row += [number(n), bar(share, round(scale * most), width)]
         rows.append(row)
-    return table(rows, ">>" + "><" * len(counts), indent="  ")
+    said = ["  one run's calls above, those of all runs here:"] if values == "run" else []
+    return said + table(rows, ">>" + "><" * len(counts), indent="  ")
 
 
 def how(result: Compared) -> str:
@@ -154,6 +172,7 @@ def _measure(m: Measure) -> dict[str, object]:
                 "count": side.count,
                 "p50_ns": side.p50,
                 "p99_ns": side.p99,
+                "total_ns": side.total,
                 "buckets": [list(bucket) for bucket in side.buckets],
                 "times_best": side.times_best,
                 "slower_share": side.slower,

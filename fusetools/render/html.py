@@ -166,7 +166,7 @@ def _facts(one: Recorded) -> Markup:
         row("Session", "not made by fusetools: it holds no facts of its own")
     requests = facts.requests
     row("Requests", f"{number(requests.begun)} sent", f"{number(requests.matched)} matched")
-    unmatched = text.unmatched(one.histograms)
+    unmatched = one.histograms.unmatched
     losses = facts.losses
     row(
         "Not seen",

@@ -59,12 +59,21 @@ def histograms(result: Histograms, overhead: bool = False) -> str:
             if h.layer == "daemon":
                 shares = [[min(probes / max(ns, 1), 1) for ns in (b[1], b[0])] for b in h.buckets]
                 row["tracer"] = shares
-    return dump({"histograms": rows, **facts(result.facts)})
+    return dump({"histograms": rows, "unmatched": result.unmatched, **facts(result.facts)})
 
 
 def histogram(h: Histogram) -> dict[str, Any]:
     # Of function_graph's functions alone it is known what they did themselves.
-    own = {} if h.self_time is None else {"total": h.total, "self": h.self_time}
+    own: dict[str, Any] = {} if h.self_time is None else {"total": h.total, "self": h.self_time}
+    if h.unanswered:
+        own.update({"unanswered": h.unanswered, "lower_bounds_from": h.least})
+    for name, part in (("until_reply", h.until_reply), ("after_reply", h.after_reply)):
+        if part:
+            own[name] = {
+                key: value
+                for key, value in histogram(part).items()
+                if key in ("count", "min", "max", "mean", "percentiles", "buckets")
+            }
     return {
         "operation": h.operation,
         "layer": h.layer,
@@ -92,7 +101,7 @@ def counts(result: Counts) -> str:
         }
         for c in result.counts
     ]
-    return dump({"counts": rows, **facts(result.facts)})
+    return dump({"counts": rows, "unmatched": result.unmatched, **facts(result.facts)})
 
 
 def differences(result: Differences) -> str:
@@ -114,10 +123,12 @@ def errors(result: Errors) -> str:
             "failed": o.failed,
             "errors": dict(o.errors),
             "negative": o.negative,
+            "unanswered": dict(o.unanswered),
         }
         for o in result.operations
     ]
-    return dump({"operations": rows, **facts(result.facts)})
+    disconnected = dict(result.disconnected)
+    return dump({"operations": rows, "disconnected": disconnected, **facts(result.facts)})
 
 
 def slowest(result: Slowest) -> str:
@@ -133,7 +144,10 @@ def shown(result: Shown) -> str:
 
 def request(r: Request) -> dict[str, Any]:
     """``start`` and ``marks`` are since the recording's first event."""
-    row = {**vars(r), "stages": [{"stage": name, "ns": ns} for name, ns in r.stages]}
+    row = {key: value for key, value in vars(r).items() if key != "parts"}
+    row["stages"] = [
+        {"stage": name, "ns": ns, "parts_ns": parts} for (name, ns), parts in zip(r.stages, r.parts)
+    ]
     if r.meanwhile:
         calls = [{"syscall": s, "calls": n, "ns": ns} for s, n, ns in r.meanwhile.syscalls]
         row["meanwhile"] = {**vars(r.meanwhile), "syscalls": calls}
@@ -147,6 +161,7 @@ def queue(result: Queue) -> str:
             "whole": vars(m.whole),
             "parts": [vars(part) for part in m.parts],
             "share_short": m.share_short,
+            "share_runnable": m.share_runnable,
         }
         for m in result.mounts
     ]
@@ -206,6 +221,7 @@ def facts(f: Facts) -> dict[str, Any]:
         "warnings": list(f.losses.warnings),
         "unavailable": [vars(m) for m in f.missing],
         "probe_cost_ns": f.probe_cost,
+        "cgroups": [vars(t) for t in f.throttled],
     }
 
 

@@ -16,7 +16,7 @@ from fusetools.model import (
     Shown,
     Slowest,
 )
-from fusetools.render.stages import PARTS, short
+from fusetools.render.stages import PARTS, REASONS, short
 from fusetools.render.text import (
     WIDTH,
     duration,
@@ -115,27 +115,29 @@ def _asked(r: Request) -> str:
 
 
 def _outcome(r: Request) -> str:
+    if r.fate in ("unfinished", "interrupted", "aborted"):
+        # In which stage it was, where that is known.
+        last = r.stages[-1][0] if r.stages else ""
+        where = {"queue": ", in the queue"}.get(last, "")
+        where = where or (", with the daemon" if "read" in r.marks else "")
+        error = f" ({r.error})" if r.error else ""
+        return f"{REASONS[r.fate]}{error}{where}"
     if r.fate != "matched":
-        where = "in the queue" if "read" not in r.marks else "with the daemon"
-        fates = {"unfinished": f"not answered, {where}", "interrupted": "interrupted"}
-        return fates.get(r.fate, r.fate)
+        return REASONS.get(r.fate, r.fate)
     return r.error or ("no such file" if r.negative else "")
 
 
 def _stages(r: Request, whole: bool = False) -> Iterator[str]:
     """From queue to reply, or ``whole``: those of the system call around it, too."""
-    for name, ns in r.stages:
-        if not whole and name.split("+")[0] not in IN_REQUEST:
+    for (name, ns), parts in zip(r.stages, r.parts):
+        # Outside of the request itself only what matters.
+        matters = parts.get("runnable") or 10 * ns >= r.duration
+        if not whole and name.split("+")[0] not in IN_REQUEST and not matters:
             continue
-        within: tuple[tuple[str, int | None], ...] = ()
-        m = r.meanwhile
-        if name.startswith("queue"):
-            within = (("no_thread", r.no_thread), ("no_cpu", r.no_cpu), ("waking", r.asleep))
-        elif name == "daemon" and m:
-            within = (("cpu", m.on_cpu), ("blocked", m.blocked), ("runnable", m.runnable))
-            within = (*within, ("elsewhere", m.elsewhere))
         inside = ", ".join(
-            f"{PARTS[part]} {duration(part_ns)}" for part, part_ns in within if part_ns
+            f"{PARTS[part]} {duration(part_ns)}"
+            for part, part_ns in parts.items()
+            if part_ns and not (part_ns == ns and part in ("on_cpu", "copy", "wakeup"))
         )
         yield f"{short(name)} {duration(ns)}" + (f" ({inside})" if inside else "")
 
@@ -188,31 +190,39 @@ def errors(result: Errors) -> str:
     plain: list[str] = []
     for o in result.operations:
         counts = list(o.errors)
+        counts += [(REASONS[fate], n) for fate, n in o.unanswered]
         if o.negative:
             counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
         if not counts:
             plain.append(f"{o.operation} {number(o.requests)}")
         for i, (name, n) in enumerate(counts):
-            first = (o.operation, number(o.requests)) if i == 0 else ("", "")
-            rows.append((*first, name, number(n), share(n, o.requests)))
+            every = o.requests + sum(n for _, n in o.unanswered)
+            first = (o.operation, number(every)) if i == 0 else ("", "")
+            rows.append((*first, name, number(n), share(n, every)))
     said = table(rows, "<><>>") if len(rows) > 1 else []
     if plain:
         said += [""] * bool(said) + _wrap([f"without an error: {plain[0]}", *plain[1:]], "")
     for o in result.operations:
-        if o.operation == "lookup":
+        if o.operation == "lookup" and o.requests:
             said += ["", *lookups(o)]
     if not result.operations:
         said = ["no requests"]
+    if result.disconnected:
+        calls = [f"{printable(name)} {number(n)}" for name, n in result.disconnected]
+        text = "system calls that failed with ENOTCONN, as their mount had no daemon any more"
+        said += ["", *_wrap([f"{text}: {calls[0]}", *calls[1:]], "")]
     return lines([*said, "", *footer(result.facts), *missing(result.facts.missing)])
 
 
 def lookups(o: OperationErrors) -> list[str]:
     """How many found nothing."""
     of_all = f"{number(o.absent)} of {number(o.requests)} ({share(o.absent, o.requests)})"
-    said = [f"negative lookups: {of_all}"]
     if o.negative is None:
-        said.append("  without those that were answered by no inode: not in this recording")
-    return said
+        return [
+            "negative lookups: not known: this recording lacks lookup replies;",
+            f"  answered with ENOENT: {of_all}",
+        ]
+    return [f"negative lookups: {of_all}"]
 
 
 def share(n: int, whole: int) -> str:
@@ -233,11 +243,18 @@ def queue(result: Queue) -> str:
 
 def _mount(m: MountQueue) -> list[str]:
     whole = m.whole
-    served = f"{plural(m.requests, 'request')}, served by {plural(m.threads, 'thread')}"
+    served = plural(m.requests, "request")
+    if m.unanswered:
+        served += f", {number(m.unanswered)} without an answer"
+    if not m.parts:
+        return [f"{printable(m.mount)}: {served}", "", *verdict(m)]
+    served += f", read by {plural(m.threads, 'thread')}" if m.handed else ""
+    served += "" if m.handed else f", served by {plural(m.threads, 'thread')}"
+    working = "requests with the daemon" if m.handed else "threads at work"
     rows = [
         ("", "mean", "max"),
         ("requests in the queue", number(whole.mean_queued), number(whole.most_queued)),
-        ("threads at work", number(whole.mean_busy), number(whole.most_busy)),
+        (working, number(whole.mean_busy), number(whole.most_busy)),
     ]
     said = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
     begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start, m.end))
@@ -246,7 +263,8 @@ def _mount(m: MountQueue) -> list[str]:
     said += [
         "",
         f"  {'queue':8} {sparkline(queued, max(queued, default=0))}",
-        f"  {'threads':8} {sparkline(busy, m.threads)}",
+        f"  {'daemon' if m.handed else 'threads':8} "
+        f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}",
         f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
     ]
     return [*said, "", *verdict(m)]
@@ -260,7 +278,39 @@ def sparkline(values: Iterable[float], most: float) -> str:
 
 
 def verdict(m: MountQueue) -> list[str]:
-    """Is the daemon short of threads?"""
+    """Is the daemon short of threads, or of CPU?"""
+    said = []
+    if m.unread:
+        said += textwrap.wrap(
+            f"Of {plural(m.unread, 'request')} it is not known when the daemon read them: they "
+            "are not in these figures.",
+            WIDTH,
+        )
+    if m.share_runnable >= AT_TIMES:
+        lacking = share(m.runnable, m.total)
+        said += textwrap.wrap(
+            f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
+            "them was ready to run and had no CPU.",
+            WIDTH,
+        )
+    return said + _threads(m)
+
+
+def _threads(m: MountQueue) -> list[str]:
+    if m.handed or not m.threads or not m.total:
+        why = (
+            f"{number(m.handed)} of {plural(m.requests, 'request')} were answered by another "
+            "thread than the one that read them"
+            if m.handed
+            else "no request's read was seen"
+        )
+        if m.unanswered == m.requests:
+            why = "it answered no request"
+        waited = share(m.waited, m.total)
+        queued = f" Requests waited in its queue for {waited} of their time." if m.total else ""
+        return textwrap.wrap(
+            f"Whether the daemon has enough threads cannot be known: {why}.{queued}", WIDTH
+        )
     waited = share(m.waited, m.total) or "0 %"
     short = share(m.short, m.total) or "0 %"
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
@@ -272,4 +322,11 @@ def verdict(m: MountQueue) -> list[str]:
     if m.share_short >= AT_TIMES:
         return textwrap.wrap(f"The daemon is short of threads at times: {waits}", WIDTH)
     enough = f"requests waited in its queue for {waited} of their time, but for {short} while"
-    return textwrap.wrap(f"The daemon has threads enough: {enough} {threads} at work.", WIDTH)
+    if m.unanswered:
+        return textwrap.wrap(
+            f"Whether the daemon has enough threads cannot be known: of "
+            f"{plural(m.requests, 'request')} {number(m.unanswered)} had no answer. Requests "
+            f"waited in its queue for {waited} of their time.",
+            WIDTH,
+        )
+    return textwrap.wrap(f"The daemon has enough threads: {enough} {threads} at work.", WIDTH)

@@ -11,6 +11,7 @@ from fusetools.model import OperationStages, Stage, Stages
 from fusetools.render import json
 from fusetools.render.text import (
     WIDTH,
+    at_least,
     duration,
     footer,
     lines,
@@ -34,19 +35,19 @@ WORDS = {
     "vfs_after": ("VFS after FUSE", "VFS after", "a"),
 }
 PARTS = {
-    "no_thread": "no thread free",
-    "no_cpu": "no CPU for it",
-    "waking": "thread being woken",
-    "copying": "being copied",
-    "cpu": "on a CPU",
+    "no_thread": "no free thread",
+    "runnable": "waiting for CPU",
+    "wakeup": "wake-up",
+    "copy": "copy",
+    "on_cpu": "on CPU",
     "blocked": "blocked",
-    "runnable": "waiting for a CPU",
     "elsewhere": "with another thread",
     "untold": "not told",
 }
-_REASONS = {
-    "unfinished": "not finished at the end",
+REASONS = {
+    "unfinished": "not answered by the end",
     "interrupted": "interrupted",
+    "aborted": "aborted",
     "no_reply": "expecting no answer",
     "before": "begun before the recording",
     "lost": "with events LOST",
@@ -67,7 +68,7 @@ def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool =
             said += [*_lines(list(group), result.by, unit), ""]
         said += _legend(result.operations)
     else:
-        matched = [o for o in result.operations if o.matched]
+        matched = [o for o in result.operations if o.timed]
         if overview and not overhead and len(matched) > 1:
             said += [*_lines(matched, "", unit), *_legend(matched)]
             said += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
@@ -81,14 +82,15 @@ def text(result: Stages, unit: str = "", overview: bool = True, overhead: bool =
         said.pop()
     said += ["", *cost(result, overhead), *ring(result.operations)]
     for m in result.joined:
-        said += [printable(m.what), f"  why: {printable(m.why)}", *ways_out(m.mend, "  ")]
+        said += [printable(m.what), f"  why: {printable(m.why)}"]
+        said += ways_out(m.mend, "  ") if m.mend else []
     said += footer(result.facts)
     return lines(said)
 
 
 def title(o: OperationStages) -> str:
     """The operation, and whether its callers wait."""
-    return o.operation if o.waits or not o.matched else f"{o.operation} (nobody waits)"
+    return o.operation if o.waits or not o.timed else f"{o.operation} (nobody waits)"
 
 
 def requests(o: OperationStages) -> str:
@@ -96,14 +98,14 @@ def requests(o: OperationStages) -> str:
     said = plural(o.requests, "request")
     if o.matched == o.requests:
         return said + ", all matched"
-    reasons = [f"{number(n)} {_REASONS[reason]}" for reason, n in o.unmatched.items()]
+    reasons = [f"{number(n)} {REASONS[reason]}" for reason, n in o.unmatched.items()]
     return ", ".join([said, f"{number(o.matched)} matched", *reasons])
 
 
 def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
     """The operation's stages, one under the other, each with its place in the whole."""
     heading = f"{title(o)}: {requests(o)}"
-    if not o.matched:
+    if not o.timed:
         return [heading]
     rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
     before = 0
@@ -114,7 +116,7 @@ def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> lis
             ("  " + name, mean, "", "", "", share, "")
             for name, mean, share in parts(stage, o, unit)
         ]
-    last = duration(o.probes / o.matched) if overhead and o.probes is not None else ""
+    last = duration(o.probes / o.timed) if overhead and o.probes is not None else ""
     rows.append((*total(o, unit), last))
     return [heading, *table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")]
 
@@ -126,13 +128,17 @@ def _column(overhead: bool) -> str:
 def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
     if not overhead:
         return _place(before, stage.total, o.total)
-    return "-" if stage.probes is None else duration(stage.probes / o.matched)
+    return "-" if stage.probes is None else duration(stage.probes / o.timed)
 
 
 def _partly(operations: Iterable[OperationStages]) -> list[str]:
-    if all(stage.requests == o.matched for o in operations for stage in o.stages):
-        return []
-    return ["(n): only n requests had it: p50, p99 and max are theirs, the mean is over all"]
+    operations = list(operations)
+    said = []
+    if any(stage.requests < o.timed for o in operations for stage in o.stages):
+        said.append("(n): only n requests had it; the others count with 0")
+    if any(o.least is not None for o in operations):
+        said.append("> at least: requests without an answer count until they were over")
+    return said
 
 
 def _place(before: int, total: int, whole: int) -> str:
@@ -148,7 +154,7 @@ def _place(before: int, total: int, whole: int) -> str:
 def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
     """Its name, mean, p50, p99, max and share."""
     name = name_of(stage.name)
-    if stage.requests < o.matched:
+    if stage.requests < o.timed:
         name += f" ({number(stage.requests)})"
     times = (stage.mean, stage.p50, stage.p99, stage.max)
     return [name, *(duration(ns, unit) for ns in times), _share(stage.share)]
@@ -159,13 +165,14 @@ def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[st
     for part, ns in stage.parts.items():
         if ns:
             share = _share(ns / o.total if o.total else 0.0)
-            yield PARTS[part], duration(ns / o.matched, unit), share
+            yield PARTS[part], duration(ns / o.timed, unit), share
 
 
 def total(o: OperationStages, unit: str = "") -> list[str]:
     """As figures(), of the whole."""
-    times = (o.mean, o.p50, o.p99, o.max)
-    return ["total", *(duration(ns, unit) for ns in times), "100.0 %"]
+    mean = (">" if o.least is not None else "") + duration(o.mean, unit)
+    times = [at_least(ns, unit, o.least) for ns in (o.p50, o.p99, o.max)]
+    return ["total", mean, *times, "100.0 %"]
 
 
 def name_of(stage: str) -> str:
@@ -193,8 +200,10 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
     rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
     for o in operations:
         name = _key(o.key, by) if by else title(o)
-        times = [duration(ns, unit) for ns in (o.total, o.mean, o.p99)]
-        rows.append((name, number(o.matched), *times, _stacked(o)))
+        over = ">" if o.least is not None else ""
+        times = [over + duration(ns, unit) for ns in (o.total, o.mean)]
+        times.append(at_least(o.p99, unit, o.least))
+        rows.append((name, number(o.timed), *times, _stacked(o)))
     return table(rows, "<>>>><")
 
 
@@ -231,10 +240,10 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
 
 def cost(result: Stages, overhead: bool) -> list[str]:
     """What recording took of the requests."""
-    waits = [o for o in result.operations if o.waits and o.matched and o.probes is not None]
+    waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
     if result.event_cost is None or not waits:
         return ["what recording itself took of this is not known"]
-    matched = sum(o.matched for o in waits)
+    matched = sum(o.timed for o in waits)
     mean = sum(o.probes or 0 for o in waits) / matched
     said = [f"of each request that is waited for, recording took about {duration(mean)}"]
     if overhead:
@@ -280,6 +289,8 @@ def _operation(o: OperationStages, by: str) -> dict[str, Any]:
         **({"by": by, "key": o.key} if by else {}),
         "requests": o.requests,
         "matched": o.matched,
+        "timed": o.timed,
+        "lower_bounds_from_ns": o.least,
         "unmatched": o.unmatched,
         "errors": o.errors,
         "stages": [_stage(stage, o) for stage in o.stages],

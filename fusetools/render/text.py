@@ -11,6 +11,7 @@ from itertools import groupby
 from fusetools.model import (
     LAYERS,
     PERCENTILES,
+    READ_TO_REPLY,
     Counts,
     Difference,
     Differences,
@@ -116,14 +117,31 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     r, losses = facts.requests, facts.losses
     parts = []
     if r.begun or r.ended:
-        parts.append(f"{plural(r.begun, 'request')}, {number(r.matched)} matched")
+        without = f", {number(r.unanswered)} without an answer" if r.unanswered else ""
+        parts.append(f"{plural(r.begun, 'request')}, {number(r.matched)} matched{without}")
     if calls is not None:
         parts.append(f"{plural(calls, 'call')} unmatched" if calls else "no call unmatched")
     parts.append(f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost")
     said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
+    said += throttled(facts)
     return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
+
+
+def throttled(facts: Facts) -> list[str]:
+    """Whom a cgroup's quota kept from its CPUs."""
+    return [
+        f"the {printable(t.whose)} was throttled {plural(t.times, 'time')}, "
+        f"{duration(t.ns)} in all, by the CPU quota of {printable(t.cgroup)}"
+        for t in facts.throttled
+    ]
+
+
+def at_least(ns: float | None, unit: str, least: int | None) -> str:
+    """A duration; of one from ``least`` ns on, ">": it did not end."""
+    over = ns is not None and least is not None and ns >= least
+    return (">" if over else "") + duration(ns, unit)
 
 
 def missing(all_missing: Iterable[Missing]) -> list[str]:
@@ -180,11 +198,12 @@ def histograms(
             if h.count:
                 probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
                 said += ["", *distribution(h, unit, probes)]
-    shown = {h.layer for h in result.histograms if h.count}
+    # A read and a write need no probe.
+    shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
     said += ["", *cost(result.facts, shown)]
     if known and shown - {"daemon"}:
         said.append("what the probes add to other layers was not measured: fusetools overhead")
-    said += footer(result.facts, unmatched(result))
+    said += footer(result.facts, result.unmatched)
     if not (bars and result.histograms):  # else it has been said in its place
         said += missing(result.facts.missing)
     return lines(said)
@@ -205,16 +224,14 @@ def summary(
         of_operation = list(group)
         rows.append((operation or "other", *(("",) * len(heading) if rows else heading)))
         for layer in LAYERS:
-            rows += [
-                (
-                    f"  {layer:7}",
-                    h.function,
-                    *_figures(h, unit),
-                    *([_tracer(h, result.facts)] if overhead else []),
-                )
-                for h in of_operation
-                if h.layer == layer
-            ]
+            for h in of_operation:
+                if h.layer == layer:
+                    tracer = [_tracer(h, result.facts)] if overhead else []
+                    until = h.until_reply or h
+                    rows.append((f"  {layer:7}", h.function, *_figures(until, unit), *tracer))
+                    if h.after_reply:
+                        tracer = [""] * overhead
+                        rows.append(("", "  after reply", *_figures(h.after_reply, unit), *tracer))
             for m in result.facts.missing:
                 if in_place and m.layer == layer and (not layers or layer in layers):
                     of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
@@ -227,7 +244,7 @@ def _figures(h: Histogram, unit: str) -> list[str]:
     if not h.count:
         return ["0", "", "", "", ""]
     times = [h.percentiles.get(p) for p in ("50", "90", "99")]
-    return [number(h.count), *(duration(t, unit) for t in (*times, h.max))]
+    return [number(h.count), *(at_least(t, unit, h.least) for t in (*times, h.max))]
 
 
 def _tracer(h: Histogram, facts: Facts) -> str:
@@ -244,17 +261,35 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
         said[0] += f", with a {printable(h.operation)} in it"
-    figures = (("min", h.min), ("mean", h.mean), ("max", h.max))
+    mean = (">" if h.unanswered else "") + duration(h.mean, unit)
+    figures = (
+        ("min", at_least(h.min, unit, h.least)),
+        ("mean", mean),
+        ("max", at_least(h.max, unit, h.least)),
+    )
     said.append(
         f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
-        + "   ".join(f"{name} {duration(ns, unit)}" for name, ns in figures)
+        + "   ".join(f"{name} {figure}" for name, figure in figures)
     )
     said.append(
         "  "
         + "   ".join(
-            f"p{p} {duration(h.percentiles[p], unit)}" for p in PERCENTILES if p in h.percentiles
+            f"p{p} {at_least(h.percentiles[p], unit, h.least)}"
+            for p in PERCENTILES
+            if p in h.percentiles
         )
     )
+    if h.unanswered:
+        said.append(
+            f"  {number(h.unanswered)} of them without an end: their time until then, "
+            "so > is at least"
+        )
+    if h.until_reply and h.after_reply:
+        for part, name in ((h.until_reply, "until the reply"), (h.after_reply, "after the reply")):
+            times = "   ".join(
+                f"p{p} {at_least(part.percentiles.get(p), unit, part.least)}" for p in ("50", "99")
+            )
+            said.append(f"  {name}:   {times}   max {duration(part.max, unit)}")
     if h.self_time is not None and h.total:
         said.append(
             f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
@@ -286,7 +321,7 @@ def _parts(h: Histogram, probes: int) -> Iterator[str]:
 
 def counts(result: Counts) -> str:
     said = _calls(result)
-    said += ["", *footer(result.facts, unmatched(result)), *missing(result.facts.missing)]
+    said += ["", *footer(result.facts, result.unmatched), *missing(result.facts.missing)]
     return lines(said)
 
 
@@ -323,12 +358,6 @@ def _calls(result: Counts) -> list[str]:
     if not called:
         said = ["no calls"]
     return said + never_called(c.function for c in result.counts if not c.count)
-
-
-def unmatched(result: Counts | Histograms) -> int:
-    if isinstance(result, Histograms):
-        return sum(h.unmatched for h in result.histograms)
-    return sum(c.latency.unmatched for c in result.counts if c.latency)
 
 
 def never_called(functions: Iterable[str]) -> list[str]:

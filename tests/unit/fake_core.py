@@ -36,6 +36,11 @@ class Made:
             "entries": entries,
             "count": len(d),
             "unmatched": entries - len(d),
+            "lost": entries - len(d),
+            "unanswered": 0,
+            "least": None,
+            "until_reply": None,
+            "after_reply": None,
             "min": d[0] if d else 0,
             "max": d[-1] if d else 0,
             "sum": sum(d),
@@ -103,7 +108,7 @@ class FakeCore:
             "throttled": self.throttled,
             "warnings": self.warnings,
             "events": [],
-            "requests": {"begun": begun, "ended": ended, "matched": matched},
+            "requests": {"begun": begun, "ended": ended, "matched": matched, "unanswered": 0},
             "series": [
                 m.series()
                 for m in self.made

@@ -290,7 +290,10 @@ def test_requests_by_kprobes(
             assert last
             expected[first.number("opcode")].append(last.time - first.time)
         scan = _core.scan(kernel.path, KPROBES, {})
-        assert scan["requests"] == dict.fromkeys(("begun", "ended", "matched"), len(pairs))
+        assert scan["requests"] == {
+            **dict.fromkeys(("begun", "ended", "matched"), len(pairs)),
+            "unanswered": 0,
+        }
         found = by_name(scan, "request")
         assert len(found) == len(expected)
         check(found["FUSE_LOOKUP", "lookup"], expected[1])
@@ -302,7 +305,7 @@ def test_requests_by_tracepoints(newest: Kernel) -> None:
     pairs = [*pair_requests(newest.events, send, end, "req")]
     assert len(pairs) == 31
     scan = _core.scan(newest.path, REQUESTS, {})
-    assert scan["requests"] == {"begun": 31, "ended": 31, "matched": 31}
+    assert scan["requests"] == {"begun": 31, "ended": 31, "matched": 31, "unanswered": 0}
     for (constant, operation), series in by_name(scan, "request").items():
         assert constant == f"FUSE_{operation.upper()}"
         check(series, [b.time - a.time for a, b in pairs if b and f"({constant})" in a.text])
@@ -313,7 +316,7 @@ def test_requests_that_were_sent_without_a_number(tmp_path: Path) -> None:
     """Linux 6.12 gives the number after fuse_request_send: no pair is invented."""
     kernel = of_kernel(KERNELS[2], tmp_path)
     scan = _core.scan(kernel.path, REQUESTS, {})
-    assert scan["requests"] == {"begun": 31, "ended": 31, "matched": 0}
+    assert scan["requests"] == {"begun": 31, "ended": 31, "matched": 0, "unanswered": 0}
     for series in scan["series"]:
         assert (series["count"], series["unmatched"]) == (0, series["entries"])
     lookups = by_name(scan, "request")["FUSE_LOOKUP", "lookup"]
@@ -429,7 +432,7 @@ def test_callers_and_times(newest: Kernel) -> None:
         assert daemon_calls(scan) == sum(e.number("unique") in numbers for e in callbacks)
     for filters in ({"comms": ["nobody"]}, {"connections": [1]}, {"pids": [1]}):
         scan = _core.scan(newest.path, catalogue, filters)  # type: ignore[arg-type]
-        assert scan["requests"] == {"begun": 0, "ended": 0, "matched": 0}
+        assert scan["requests"] == {"begun": 0, "ended": 0, "matched": 0, "unanswered": 0}
         assert not [s for s in scan["series"] if s["layer"] != "kernel"]
     for tid, n in tids.items():
         scan = _core.scan(newest.path, catalogue, {"pids": [tid]})
@@ -441,7 +444,7 @@ def test_callers_and_times(newest: Kernel) -> None:
     first = newest.events[0].time
     start, end = sends[5].time - first, sends[15].time - first
     scan = _core.scan(newest.path, catalogue, {"from_ns": start, "to_ns": end})
-    assert scan["requests"] == {"begun": 10, "ended": 10, "matched": 10}
+    assert scan["requests"] == {"begun": 10, "ended": 10, "matched": 10, "unanswered": 0}
     inside = [e for e in callbacks if start <= e.time - first < end]
     assert daemon_calls(scan) == len(inside)
 

@@ -111,7 +111,8 @@ SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
         (("lookup",), (), Filters(), LOOKUP | REQUESTS | SYSCALLS),
         (("lookup",), ("daemon",), Filters(), LOOKUP),
         (("cvmfs_lookup",), (), Filters(), LOOKUP),
-        (("lookup",), ("request",), Filters(), REQUESTS),
+        # Whose caller returns without an answer was interrupted.
+        (("lookup",), ("request",), Filters(), REQUESTS | SYSCALLS),
         (("lookup",), ("syscall",), Filters(), REQUESTS | SYSCALLS),
         (("newfstatat",), (), Filters(), REQUESTS | SYSCALLS),
         (("FUSE_LOOKUP",), (), Filters(), REQUESTS | SYSCALLS),

@@ -12,6 +12,7 @@ use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Key, Request, Requests, Told};
+use crate::stitch::{Mark, Stitch, Story};
 use crate::tree::{Single, Tree};
 
 /// What is asked for; an empty list asks for all.
@@ -35,7 +36,13 @@ pub struct Filters {
     /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
     /// with requests of several operations counts for each.
     pub by_operation: bool,
+    /// A series `READ_TO_REPLY` of the daemon layer for each operation: from the daemon's read of a request to its
+    /// reply, of those without a callback.
+    pub windows: bool,
 }
+
+/// In the place of a callback's name, where a daemon has none.
+pub const READ_TO_REPLY: &str = "read to reply";
 
 impl Filters {
     /// The time of the recording's first event; 0, without a pass over it, where no filter needs that.
@@ -78,8 +85,18 @@ pub struct Series {
     pub entries: u64,
     /// Entries whose return was not seen (or not surely theirs), and returns whose entry was not seen.
     pub unmatched: u64,
-    /// Durations of matched calls.
+    /// Durations of matched calls, and of `unanswered` ones.
     pub hist: Hist,
+    /// Open at the recording's or their thread's end; requests that were not answered. They count until then, so
+    /// their durations are what they took at least.
+    pub unanswered: u64,
+    /// The shortest of those, ns.
+    pub least: Option<u64>,
+    /// Of a kernel function: `unmatched` of all operations, each call once.
+    pub lost: u64,
+    /// Of callbacks, where any replied: until the reply, and what of the duration comes after it.
+    pub until_reply: Option<Hist>,
+    pub after_reply: Option<Hist>,
     /// Matched calls that no other call of the kernel layer encloses.
     pub outermost: u64,
     /// ns of all matched calls less what was spent in the calls inside them; where all functions are seen
@@ -95,6 +112,19 @@ pub struct RequestCounts {
     pub begun: u64,
     pub ended: u64,
     pub matched: u64,
+    /// Of those begun: no answer came of the daemon.
+    pub unanswered: u64,
+}
+
+impl RequestCounts {
+    pub fn add(&mut self, story: &Story) {
+        let begun = story.at(Mark::Begin).is_some();
+        let ended = story.at(Mark::End).is_some();
+        self.begun += u64::from(begun);
+        self.ended += u64::from(ended);
+        self.matched += u64::from(begun && ended);
+        self.unanswered += u64::from(begun && story.is_unanswered());
+    }
 }
 
 /// A matched call.
@@ -155,8 +185,47 @@ struct Tally {
     entries: u64,
     unmatched: u64,
     hist: Hist,
+    unanswered: u64,
+    least: Option<u64>,
+    /// Until the reply, and after it.
+    replied: Option<Box<(Hist, Hist)>>,
     outermost: u64,
     own: u128,
+}
+
+impl Tally {
+    /// Of a call that replied after `until` ns.
+    fn reply(&mut self, duration: u64, until: Option<u64>) {
+        let Some(until) = until.filter(|until| *until <= duration) else {
+            if let Some(replied) = &mut self.replied {
+                replied.0.add(duration);
+            }
+            return;
+        };
+        // Those before it did not reply.
+        let whole = &self.hist;
+        let replied = self
+            .replied
+            .get_or_insert_with(|| Box::new((whole.clone(), Hist::default())));
+        replied.0.add(until);
+        replied.1.add(duration - until);
+    }
+
+    /// Its duration is what it took at least.
+    fn unfinished(&mut self, duration: u64) {
+        self.hist.add(duration);
+        self.unanswered += 1;
+        self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
+    }
+
+    fn request(&mut self, story: &Story, from: Option<u64>, to: u64) {
+        self.entries += 1;
+        match from.filter(|_| story.until != ABSENT) {
+            Some(from) if story.is_unanswered() => self.unfinished(to.saturating_sub(from)),
+            Some(from) => self.hist.add(to.saturating_sub(from)),
+            None => self.unmatched += 1,
+        }
+    }
 }
 
 /// A function of the catalogue.
@@ -171,6 +240,8 @@ struct Function {
     address: Option<u64>,
     /// Index into `Columns::functions`.
     column: u32,
+    /// Calls that are unmatched, each once.
+    lost: u64,
     /// By operation; UNKNOWN stands for what the name tells, if anything.
     tallies: Vec<(Operation, Box<Tally>)>,
 }
@@ -289,7 +360,12 @@ pub struct Analysis {
     tasks: FxHashMap<i32, Task>,
     requests: Requests,
     counts: RequestCounts,
+    /// Follows each request.
+    stitch: Option<Stitch>,
+    /// The latest event's time.
+    now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
+    window_tallies: FxHashMap<Operation, Box<Tally>>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
     syscall_tallies: FxHashMap<(u64, Operation), Box<Tally>>,
     /// How often events were dropped so far.
@@ -313,6 +389,7 @@ pub fn analyse(
     let arch = reader.arch();
     let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
     let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
+    analysis.end_at(info.last);
     Ok((info, analysis.finish()))
 }
 
@@ -343,6 +420,7 @@ impl Analysis {
                             returns: false,
                             address: None,
                             column: function,
+                            lost: 0,
                             tallies: Vec::new(),
                         });
                     }
@@ -359,6 +437,10 @@ impl Analysis {
             });
         }
         let columns = detail == Detail::Columns;
+        let stitch = catalogue
+            .iter()
+            .any(|row| row.role == Role::Begin)
+            .then(|| Stitch::new(catalogue, filters.clone(), arch, first, 0));
         let mut filters = filters;
         filters.functions.sort();
         let follow_replies = catalogue.iter().any(|row| row.role == Role::Reply);
@@ -386,7 +468,10 @@ impl Analysis {
             tasks: FxHashMap::default(),
             requests: Requests::default(),
             counts: RequestCounts::default(),
+            stitch,
+            now: 0,
             request_tallies: FxHashMap::default(),
+            window_tallies: FxHashMap::default(),
             reply_tallies: FxHashMap::default(),
             syscall_tallies: FxHashMap::default(),
             losses: 0,
@@ -437,6 +522,7 @@ impl Analysis {
                     None => Some(address).filter(|a| *a != ABSENT),
                 },
                 column,
+                lost: 0,
                 tallies: Vec::new(),
             });
             functions.len() as u32 - 1
@@ -449,6 +535,38 @@ impl Analysis {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),
         });
+        if let Some(mut stitch) = self.stitch.take() {
+            stitch.push(batch, &mut |story| self.story(story));
+            self.stitch = Some(stitch);
+        }
+    }
+
+    /// The recording's last event: until then counts what is open.
+    pub fn end_at(&mut self, time: u64) {
+        self.now = self.now.max(time);
+    }
+
+    /// A request of which nothing more can be learned.
+    fn story(&mut self, story: &Story) {
+        let begin = story.at(Mark::Begin);
+        self.counts.add(story);
+        if begin.is_some() {
+            self.request_tallies
+                .entry(story.operation)
+                .or_default()
+                .request(story, begin, story.until);
+        }
+        let daemon = !story.is_unanswered() || story.next != Mark::Read;
+        if self.filters.windows && daemon && story.at(Mark::CallbackEnter).is_none() {
+            let read = story.at(Mark::Read);
+            let to = story.at(Mark::Reply).unwrap_or(story.until);
+            if begin.is_some() || read.is_some() {
+                self.window_tallies
+                    .entry(story.operation)
+                    .or_default()
+                    .request(story, read, to);
+            }
+        }
     }
 
     fn side(&mut self, record: &Side) {
@@ -463,8 +581,10 @@ impl Analysis {
                     self.named.remove(tid);
                 }
             }
-            Side::Fork { tid, ptid, .. } => {
-                self.forget_task(*tid);
+            Side::Fork {
+                tid, ptid, time, ..
+            } => {
+                self.forget_task(*tid, *time);
                 if let Some(tree) = &mut self.tree {
                     tree.fork(*tid, *ptid);
                 }
@@ -472,26 +592,70 @@ impl Analysis {
                     self.named.insert(*tid);
                 }
             }
-            Side::Exit { tid, .. } => self.forget_task(*tid),
+            Side::Exit { tid, time, .. } => self.forget_task(*tid, *time),
             Side::Lost { .. } => self.losses += 1,
             Side::Switch { .. } | Side::Map(_) | Side::Name { .. } => {}
         }
     }
 
-    fn forget_task(&mut self, tid: i32) {
+    fn forget_task(&mut self, tid: i32, time: u64) {
         self.named.remove(&tid);
         if let Some(task) = self.tasks.remove(&tid) {
-            self.abandon(task);
+            self.abandon(task, time);
         }
     }
 
-    fn abandon(&mut self, mut task: Task) {
+    /// The task ended, or the recording: what is about requests, and open, counts until then.
+    fn abandon(&mut self, mut task: Task, time: u64) {
         let mut lost = Vec::new();
         for stack in &mut task.stacks {
             stack.abandon(|call| lost.push(call));
         }
-        self.lose(lost);
-        self.syscall_unreturned(task.syscall);
+        for call in lost {
+            let daemon = self.functions[call.function as usize].layer == Layer::Daemon;
+            let about = if daemon {
+                !call.overtaken
+            } else {
+                call.operations != 0
+            };
+            if call.losses == self.losses && about {
+                self.unfinished_call(call, time);
+            } else {
+                self.unreturned([call]);
+            }
+        }
+        let Some(syscall) = task.syscall else { return };
+        if syscall.losses != self.losses || !self.in_window(syscall.start) {
+            self.syscall_unreturned(Some(syscall));
+            return;
+        }
+        for operation in Operation::of_bits(syscall.operations) {
+            let tally = self.syscall_tallies.entry((syscall.number, operation));
+            let tally = tally.or_default();
+            tally.entries += 1;
+            tally.unfinished(time.saturating_sub(syscall.start));
+        }
+    }
+
+    fn unfinished_call(&mut self, call: Open, time: u64) {
+        if let Some(tree) = self.tree.as_mut().filter(|_| call.whole) {
+            tree.unmatched += 1;
+        }
+        if !call.counted {
+            return;
+        }
+        let duration = time.saturating_sub(call.start);
+        let function = &mut self.functions[call.function as usize];
+        let daemon = function.layer == Layer::Daemon;
+        let by_operation = self.filters.by_operation && !daemon;
+        for operation in function.operations(by_operation, call.operations) {
+            let tally = function.tally(operation);
+            // A callback was counted when it was entered.
+            tally.entries += u64::from(!daemon);
+            tally.reply(duration, call.replied());
+            tally.unfinished(duration);
+            tally.outermost += u64::from(call.outermost && !daemon);
+        }
     }
 
     #[inline]
@@ -499,6 +663,7 @@ impl Analysis {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
             return;
         };
+        self.now = self.now.max(ev.time);
         match kind.role {
             Role::Entry => self.entry(ev, kind),
             Role::Return => self.ret(ev, kind),
@@ -558,9 +723,9 @@ impl Analysis {
                 } else {
                     self.wants_kernel(ev, 0)
                 };
-            self.functions[kind.function as usize]
-                .tally(Operation::UNKNOWN)
-                .unmatched += u64::from(wanted);
+            let function = &mut self.functions[kind.function as usize];
+            function.lost += u64::from(wanted);
+            function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
             return;
         };
         if kind.layer != Layer::Daemon {
@@ -579,7 +744,9 @@ impl Analysis {
         }
         let duration = ev.time.saturating_sub(call.start);
         let function = &mut self.functions[kind.function as usize];
-        function.tally(Operation::UNKNOWN).hist.add(duration);
+        let tally = function.tally(Operation::UNKNOWN);
+        tally.reply(duration, call.replied());
+        tally.hist.add(duration);
         if let Some(columns) = &mut self.columns {
             columns.calls.push(Call {
                 layer: kind.layer,
@@ -598,6 +765,8 @@ impl Analysis {
         Open {
             function,
             start: ev.time,
+            overtaken: false,
+            reply: ABSENT,
             unique: ABSENT,
             losses: self.losses,
             counted: false,
@@ -644,9 +813,9 @@ impl Analysis {
         self.lose(lost);
         let Some(call) = call else {
             let wanted = self.in_window(ev.time) && self.wants_kernel(ev, 0);
-            self.functions[function as usize]
-                .tally(Operation::UNKNOWN)
-                .unmatched += u64::from(wanted);
+            let function = &mut self.functions[function as usize];
+            function.lost += u64::from(wanted);
+            function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
             return;
         };
         // The tracer's own times, which are of a clock of their own, but for their difference; they belong to this
@@ -761,6 +930,7 @@ impl Analysis {
             }
             let mounts = !self.filters.connections.is_empty();
             if call.counted && (!mounts || call.operations != 0) {
+                function.lost += 1;
                 for operation in function.operations(self.filters.by_operation, call.operations) {
                     let tally = function.tally(operation);
                     tally.entries += 1;
@@ -873,9 +1043,7 @@ impl Analysis {
         if self.columns.is_some() {
             self.tasks.entry(ev.tid).or_default().made = Some(request.row);
         }
-        if let Some(earlier) = self.requests.begin(told(unique, connection, req), request) {
-            self.unfinished(earlier);
-        }
+        self.requests.begin(told(unique, connection, req), request);
     }
 
     /// The request is one of those that the filters let pass, but for the time.
@@ -894,11 +1062,6 @@ impl Analysis {
         if !request.counted {
             return;
         }
-        self.counts.begun += 1;
-        self.request_tallies
-            .entry(request.operation)
-            .or_default()
-            .entries += 1;
         if let Some(columns) = &mut self.columns {
             request.row = columns.requests.len() as u32;
             columns.requests.push(RequestRow {
@@ -962,6 +1125,19 @@ impl Analysis {
     fn end(&mut self, ev: &Ev) {
         let [unique, connection, error, req] = ev.v;
         let told = told(unique, connection, req);
+        if let Some(task) = self.tasks.get_mut(&ev.tid) {
+            // What the thread does last before the end is to enter the system call that answers.
+            let entered = task.syscall.as_ref().map_or(0, |call| call.start);
+            for call in task.stacks[DAEMON].iter_mut() {
+                if call.reply == ABSENT && (call.unique == ABSENT || call.unique == unique) {
+                    call.reply = if entered >= call.start {
+                        entered
+                    } else {
+                        ev.time
+                    };
+                }
+            }
+        }
         let mut found = None;
         // Most often there is nothing to learn that the answer needs.
         if self.columns.is_none() && self.filters.connections.is_empty() {
@@ -971,47 +1147,22 @@ impl Analysis {
             let key = self.learn(ev, told);
             found = key.and_then(|key| self.requests.end(key));
         }
-        if let Some(earlier) = found.filter(|request| {
+        if found.is_some_and(|request| {
             Requests::is_numbered(unique)
                 && Requests::is_numbered(request.unique)
                 && request.unique != unique
         }) {
             // Its end and the begin of the one that ends here were not seen.
-            self.unfinished(earlier);
             found = None;
         }
-        let Some(request) = found else {
-            let all_callers = self.filters.pids.is_empty() && self.filters.comms.is_empty();
-            let wanted =
-                all_callers && self.wants_connection(connection) && self.in_window(ev.time);
-            self.counts.ended += u64::from(wanted);
+        let Some(request) = found.filter(|request| request.counted) else {
             return;
         };
-        if !request.counted {
-            return;
-        }
-        self.counts.ended += 1;
-        self.counts.matched += 1;
-        let duration = ev.time.saturating_sub(request.begin);
-        self.request_tallies
-            .entry(request.operation)
-            .or_default()
-            .hist
-            .add(duration);
         if let Some(columns) = &mut self.columns {
             if let Some(row) = columns.requests.get_mut(request.row as usize) {
                 row.end = ev.time;
                 row.error = or_zero(error) as i32;
             }
-        }
-    }
-
-    fn unfinished(&mut self, request: Request) {
-        if request.counted {
-            self.request_tallies
-                .entry(request.operation)
-                .or_default()
-                .unmatched += 1;
         }
     }
 
@@ -1149,10 +1300,11 @@ impl Analysis {
 
     pub fn finish(mut self) -> Answer {
         for (_, task) in std::mem::take(&mut self.tasks) {
-            self.abandon(task);
+            self.abandon(task, self.now);
         }
-        for request in std::mem::take(&mut self.requests).unfinished() {
-            self.unfinished(request);
+        if let Some(mut stitch) = self.stitch.take() {
+            stitch.end_at(self.now);
+            stitch.finish(&mut |story| self.story(story));
         }
         let mut series = Vec::new();
         let mut add = |layer, function: String, operation: &str, tally: Tally| {
@@ -1164,6 +1316,11 @@ impl Analysis {
                     entries: tally.entries,
                     unmatched: tally.unmatched,
                     hist: tally.hist,
+                    unanswered: tally.unanswered,
+                    least: tally.least,
+                    lost: tally.unmatched,
+                    until_reply: None,
+                    after_reply: None,
                     outermost: tally.outermost,
                     own: None,
                     address: None,
@@ -1187,6 +1344,10 @@ impl Analysis {
                 *tally,
             );
         }
+        for (operation, tally) in self.window_tallies {
+            let function = READ_TO_REPLY.to_owned();
+            add(Layer::Daemon, function, operation.name(), *tally);
+        }
         for ((number, operation), tally) in self.syscall_tallies {
             add(
                 Layer::Syscall,
@@ -1200,6 +1361,8 @@ impl Analysis {
                 if tally.entries + tally.unmatched == 0 {
                     continue;
                 }
+                let replied = tally.replied.map(|replied| *replied);
+                let (until_reply, after_reply) = replied.unzip();
                 series.push(Series {
                     layer: function.layer,
                     function: function.name.clone(),
@@ -1210,6 +1373,14 @@ impl Analysis {
                     entries: tally.entries,
                     unmatched: tally.unmatched,
                     hist: tally.hist,
+                    unanswered: tally.unanswered,
+                    least: tally.least,
+                    lost: match function.layer {
+                        Layer::Kernel => function.lost,
+                        _ => tally.unmatched,
+                    },
+                    until_reply,
+                    after_reply,
                     outermost: tally.outermost,
                     own: function.address.map(|_| tally.own),
                     address: function.address,

@@ -1,5 +1,7 @@
 //! Pairs a task's function entries with their returns.
 
+use crate::events::ABSENT;
+
 /// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): deeper
 /// entries are some whose return was lost.
 const DEEPEST: usize = 64;
@@ -12,6 +14,10 @@ pub struct Open {
     pub function: u32,
     /// ns
     pub start: u64,
+    /// Its thread has begun with another request meanwhile: its return was lost.
+    pub overtaken: bool,
+    /// When it entered the system call that answers its request; ABSENT: it has not.
+    pub reply: u64,
     pub unique: u64,
     /// How often the recorder had dropped events by then.
     pub losses: u32,
@@ -33,6 +39,15 @@ pub struct Open {
     pub outermost: bool,
 }
 
+impl Open {
+    /// ns from its start to its reply.
+    pub fn replied(&self) -> Option<u64> {
+        self.reply
+            .checked_sub(self.start)
+            .filter(|_| self.reply != ABSENT)
+    }
+}
+
 /// The open calls of one task in one layer, innermost last.
 #[derive(Default, Debug)]
 pub struct Stack(Vec<Open>);
@@ -42,6 +57,9 @@ impl Stack {
     pub fn enter(&mut self, call: Open, mut lost: impl FnMut(Open)) {
         if self.0.len() == DEEPEST {
             lost(self.0.remove(0));
+        }
+        for open in &mut self.0 {
+            open.overtaken |= open.unique != call.unique;
         }
         self.0.push(call);
     }

@@ -180,7 +180,7 @@ fn stage_names() -> impl Iterator<Item = &'static str> {
 /// ns of each stage. One that cannot be told apart from the next has none: it is part of that.
 fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
     let mut found = [ABSENT; STAGES.len() + 1];
-    if story.at(Mark::Begin).is_none() || story.at(Mark::End).is_none() {
+    if !story.counts() {
         return found;
     }
     for (stage, ns) in Cut::new(story).stages() {
@@ -204,7 +204,6 @@ impl<W: Write> Listener for Rows<W> {
             number => self.arch.syscall(number),
         };
         let end = story.at(Mark::End);
-        let duration = story.at(Mark::Begin).zip(end);
         let plain = [
             Value::Text(story.operation.name()),
             Value::told(story.connection),
@@ -228,9 +227,7 @@ impl<W: Write> Listener for Rows<W> {
             Value::told(known.told.offset),
             Value::told(story.request_len),
             Value::told(story.reply_len),
-            duration.map_or(Value::None, |(begin, end)| {
-                Value::Number(end.saturating_sub(begin))
-            }),
+            story.duration().map_or(Value::None, Value::Number),
             Value::told(story.no_thread),
             Value::told(story.no_cpu),
             Value::told(story.asleep),

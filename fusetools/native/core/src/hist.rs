@@ -40,6 +40,18 @@ impl Hist {
         self.fine[octave].get_or_insert_with(|| Box::new([0; SUB]))[sub] += 1;
     }
 
+    /// So many times 0.
+    pub fn add_zeros(&mut self, times: u64) {
+        if times > 0 {
+            self.add(0);
+            self.count += times - 1;
+            self.log2[0] += times - 1;
+            if let Some(first) = &mut self.fine[0] {
+                first[0] += times - 1;
+            }
+        }
+    }
+
     pub fn merge(&mut self, other: &Hist) {
         self.count += other.count;
         self.sum += other.sum;

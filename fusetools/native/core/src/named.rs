@@ -62,6 +62,7 @@ pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
     let from = story.at(Mark::Read).or(story.at(Mark::CallbackEnter))?;
     // It may go on when it has replied; or leave the reply to another thread.
     let to = story.at(Mark::CallbackReturn).or(story.at(Mark::End));
+    let to = to.or(Some(story.until).filter(|until| *until != ABSENT));
     Some((from, to.map(|to| to.max(from))))
 }
 
@@ -70,6 +71,8 @@ pub trait Listener {
     fn story(&mut self, known: &Known<'_>);
 
     fn event(&mut self, _ev: &Ev, _role: Role) {}
+
+    fn side(&mut self, _record: &Side) {}
 
     /// All is told.
     fn end(&mut self, _names: &Names) {}
@@ -87,6 +90,7 @@ pub fn tell(
     let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
     let mut teller = Teller::new(stitch, catalogue, listener);
     let info = reader.scan(catalogue, &mut |batch| teller.push(&batch))?;
+    teller.stitch.end_at(info.last);
     Ok((info, teller.finish()))
 }
 
@@ -150,6 +154,7 @@ impl<'a> Teller<'a> {
         self.stitch
             .side(record, &mut |story| complete.push(story.clone()));
         self.all.tell(&mut self.complete, self.stitch.comms());
+        self.all.listener.side(record);
     }
 
     /// Tells the rest.
@@ -169,11 +174,7 @@ impl All<'_> {
         for story in complete.drain(..) {
             let told = self.names.take(story.daemon_pid, story.unique);
             let told = told.as_ref().unwrap_or(&NOTHING);
-            let begun = story.at(Mark::Begin).is_some();
-            let ended = story.at(Mark::End).is_some();
-            self.counts.begun += u64::from(begun);
-            self.counts.ended += u64::from(ended);
-            self.counts.matched += u64::from(begun && ended);
+            self.counts.add(&story);
             self.followed.story(&story, told, &mut self.names);
             self.listener.story(&Known {
                 story: &story,

@@ -188,6 +188,15 @@ impl Arch {
         self != Arch::Other && number == 426
     }
 
+    /// About sockets, which can be without a connection of their own.
+    pub fn is_socket(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => matches!(number, 41..=55 | 288 | 299 | 307),
+            Arch::Aarch64 => matches!(number, 198..=212 | 242 | 243 | 269),
+            Arch::Other => false,
+        }
+    }
+
     /// A system call that can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
     pub fn is_read(self, number: u64) -> bool {
         match self {
@@ -240,6 +249,12 @@ mod tests {
                 .filter(|n| arch.is_read(*n))
                 .map(|n| arch.syscall(n))
                 .collect();
+            let sockets = (0..1024).filter(|n| arch.is_socket(*n));
+            let sockets: Vec<String> = sockets.map(|n| arch.syscall(n)).collect();
+            assert_eq!(sockets.len(), 18);
+            for name in ["getpeername", "sendmmsg", "recvmsg", "shutdown"] {
+                assert!(sockets.iter().any(|known| known == name), "{name}");
+            }
             let mut expected = [
                 "read",
                 "readv",

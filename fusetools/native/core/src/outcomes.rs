@@ -1,15 +1,36 @@
 //! What requests were answered with.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::analysis::Filters;
+use crate::events::{Ev, Role};
 use crate::named::{Known, Listener};
-use crate::operations::Operation;
-use crate::stitch::Mark;
+use crate::operations::{Arch, Operation};
+use crate::stitch::{Mark, FATES};
 
-/// Answered requests by operation.
-#[derive(Default)]
+/// Requests by operation, and the system calls that found the daemon gone.
 pub struct Outcomes {
     pub operations: FxHashMap<Operation, Outcome>,
+    /// Calls by number that failed with ENOTCONN: no request is made where the mount has no daemon any more.
+    pub gone: FxHashMap<u64, u64>,
+    arch: Arch,
+    daemons: FxHashSet<i32>,
+    pids: Vec<i32>,
+}
+
+/// The mount's daemon is gone.
+const ENOTCONN: u64 = -107i64 as u64;
+
+impl Outcomes {
+    pub fn new(arch: Arch, filters: &Filters) -> Outcomes {
+        Outcomes {
+            operations: FxHashMap::default(),
+            gone: FxHashMap::default(),
+            arch,
+            daemons: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            pids: filters.pids.clone(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -19,12 +40,18 @@ pub struct Outcome {
     pub errors: FxHashMap<u32, u64>,
     /// Without an error and without an inode.
     pub negative: u64,
+    /// Without an answer, by fate as in FATES.
+    pub unanswered: [u64; FATES.len()],
 }
 
 impl Listener for Outcomes {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
         if story.at(Mark::End).is_none() {
+            if story.is_unanswered() {
+                let outcome = self.operations.entry(story.operation).or_default();
+                outcome.unanswered[story.fate as usize] += 1;
+            }
             return;
         }
         let outcome = self.operations.entry(story.operation).or_default();
@@ -36,6 +63,15 @@ impl Listener for Outcomes {
                 .or_default() += 1;
         } else if known.is_negative() {
             outcome.negative += 1;
+        }
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        let [number, result, ..] = ev.v;
+        let wanted = role == Role::SysExit && result == ENOTCONN && !self.daemons.contains(&ev.pid);
+        let wanted = wanted && (self.pids.is_empty() || self.pids.contains(&ev.pid));
+        if wanted && !self.arch.is_fake(number) && !self.arch.is_socket(number) {
+            *self.gone.entry(number).or_default() += 1;
         }
     }
 }

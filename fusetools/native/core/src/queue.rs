@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::events::{Ev, Role, ABSENT};
 use crate::named::{at_work, Known, Listener};
+use crate::stages::Cut;
 use crate::stitch::Mark;
 
 /// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
@@ -30,8 +31,16 @@ pub struct Queue {
     /// Requests that were given to it, and its threads that served any.
     pub requests: u64,
     pub threads: u64,
+    /// Of them, without an answer; of which it is not known when they were read; answered by another thread than the
+    /// one that read them.
+    pub unanswered: u64,
+    pub unread: u64,
+    pub handed: u64,
+    /// ns of `total` in which the thread that had a request was ready and had no CPU.
+    pub runnable: u64,
     /// ns that its requests took, from begin to end; of that in the queue; and there while all threads were at work,
-    /// those aside that had replied and would have been done had they not lacked a CPU.
+    /// those aside that had replied and would have been done had they not lacked a CPU. Those whose read is not known
+    /// are in none of it.
     pub total: u64,
     pub waited: u64,
     pub short: u128,
@@ -62,6 +71,10 @@ struct Mount {
     connection: u64,
     requests: u64,
     threads: FxHashSet<i32>,
+    unanswered: u64,
+    unread: u64,
+    handed: u64,
+    runnable: u64,
     total: u64,
     waited: u64,
     /// Time, and by how much change: the queue, the threads at work, and those that would be had none lacked a CPU
@@ -87,6 +100,10 @@ impl Queues {
                 connection,
                 requests: 0,
                 threads: FxHashSet::default(),
+                unanswered: 0,
+                unread: 0,
+                handed: 0,
+                runnable: 0,
                 total: 0,
                 waited: 0,
                 changes: Vec::new(),
@@ -133,6 +150,10 @@ impl Mount {
             connection: self.connection,
             requests: self.requests,
             threads,
+            unanswered: self.unanswered,
+            unread: self.unread,
+            handed: self.handed,
+            runnable: self.runnable,
             total: self.total,
             waited: self.waited,
             short,
@@ -178,16 +199,27 @@ impl Listener for Queues {
         let work = at_work(story);
         if let Some(begin) = story.at(Mark::Begin) {
             mount.requests += 1;
-            let end = story.at(Mark::End);
-            let left = work.map(|(from, _)| from).or(story.at(Mark::Reply)).or(end);
-            let left = left.map(|left| left.max(begin));
-            mount.changes.push((begin, 1, 0, 0));
-            if let Some(left) = left {
+            mount.unanswered += u64::from(story.is_unanswered());
+            mount.handed += u64::from(story.handed);
+            let unread = story.is_unanswered() && story.next == Mark::Read;
+            let left = match work {
+                Some((from, _)) => Some(from.max(begin)),
+                None => Some(story.until).filter(|_| unread),
+            };
+            if let Some(left) = left.filter(|_| story.counts()) {
+                let end = story.until.max(begin);
+                mount.changes.push((begin, 1, 0, 0));
                 mount.changes.push((left, -1, 0, 0));
-            }
-            if let (Some(end), Some(left)) = (end, left) {
-                mount.total += end.saturating_sub(begin);
-                mount.waited += left.min(end).saturating_sub(begin);
+                mount.total += end - begin;
+                mount.waited += left.min(end) - begin;
+                let within = Cut::new(story);
+                let lacked = within.stages().filter_map(|(stage, ns)| {
+                    let parts = stage.parts(story).filter(|_| stage.is_the_daemons())?;
+                    Some(parts[1].min(ns))
+                });
+                mount.runnable += lacked.sum::<u64>();
+            } else {
+                mount.unread += 1;
             }
         }
         if let Some((from, to)) = work {

@@ -204,11 +204,6 @@ impl Requests {
         let same = |(_, request): &(u64, &Request)| request.operation == operation;
         only(found.clone()).or_else(|| only(found.filter(same)))
     }
-
-    /// Those that never ended.
-    pub fn unfinished(self) -> impl Iterator<Item = Request> {
-        self.open.into_values()
-    }
 }
 
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {

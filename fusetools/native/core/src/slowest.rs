@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::events::{Ev, Role};
 use crate::named::{path, Known, Listener};
 use crate::names::{Names, Path, Told};
+use crate::stages::Cut;
 use crate::stitch::{Mark, Story};
 
 /// A request that is kept, with what is known of it.
@@ -16,7 +16,8 @@ pub struct Kept {
     pub path: Option<Path>,
     pub inode: Option<u64>,
     pub comm: String,
-    /// ns from its begin to its end, or to the end of the recording.
+    /// ns that its caller waited for it; of one that nobody waits for, from its begin to its end. Of one without an
+    /// answer up to when it was over.
     pub duration: u64,
 }
 
@@ -46,8 +47,6 @@ pub struct Slowest {
     wanted: u64,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     kept: Vec<Kept>,
-    /// The latest event's time.
-    now: u64,
 }
 
 impl Slowest {
@@ -57,7 +56,6 @@ impl Slowest {
             wanted,
             heap: BinaryHeap::new(),
             kept: Vec::new(),
-            now: 0,
         }
     }
 
@@ -72,14 +70,13 @@ impl Slowest {
 impl Listener for Slowest {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
-        let Some(begin) = story.at(Mark::Begin) else {
+        let Some(begin) = story.at(Mark::Begin).filter(|_| story.counts()) else {
             return;
         };
         if self.wanted & story.operation.bit() == 0 || self.most == 0 {
             return;
         }
-        let end = story.at(Mark::End).unwrap_or(self.now);
-        let duration = end.saturating_sub(begin);
+        let duration = Cut::new(story).total;
         let rank = |place| Reverse((duration, Reverse(begin), place));
         if self.kept.len() < self.most {
             self.heap.push(rank(self.kept.len() as u32));
@@ -94,10 +91,6 @@ impl Listener for Slowest {
             self.heap.push(rank(place));
             self.kept[place as usize] = Kept::new(known, duration);
         }
-    }
-
-    fn event(&mut self, ev: &Ev, _role: Role) {
-        self.now = self.now.max(ev.time);
     }
 
     fn end(&mut self, names: &Names) {
@@ -126,9 +119,11 @@ impl Listener for Numbered {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
         if story.unique == self.unique && self.kept.len() < MOST {
-            let begin = story.at(Mark::Begin).unwrap_or(story.start());
-            let end = story.at(Mark::End).unwrap_or(begin);
-            self.kept.push(Kept::new(known, end.saturating_sub(begin)));
+            let duration = match story.counts() {
+                true => Cut::new(story).total,
+                false => 0,
+            };
+            self.kept.push(Kept::new(known, duration));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::Filters;
+use crate::analysis::{Filters, RequestCounts};
 use crate::error::Error;
 use crate::events::{Meaning, ABSENT};
 use crate::hist::Hist;
@@ -26,6 +26,8 @@ const BOUNDS: [Mark; 9] = [
     Mark::SysExit,
 ];
 const BEGIN: usize = 2;
+const READ: usize = 3;
+const CALLBACK: usize = 4;
 const END: usize = 6;
 
 /// What lies between a bound and the next.
@@ -41,6 +43,7 @@ pub const STAGES: [&str; 8] = [
 ];
 const QUEUE: usize = 2;
 const DAEMON: usize = 4;
+const WAKEUP: usize = 6;
 /// In the place of `vfs_before`: since the caller's last request in the same system call.
 pub const BETWEEN: &str = "between";
 
@@ -65,6 +68,41 @@ impl Stage {
     fn is(&self, stage: usize) -> bool {
         (self.from as usize, self.to as usize) == (stage, stage + 1)
     }
+
+    /// From the queue to the reply: what the daemon's threads do.
+    pub fn is_the_daemons(&self) -> bool {
+        usize::from(self.from) >= BEGIN && usize::from(self.to) <= END
+    }
+
+    /// What its thread did: of the queue no thread free, that thread without a CPU, one being woken up; of the daemon
+    /// asleep, ready but without a CPU, with another thread; of the caller's waking ready but without a CPU; of the
+    /// others asleep, ready but without a CPU. The rest of the stage is copying, on a CPU, and waking. ns; None where
+    /// it is not known.
+    pub fn parts(&self, story: &Story) -> Option<[u64; 3]> {
+        if self.is(QUEUE) {
+            let parts = [story.no_thread, story.no_cpu, story.asleep];
+            return Some(parts).filter(|parts| parts[0] != ABSENT);
+        }
+        if self.is(DAEMON) {
+            let parts = [story.blocked, story.runnable, story.elsewhere];
+            return Some(parts).filter(|parts| !parts.contains(&ABSENT));
+        }
+        if self.is(WAKEUP) {
+            return Some([story.late, 0, 0]).filter(|parts| parts[0] != ABSENT);
+        }
+        let (from, to) = (usize::from(self.from), usize::from(self.to));
+        // Of the caller, or of one thread of the daemon.
+        let one = to <= BEGIN || (from, to) == (READ, CALLBACK) || from > DAEMON;
+        if !one || (from <= END && to > END) {
+            return None;
+        }
+        let from = match from {
+            0 if self.resumed => Mark::Resumed,
+            from => BOUNDS[from],
+        };
+        let idle = story.idle_between(from, BOUNDS[to])?;
+        Some([idle.blocked, idle.runnable, 0])
+    }
 }
 
 /// A request's stages in order, each with its ns. `total` is their sum.
@@ -76,19 +114,36 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Of a request that has begun and ended. Of one that nobody waits for: from its begin to its end.
+    /// Of a request that has begun, and of which it is known when it was over. Of one that nobody waits for: from its
+    /// begin to its end. Of one that was not answered: up to when it was over, in the stage in which it was. Where
+    /// there is no callback, the daemon's time is that from its read to its reply.
     pub fn new(story: &Story) -> Cut {
         let mut cut = Cut::default();
-        let range = if story.waits { 0..9 } else { BEGIN..END + 1 };
+        let last = match story.is_unanswered() {
+            true => BOUNDS.iter().position(|mark| *mark == story.next),
+            false => None,
+        };
+        let last = last.unwrap_or(END).clamp(BEGIN + 1, END);
+        let range = match (story.waits, story.is_unanswered()) {
+            (true, false) => 0..BOUNDS.len(),
+            (true, true) => 0..last + 1,
+            (false, _) => BEGIN..last + 1,
+        };
         let begin = story.at(Mark::Begin).unwrap_or(0);
-        let end = story.at(Mark::End).unwrap_or(0);
+        let end = match story.until {
+            ABSENT => story.at(Mark::End).unwrap_or(begin),
+            until => until,
+        };
         let mut before: Option<(usize, bool, u64)> = None;
         for bound in range {
             let mut resumed = false;
-            let time = story.at(BOUNDS[bound]).or_else(|| {
-                resumed = bound == 0;
-                story.at(Mark::Resumed).filter(|_| bound == 0)
-            });
+            let time = match story.is_unanswered() && bound == last {
+                true => Some(end),
+                false => story.at(BOUNDS[bound]).or_else(|| {
+                    resumed = bound == 0;
+                    story.at(Mark::Resumed).filter(|_| bound == 0)
+                }),
+            };
             let Some(time) = time else { continue };
             // A mark that contradicts the others is none.
             let fits = match bound {
@@ -99,7 +154,10 @@ impl Cut {
             if !fits || before.is_some_and(|(_, _, earlier)| time < earlier) {
                 continue;
             }
-            if let Some((from, since, earlier)) = before {
+            if let Some((mut from, since, earlier)) = before {
+                if from == READ && bound > CALLBACK {
+                    from = CALLBACK;
+                }
                 cut.stages[cut.len] = (from as u8, since, bound as u8, time - earlier);
                 cut.len += 1;
                 cut.total += time - earlier;
@@ -162,7 +220,7 @@ impl Durations {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     pub requests: u64,
-    /// Queue: no thread free, that thread without a CPU, one being woken up. Daemon: asleep, ready but without a CPU, with another thread.
+    /// As `Stage::parts`.
     pub ns: [u64; 3],
     /// What is left of the stage.
     pub rest: u64,
@@ -186,6 +244,8 @@ pub struct Group {
     /// Answered by io_uring.
     pub ring: u64,
     pub total: Durations,
+    /// The shortest of those without an answer, ns: what is longer is what they took at least.
+    pub least: Option<u64>,
     /// In the order of the bounds once it is handed out.
     pub stages: Vec<(Stage, Tally)>,
 }
@@ -203,9 +263,7 @@ pub struct Stages {
     pub groups: Vec<(Key, Group)>,
     /// Names of callers, by a group's key.
     pub comms: Vec<String>,
-    pub begun: u64,
-    pub ended: u64,
-    pub matched: u64,
+    pub requests: RequestCounts,
     /// ns that an event costs at most; None where it cannot be told.
     pub event_cost: Option<u64>,
 }
@@ -221,11 +279,9 @@ pub fn stages(
     by: By,
 ) -> Result<(ScanInfo, Stages), Error> {
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
-    let (mut begun, mut ended, mut matched) = (0, 0, 0);
+    let mut requests = RequestCounts::default();
     let told = stitch::stories(reader, catalogue, filters, &mut |story, _| {
-        begun += u64::from(story.at(Mark::Begin).is_some());
-        ended += u64::from(story.at(Mark::End).is_some());
-        matched += u64::from(story.fate == Fate::Matched);
+        requests.add(story);
         let mut key = Key {
             operation: story.operation,
             // One that has not ended may yet be waited for.
@@ -247,9 +303,7 @@ pub fn stages(
         Stages {
             groups,
             comms: told.comms,
-            begun,
-            ended,
-            matched,
+            requests,
             event_cost: told.event_cost,
         },
     ))
@@ -288,23 +342,20 @@ fn size(story: &Story) -> u64 {
 impl Group {
     fn add(&mut self, story: &Story) {
         self.fates[story.fate as usize] += 1;
-        if story.fate != Fate::Matched {
+        if !story.counts() {
             return;
         }
         self.errors += u64::from(story.error != 0);
         self.ring += u64::from(story.ring);
         let cut = Cut::new(story);
         self.total.add(cut.total);
+        if story.is_unanswered() {
+            self.least = Some(self.least.map_or(cut.total, |least| least.min(cut.total)));
+        }
         for (stage, ns) in cut.stages() {
             let tally = self.tally(stage);
             tally.durations.add(ns);
-            if stage.is(QUEUE) && story.no_thread != ABSENT {
-                tally
-                    .parts
-                    .add(ns, [story.no_thread, story.no_cpu, story.asleep]);
-            }
-            if stage.is(DAEMON) && story.blocked != ABSENT && story.elsewhere != ABSENT {
-                let parts = [story.blocked, story.runnable, story.elsewhere];
+            if let Some(parts) = stage.parts(story) {
                 tally.parts.add(ns, parts);
             }
             for at in stage.from..stage.to {

@@ -10,6 +10,8 @@
 //! for which nobody waits (release, read-ahead) only what happens from their begin to their end is told. Requests
 //! under way at once have each their own time: their sum may be longer than the call.
 
+use std::collections::VecDeque;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::{or_zero, told, Filters, FARTHEST, WAIT};
@@ -84,6 +86,8 @@ pub enum Fate {
     Unfinished,
     /// The caller left without an answer, since a signal came before the daemon took the request.
     Interrupted,
+    /// Ended by the kernel, since the daemon was gone or the connection was aborted.
+    Aborted,
     /// The kernel expects no answer (forget, batch_forget): there is the callback alone.
     NoReply,
     /// Begun before the recording.
@@ -94,10 +98,11 @@ pub enum Fate {
     Unnumbered,
 }
 
-pub const FATES: [(Fate, &str); 7] = [
+pub const FATES: [(Fate, &str); 8] = [
     (Fate::Matched, "matched"),
     (Fate::Unfinished, "unfinished"),
     (Fate::Interrupted, "interrupted"),
+    (Fate::Aborted, "aborted"),
     (Fate::NoReply, "no_reply"),
     (Fate::Before, "before"),
     (Fate::Lost, "lost"),
@@ -148,6 +153,18 @@ pub struct Story {
     pub blocked: u64,
     pub runnable: u64,
     pub elsewhere: u64,
+    /// Of `waking` to `runs`: another task had the CPU.
+    pub late: u64,
+    /// Begun, and how it ended is known: when it was over. That is its end; its caller's return, which left without an
+    /// answer; or the recording's end.
+    pub until: u64,
+    /// Of one that was not answered: the mark that would have come next; `End` where that is not known.
+    pub next: Mark,
+    /// Another thread than the one that read it answered: one without a callback.
+    pub handed: bool,
+    /// What the threads had slept and waited for a CPU, by mark: the caller's up to the begin and from `Runs` on, the
+    /// daemon's thread's between. Only differences on one thread mean anything.
+    pub idle: [Option<Idle>; MARKS],
     /// Events that the recorder took on the caller's thread before the begin and after it ran again, and on the
     /// daemon's between the callback and the reply: system calls and functions.
     pub before: u32,
@@ -184,6 +201,11 @@ impl Story {
             blocked: ABSENT,
             runnable: ABSENT,
             elsewhere: ABSENT,
+            late: ABSENT,
+            until: ABSENT,
+            next: Mark::End,
+            handed: false,
+            idle: [None; MARKS],
             before: 0,
             after: 0,
             inside: 0,
@@ -218,6 +240,34 @@ impl Story {
         }
     }
 
+    /// Begun, and neither its end nor what became of it was lost.
+    pub fn counts(&self) -> bool {
+        self.until != ABSENT && self.at(Mark::Begin).is_some()
+    }
+
+    /// It has begun, and no answer came of the daemon: its durations are what it took at least.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(
+            self.fate,
+            Fate::Unfinished | Fate::Interrupted | Fate::Aborted
+        )
+    }
+
+    /// ns from its begin until it was over, where that is known.
+    pub fn duration(&self) -> Option<u64> {
+        let begin = self.at(Mark::Begin).filter(|_| self.until != ABSENT)?;
+        Some(self.until.saturating_sub(begin))
+    }
+
+    /// What the thread slept and waited for a CPU between two marks; None where not known.
+    pub fn idle_between(&self, from: Mark, to: Mark) -> Option<Idle> {
+        let (from, to) = (self.idle[from as usize]?, self.idle[to as usize]?);
+        Some(Idle {
+            blocked: to.blocked.checked_sub(from.blocked)?,
+            runnable: to.runnable.checked_sub(from.runnable)?,
+        })
+    }
+
     /// From its begin, or from where it is first seen.
     pub fn start(&self) -> u64 {
         let first = self.marks.iter().copied().min().unwrap_or(ABSENT);
@@ -243,8 +293,13 @@ struct Open {
     /// More may be seen of it on the caller's side, on the daemon's.
     caller_open: bool,
     daemon_open: bool,
-    /// What the callback's thread had slept and waited for a CPU when it began.
+    /// What the daemon's thread had slept and waited for a CPU when its callback began; without one, when it had read
+    /// the request.
     idle: Idle,
+    /// The thread that read it, where that is known by order and length.
+    paired: Option<i32>,
+    /// Requests of its length were read, more at once than can be told apart.
+    maybe_read: bool,
     /// How many events its thread had had by then.
     events: u32,
 }
@@ -263,6 +318,8 @@ impl Open {
             caller_open: false,
             daemon_open: false,
             idle: Idle::default(),
+            paired: None,
+            maybe_read: false,
             events: 0,
         }
     }
@@ -272,10 +329,10 @@ impl Open {
 type Slot = (u32, u32);
 
 /// ns so far.
-#[derive(Clone, Copy, Default)]
-struct Idle {
-    blocked: u64,
-    runnable: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idle {
+    pub blocked: u64,
+    pub runnable: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -293,6 +350,13 @@ struct Read {
     enter: u64,
     exit: u64,
     run: Run,
+    /// When it returned.
+    idle: Idle,
+    events: u32,
+    /// Bytes; 0 where not told.
+    len: u64,
+    /// It is known which request it brought.
+    claimed: bool,
 }
 
 /// When a thread last began to run, and since when it had been ready to; how long it was so in all since it replied.
@@ -301,6 +365,8 @@ struct Run {
     ready: u64,
     runs: u64,
     late: u64,
+    /// Another task had the CPU until then: neither the one that woke this one up, nor none.
+    busy: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -340,8 +406,9 @@ struct Task {
     last: Option<Slot>,
     /// How many those were.
     waits: u32,
-    /// Its time in this system call is told up to here; 0 outside.
+    /// Its time in this system call is told up to here; 0 outside. What it had been idle by then.
     told: u64,
+    told_idle: Idle,
     /// When it last ran again after a request.
     resumed: u64,
     /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
@@ -349,6 +416,8 @@ struct Task {
     probe: Option<(u32, u32, u64)>,
     /// When one was last entered whose return is not recorded.
     entered: u64,
+    /// When the outermost was entered.
+    kernel_idle: Idle,
 
     // As a thread of the daemon
     /// Since its last answer.
@@ -367,6 +436,8 @@ struct Task {
 
     // On the CPUs
     state: State,
+    /// Who woke it up last.
+    waker: i32,
     since: u64,
     idle: Idle,
     run: Run,
@@ -401,11 +472,12 @@ impl Task {
     /// It is seen at work.
     fn runs(&mut self, time: u64) {
         if matches!(self.state, State::Blocked | State::Runnable) {
-            self.run(time);
+            self.run(time, false);
         }
     }
 
-    fn run(&mut self, time: u64) {
+    /// `busy`: as in `Run`.
+    fn run(&mut self, time: u64, busy: bool) {
         let ready = match self.state {
             State::Runnable => self.since,
             _ => time,
@@ -416,6 +488,7 @@ impl Task {
             ready,
             runs: time,
             late,
+            busy,
         };
     }
 
@@ -482,6 +555,22 @@ const MOST_READS: usize = 16;
 const MOST_CALLBACKS: usize = 64;
 const MOST_COMMS: usize = 1 << 16;
 
+/// Requests of one connection and length of which no read is known, in the order in which they were queued.
+#[derive(Default)]
+struct Unread {
+    queue: VecDeque<Slot>,
+    /// So many of them were read: which ones cannot be told.
+    taken: usize,
+}
+
+/// More wait for no daemon (max_background, and a caller each).
+const MOST_UNREAD: usize = 1 << 16;
+/// Lengths that are told apart.
+const MOST_LENGTHS: usize = 1 << 16;
+
+/// The daemon is gone: the kernel ends what it had not answered (fs/fuse/dev.c, fuse_abort_conn).
+const ECONNABORTED: i32 = 103;
+
 /// What a kernel function means for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -523,6 +612,17 @@ pub struct Stitch {
     /// The connection that a daemon process serves, where known; and all processes that served.
     daemons: FxHashMap<i32, u64>,
     servants: FxHashSet<i32>,
+    /// By connection and length.
+    unread: FxHashMap<(u64, u64), Unread>,
+    /// Threads of a daemon that are, or may be, in a system call that reads.
+    reading: FxHashMap<i32, FxHashSet<i32>>,
+    /// Daemons in which another thread answers than the one that read.
+    hand: FxHashSet<i32>,
+    /// Reads of requests are recorded; callbacks are.
+    reads: bool,
+    callbacks: bool,
+    /// The latest event's time.
+    now: u64,
     /// By start.
     places: Vec<(u64, Place)>,
     /// Switches are recorded, and what in prev_state says that a task is not ready to run.
@@ -567,6 +667,7 @@ pub fn stories(
     let mut told = |stitch: &[String], story: &Story| tell(story, stitch);
     let info = reader.scan(catalogue, &mut |batch| stitch.push_with(&batch, &mut told))?;
     let event_cost = stitch.event_cost();
+    stitch.end_at(info.last);
     let comms = stitch.finish_with(&mut told);
     Ok(Told {
         info,
@@ -634,6 +735,16 @@ impl Stitch {
             kinds: kinds.collect(),
             daemons: filters.daemons.iter().copied().collect(),
             servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
+            unread: FxHashMap::default(),
+            reading: FxHashMap::default(),
+            hand: FxHashSet::default(),
+            reads: catalogue
+                .iter()
+                .any(|row| matches!(row.role, Role::Sent | Role::SysExit)),
+            callbacks: catalogue.iter().any(|row| {
+                (row.role, row.layer) == (Role::Entry, Layer::Daemon) && !row.operation.is_empty()
+            }),
+            now: 0,
             places,
             switches: catalogue.iter().any(|row| row.role == Role::Switch),
             asleep,
@@ -684,22 +795,27 @@ impl Stitch {
 
     /// The request that a thread waits for, or will run again after.
     pub fn waiting(&self, tid: i32) -> Option<&Story> {
+        let slot = self.waiting_slot(tid)?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    fn waiting_slot(&self, tid: i32) -> Option<Slot> {
         let task = self.tasks.get(tid)?;
-        let open = |slot: &Slot| self.get(*slot);
-        if let Some(open) = task.awaiting.as_ref().and_then(open) {
-            return Some(&open.story);
+        let open = |slot: &Slot| self.get(*slot).map(|open| (*slot, open));
+        if let Some((slot, _)) = task.awaiting.as_ref().and_then(open) {
+            return Some(slot);
         }
-        let mut pending = task.made.iter().filter_map(open).filter(|o| !o.ended);
+        let mut pending = task.made.iter().filter_map(open).filter(|o| !o.1.ended);
         let first = pending.next()?;
         let last = pending.next_back().unwrap_or(first);
-        let chosen = if last.waited || last.story.operation.has_caller() {
-            last
-        } else if first.story.operation.has_caller() || !first.story.operation.may_wait() {
-            return None;
+        let (of_first, of_last) = (first.1.story.operation, last.1.story.operation);
+        if last.1.waited || of_last.has_caller() {
+            Some(last.0)
+        } else if of_first.has_caller() || !of_first.may_wait() {
+            None
         } else {
-            first // of a file's pages it needs the first
-        };
-        Some(&chosen.story)
+            Some(first.0) // of a file's pages it needs the first
+        }
     }
 
     /// The request that a thread of the daemon has in hand, from its callback, or its copy where that is recorded, on.
@@ -714,8 +830,13 @@ impl Stitch {
         match record {
             Side::Comm { pid, tid, comm, .. } => {
                 let comm = self.comm_number(comm);
+                let new = self.tasks.get(*tid).is_none();
                 let task = self.tasks.of(*tid);
                 (task.pid, task.comm) = (*pid, comm);
+                if new && self.daemons.contains_key(pid) {
+                    // Where it stood when the recording began is not known.
+                    self.reading.entry(*pid).or_default().insert(*tid);
+                }
             }
             Side::Fork {
                 time,
@@ -749,7 +870,7 @@ impl Stitch {
                         self.switch_out(*tid, !*preempt, *time);
                     }
                 } else {
-                    self.switch_in(*tid, *time);
+                    self.switch_in(*tid, *time, 0);
                 }
             }
         }
@@ -773,13 +894,14 @@ impl Stitch {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
             return;
         };
+        self.now = self.now.max(ev.time);
         match kind.role {
             Role::SysEnter => self.sys_enter(ev, tell),
             Role::SysExit => self.sys_exit(ev, tell),
             Role::Switch => {
                 let [prev, state, next, _] = ev.v;
                 self.switch_out(prev as i32, state & self.asleep != 0, ev.time);
-                self.switch_in(next as i32, ev.time);
+                self.switch_in(next as i32, ev.time, prev as i32);
             }
             Role::Waking => self.waking(ev),
             Role::Begin => self.begin(ev, kind, tell),
@@ -869,18 +991,79 @@ impl Stitch {
 
     /// A request of which no end will be seen.
     fn give_up(&mut self, slot: Slot, tell: Tell) {
-        let losses = self.losses;
+        let (losses, now) = (self.losses, self.now);
         let Some(open) = self.get_mut(slot) else {
             return;
         };
         if open.story.fate == Fate::Unfinished {
-            open.story.fate = if open.losses == losses {
-                Fate::Unfinished
+            if open.losses == losses {
+                let tid = open.story.tid;
+                self.unanswered(slot, now);
+                let asleep = self.tasks.get(tid).is_some_and(|task| {
+                    !self.switches || matches!(task.state, State::Blocked | State::Unknown)
+                });
+                if asleep && self.waiting_slot(tid) == Some(slot) {
+                    self.waits_for(slot);
+                }
             } else {
-                Fate::Lost
-            };
+                open.story.fate = Fate::Lost;
+            }
         }
         self.tell(slot, tell);
+    }
+
+    /// A request was over at `until` without an answer.
+    fn unanswered(&mut self, slot: Slot, until: u64) {
+        let Some(open) = self.get(slot) else { return };
+        let story = &open.story;
+        let begin = story.at(Mark::Begin).unwrap_or(0);
+        let told = |mark| story.at(mark).is_some();
+        let next = if told(Mark::Reply) {
+            Mark::End
+        } else if told(Mark::CallbackEnter) {
+            Mark::Reply
+        } else if told(Mark::Read) {
+            match self.callbacks {
+                true => Mark::CallbackEnter,
+                false => Mark::Reply,
+            }
+        } else if self.reads && !open.maybe_read && !self.may_have_read(story, begin) {
+            Mark::Read
+        } else {
+            Mark::End
+        };
+        let (tid, before) = (story.daemon_tid, open.idle);
+        let hands = self.hand.contains(&story.daemon_pid);
+        let own = told(Mark::CallbackEnter) || (told(Mark::Read) && !hands);
+        let idle = self.tasks.get(tid).map(|task| task.idle_at(until));
+        let idle = idle.filter(|_| self.switches && own && next == Mark::Reply);
+        if let Some(open) = self.get_mut(slot) {
+            open.story.next = next;
+            open.story.until = until.max(begin);
+            if let Some(idle) = idle.filter(|_| open.story.blocked == ABSENT) {
+                open.story.blocked = idle.blocked.saturating_sub(before.blocked);
+                open.story.runnable = idle.runnable.saturating_sub(before.runnable);
+                open.story.elsewhere = 0;
+            }
+        }
+    }
+
+    /// A thread of the request's daemon has read something since then of which is not known what it was.
+    fn may_have_read(&self, story: &Story, begin: u64) -> bool {
+        let len = story.request_len;
+        let any = |task: &Task| {
+            let serves = match self.daemons.get(&task.pid) {
+                Some(connection) => [ABSENT, *connection].contains(&story.connection),
+                None => self.servants.contains(&task.pid),
+            };
+            let may = |read: &Read| {
+                let fits = len == ABSENT || read.len == 0 || read.len == len;
+                read.exit >= begin && !read.claimed && fits
+            };
+            serves && task.reads.iter().any(may)
+        };
+        let mut near = self.tasks.near.iter().flatten();
+        near.any(|task| any(task)) || self.tasks.far.values().any(|task| any(task))
     }
 
     // The caller's side
@@ -903,6 +1086,10 @@ impl Stitch {
         let open = &mut self.slab[slot.0 as usize];
         let story = &mut open.story;
         story.set(Mark::Begin, ev.time);
+        if self.switches {
+            story.idle[Mark::Begin as usize] = Some(task.idle_at(ev.time));
+            story.idle[Mark::KernelEnter as usize] = Some(task.kernel_idle);
+        }
         (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
         (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
         story.before = task.events.wrapping_sub(task.events_then + 1);
@@ -925,7 +1112,7 @@ impl Stitch {
             }
             if still.len() >= MOST_MADE {
                 let oldest = still.remove(0);
-                self.leave(oldest, tell);
+                self.leave(oldest, ev.time, tell);
             }
             still.push(slot);
         }
@@ -986,7 +1173,7 @@ impl Stitch {
     }
 
     /// Nothing more will be seen of a request on the caller's side.
-    fn leave(&mut self, slot: Slot, tell: Tell) {
+    fn leave(&mut self, slot: Slot, time: u64, tell: Tell) {
         let Some(open) = self.get_mut(slot) else {
             return;
         };
@@ -994,23 +1181,25 @@ impl Stitch {
         let waits = open.waited || (open.story.operation.has_caller() && !open.background);
         if !open.ended && waits && open.story.fate == Fate::Unfinished {
             open.story.fate = Fate::Interrupted;
+            self.waits_for(slot);
+            self.unanswered(slot, time);
         }
         self.close(slot, tell);
     }
 
-    /// A request has ended, or its end wakes the caller up: the caller was waiting for it.
-    fn awaited(&mut self, slot: Slot) {
+    /// A caller waits for it: since when its time is this request's.
+    fn waits_for(&mut self, slot: Slot) -> bool {
         let switches = self.switches;
         let Some(open) = self
             .slab
             .get_mut(slot.0 as usize)
             .filter(|open| open.generation == slot.1 && !open.story.waits)
         else {
-            return;
+            return false;
         };
         let story = &mut open.story;
         let Some(task) = self.tasks.get_mut(story.tid) else {
-            return;
+            return false;
         };
         story.waits = true;
         story.nth = if task.told > 0 { task.waits } else { 0 };
@@ -1023,20 +1212,38 @@ impl Stitch {
                 Mark::Resumed
             };
             story.set(mark, task.told);
+            story.idle[mark as usize] = switches.then_some(task.told_idle);
             from = task.told;
         }
         if from > begin {
             // It was under way while the caller waited for another one.
             story.clear(Mark::KernelEnter);
         } else if let Some(enter) = story.at(Mark::KernelEnter) {
-            story.set(Mark::KernelEnter, enter.max(from));
+            if enter < from {
+                story.set(Mark::KernelEnter, from);
+                story.idle[Mark::KernelEnter as usize] = switches.then_some(task.told_idle);
+            }
         }
+        true
+    }
+
+    /// A request has ended, or its end wakes the caller up: the caller was waiting for it.
+    fn awaited(&mut self, slot: Slot) {
+        if !self.waits_for(slot) {
+            return;
+        }
+        let switches = self.switches;
+        let story = &mut self.slab[slot.0 as usize].story;
+        let Some(task) = self.tasks.get_mut(story.tid) else {
+            return;
+        };
         task.waits += 1;
         task.last = Some(slot);
         let end = story.marks[Mark::End as usize];
         if switches && task.switches && task.state == State::Running {
             // It never slept.
             story.set(Mark::Runs, end);
+            (story.idle[Mark::Runs as usize], story.late) = (Some(task.idle_at(end)), 0);
             task.resume(end);
         } else {
             task.awaiting = Some(slot);
@@ -1054,8 +1261,20 @@ impl Stitch {
             return;
         };
         task.resume(time);
+        let (idle, run) = (task.idle_at(time), task.run);
+        let switches = self.switches;
         if let Some(open) = self.get_mut(slot) {
-            open.story.set(Mark::Runs, time);
+            let story = &mut open.story;
+            story.set(Mark::Runs, time);
+            if switches {
+                story.idle[Mark::Runs as usize] = Some(idle);
+                let waking = story.at(Mark::Waking).or(story.at(Mark::End));
+                let ready = run.ready.max(waking.unwrap_or(time));
+                story.late = match run.busy && run.runs == time {
+                    true => time.saturating_sub(ready),
+                    false => 0,
+                };
+            }
         }
     }
 
@@ -1077,23 +1296,29 @@ impl Stitch {
             events: task.events.wrapping_sub(1),
         });
         if !task.made.is_empty() {
-            self.leave_all(ev.tid, tell);
+            self.leave_all(ev.tid, ev.time, tell);
+        }
+        if let Some(reading) = self.reading.get_mut(&ev.pid) {
+            reading.remove(&ev.tid);
+        }
+        if self.arch.is_read(number) && self.daemons.contains_key(&ev.pid) {
+            self.reading.entry(ev.pid).or_default().insert(ev.tid);
         }
         let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
         task.end_call();
-        task.told = ev.time;
+        (task.told, task.told_idle) = (ev.time, idle);
         task.events_then = task.events.wrapping_sub(1);
     }
 
-    fn leave_all(&mut self, tid: i32, tell: Tell) {
+    fn leave_all(&mut self, tid: i32, time: u64, tell: Tell) {
         let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
         let mut made = std::mem::take(&mut task.made);
         for slot in made.drain(..) {
-            self.leave(slot, tell);
+            self.leave(slot, time, tell);
         }
         if let Some(task) = self.tasks.get_mut(tid) {
             task.made = made; // its memory
@@ -1110,7 +1335,9 @@ impl Stitch {
         task.pid = ev.pid;
         let syscall = task.syscall.take();
         let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
-        if (ret as i64) >= i64::from(!self.arch.is_ring(number)) && self.arch.is_read(number) {
+        let ring = self.arch.is_ring(number);
+        let read = (ret as i64) >= i64::from(!ring) && self.arch.is_read(number);
+        if read {
             if task.reads.len() == MOST_READS {
                 task.reads.remove(0);
             }
@@ -1118,32 +1345,126 @@ impl Stitch {
                 enter: syscall.map_or(0, |call| call.start),
                 exit: ev.time,
                 run: task.run,
+                idle: task.idle_at(ev.time),
+                events: task.events.wrapping_add(1),
+                len: if ring { 0 } else { ret },
+                claimed: false,
             });
         }
         let last = task.last;
         let made = !task.made.is_empty();
         let after = task.events.wrapping_sub(task.events_then);
         task.event(ev.time);
-        task.end_call();
+        let idle = self.switches.then_some(task.idle_at(ev.time));
         if let (Some(last), Some(_)) = (last, syscall) {
             if let Some(open) = self.get_mut(last) {
                 open.story.set(Mark::SysExit, ev.time);
+                open.story.idle[Mark::SysExit as usize] = idle;
                 open.story.after = after;
             }
         }
         if made {
-            self.leave_all(ev.tid, tell);
+            self.leave_all(ev.tid, ev.time, tell);
         }
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
+            task.end_call();
+        }
+        if let Some(reading) = self.reading.get_mut(&ev.pid) {
+            reading.remove(&ev.tid);
+        }
+        if read && !ring {
+            self.pair(ev, ret);
+        }
+    }
+
+    /// A thread of a daemon has read so many bytes: which request that was, where only one can be it. The kernel hands
+    /// requests out in the order in which they are queued, each by a read of its length.
+    fn pair(&mut self, ev: &Ev, len: u64) {
+        let Some(connection) = self.daemons.get(&ev.pid).copied() else {
+            return;
+        };
+        // A callback reads for itself.
+        if self
+            .tasks
+            .get(ev.tid)
+            .is_some_and(|task| !task.callbacks.is_empty())
+        {
+            return;
+        }
+        let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
+        let Some(mut unread) = self.unread.remove(&(connection, len)) else {
+            return;
+        };
+        unread.queue.retain(|slot| {
+            let open = self.get(*slot);
+            open.is_some_and(|open| !open.ended && open.story.at(Mark::Read).is_none())
+        });
+        unread.taken = unread.taken.min(unread.queue.len());
+        match unread.queue.len() {
+            0 => {}
+            waiting if unread.taken == 0 && (waiting == 1 || alone) => {
+                if let Some(slot) = unread.queue.pop_front() {
+                    self.paired(slot, ev);
+                }
+            }
+            // Which of them another thread may have at that time is not told.
+            waiting => {
+                unread.taken += 1;
+                if unread.taken == waiting {
+                    for slot in std::mem::take(&mut unread.queue) {
+                        if let Some(open) = self.get_mut(slot) {
+                            open.maybe_read = true;
+                        }
+                    }
+                }
+            }
+        }
+        if !unread.queue.is_empty() {
+            self.unread.insert((connection, len), unread);
+        }
+    }
+
+    fn paired(&mut self, slot: Slot, ev: &Ev) {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        let freed = task.freed;
+        let Some(read) = task.reads.last_mut() else {
+            return;
+        };
+        read.claimed = true;
+        let read = *read;
+        if let Some(open) = self.get_mut(slot) {
+            open.paired = Some(ev.tid);
+            (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        self.was_read(slot, read, freed);
+    }
+
+    /// This read brought it; the thread had been free for it since `freed`.
+    fn was_read(&mut self, slot: Slot, read: Read, freed: u64) {
+        let switches = self.switches;
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Read, read.exit);
+            open.story.idle[Mark::Read as usize] = switches.then_some(read.idle);
+            if open.story.at(Mark::CallbackEnter).is_none() {
+                (open.idle, open.events) = (read.idle, read.events);
+            }
+        }
+        self.split_queue(slot, read.enter.max(freed), read.run, read.exit);
     }
 
     fn exit(&mut self, tid: i32, time: u64, tell: Tell) {
         if self.tasks.get(tid).is_none() {
             return;
         }
-        self.leave_all(tid, tell);
+        self.leave_all(tid, time, tell);
         let Some(task) = self.tasks.remove(tid) else {
             return;
         };
+        if let Some(reading) = self.reading.get_mut(&task.pid) {
+            reading.remove(&tid);
+        }
         self.drop_callbacks(task.callbacks, time, tell);
     }
 
@@ -1163,12 +1484,16 @@ impl Stitch {
         }
         let task = self.tasks.of(ev.tid);
         task.event(ev.time);
+        let idle = task.idle_at(ev.time);
         if !kind.returns {
-            task.entered = ev.time;
+            (task.entered, task.kernel_idle) = (ev.time, idle);
             return;
         }
         match &mut task.probe {
-            None => task.probe = Some((kind.function, 1, ev.time)),
+            None => {
+                task.probe = Some((kind.function, 1, ev.time));
+                task.kernel_idle = idle;
+            }
             Some((function, open, _)) if *function == kind.function => *open += 1,
             Some(_) => {}
         }
@@ -1207,6 +1532,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         if task.graph.is_none_or(|(outer, _)| depth <= outer) {
             task.graph = Some((depth, ev.time));
+            task.kernel_idle = task.idle_at(ev.time);
         }
     }
 
@@ -1225,6 +1551,10 @@ impl Stitch {
                             enter: task.fetches,
                             exit: ev.time,
                             run: task.run,
+                            idle: task.idle_at(ev.time),
+                            events: task.events,
+                            len: 0,
+                            claimed: false,
                         });
                     }
                 }
@@ -1315,10 +1645,14 @@ impl Stitch {
         task.event(ev.time);
         (task.pid, task.sent) = (ev.pid, Some(slot));
         let (run, freed, fetches) = (task.run, task.freed, task.fetches);
+        let (idle, events) = (task.idle_at(ev.time), task.events);
         let enter = task.syscall.map_or(fetches, |call| call.start).max(freed);
+        let switches = self.switches;
         if let Some(open) = self.get_mut(slot) {
             open.story.set(Mark::Sent, ev.time);
             open.story.set(Mark::Read, ev.time);
+            open.story.idle[Mark::Read as usize] = switches.then_some(idle);
+            (open.idle, open.events) = (idle, events);
             (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
         }
         self.split_queue(slot, enter, run, ev.time);
@@ -1341,18 +1675,29 @@ impl Stitch {
         let free = within(enter);
         let ready = within(enter.max(run.runs));
         if story.at(Mark::DaemonWaking).is_some() {
-            (story.no_thread, story.no_cpu, story.asleep) = (0, 0, ready - begin);
+            // Woken up for it; then another task may have had the CPU.
+            let lacked = match run.busy && run.runs == ready {
+                true => ready - within(run.ready),
+                false => 0,
+            };
+            (story.no_thread, story.no_cpu, story.asleep) = (0, lacked, ready - begin - lacked);
         } else {
             let late = if run.runs <= free { run.late } else { 0 };
             let lacked = run.runs.min(free).saturating_sub(within(run.ready));
             let no_cpu = lacked.max(late.min(free - begin));
             (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
             story.asleep = ready - free;
+            if run.busy && run.runs == ready {
+                let lacked = ready.saturating_sub(within(run.ready).max(free));
+                story.no_cpu += lacked;
+                story.asleep -= lacked;
+            }
         }
         story.set(Mark::DaemonRuns, ready);
     }
 
-    /// The system call of this thread that brought the request: the last one, or the first one since it was sent.
+    /// The system call of this thread that brought the request: the last one, or the first one since it was sent. One
+    /// of another length was of something else.
     fn take_read(&mut self, slot: Slot, tid: i32, last: bool) {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
@@ -1361,21 +1706,24 @@ impl Stitch {
             .filter(|_| story.daemon_tid == tid)
             .or(story.at(Mark::Begin))
             .unwrap_or(0);
-        let Some(task) = self.tasks.get(tid) else {
+        let len = story.request_len;
+        let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
-        let mut reads = task.reads.iter().filter(|read| read.exit >= since);
+        let fits = |read: &Read| len == ABSENT || read.len == 0 || read.len == len;
+        let mut reads = task
+            .reads
+            .iter_mut()
+            .filter(|read| read.exit >= since && fits(read));
         let read = if last {
             reads.next_back()
         } else {
             reads.next()
         };
-        let Some(read) = read.copied() else { return };
-        let enter = read.enter.max(task.freed);
-        if let Some(open) = self.get_mut(slot) {
-            open.story.set(Mark::Read, read.exit);
-        }
-        self.split_queue(slot, enter, read.run, read.exit);
+        let Some(read) = read else { return };
+        read.claimed = true;
+        let (read, freed) = (*read, task.freed);
+        self.was_read(slot, read, freed);
     }
 
     /// The open request that the daemon has in hand.
@@ -1417,11 +1765,15 @@ impl Stitch {
             (idle, events) = (task.idle_at(ev.time), task.events);
         }
         let mut first = false;
+        let switches = self.switches;
         if let Some(open) = found.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::CallbackEnter).is_none() {
                 first = true;
                 open.story.set(Mark::CallbackEnter, ev.time);
                 (open.idle, open.events) = (idle, events);
+                // Read by another thread: what that one did then is not this one's.
+                open.story.idle[Mark::Read as usize] = None;
+                open.story.idle[Mark::CallbackEnter as usize] = switches.then_some(idle);
                 open.daemon_open = kind.returns;
             }
         }
@@ -1632,13 +1984,27 @@ impl Stitch {
         let daemon = self.servants.contains(&ev.pid);
         let Some(open) = self.get(slot) else { return };
         let callback = open.story.at(Mark::CallbackEnter);
-        if daemon && callback.is_none() && open.story.at(Mark::Begin).is_some() {
-            // The daemon's library answered by itself.
-            let reads = open.story.at(Mark::Read).is_none() || open.story.daemon_tid == ev.tid;
-            if reads {
-                self.take_read(slot, ev.tid, false);
+        let aborted = error == -ECONNABORTED;
+        if daemon && !aborted && callback.is_none() && open.story.at(Mark::Begin).is_some() {
+            // There is none, or the daemon's library answered by itself.
+            match open.paired {
+                Some(tid) if tid != ev.tid => {
+                    self.hand.insert(ev.pid);
+                    self.slab[slot.0 as usize].story.handed = true;
+                }
+                Some(_) => {}
+                None if open.story.at(Mark::Read).is_some() && open.story.daemon_tid != ev.tid => {
+                    self.slab[slot.0 as usize].story.handed = true;
+                }
+                // Where threads hand on what they read, what this one read may have been another request.
+                None if self.hand.contains(&ev.pid) => {}
+                None => self.take_read(slot, ev.tid, false),
             }
         }
+        self.forget_unread(slot);
+        let Some(open) = self.get(slot) else { return };
+        let own = open.story.at(Mark::Read).is_some()
+            && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
         let task = self.tasks.of(ev.tid);
         task.ended = Some(slot);
         // What the thread does last before the end is to enter the system call that answers.
@@ -1648,8 +2014,9 @@ impl Stitch {
         let write = task
             .syscall
             .map(|call| (call.start, call.idle, call.events));
-        let write = write.or(task.writes).filter(|_| daemon);
+        let write = write.or(task.writes).filter(|_| daemon && !aborted);
         let idle = task.idle_at(ev.time);
+        let at_end = idle;
         let events = task.events;
         task.event(ev.time);
         task.writes = None;
@@ -1668,7 +2035,13 @@ impl Stitch {
         story.error = error;
         story.ring = ring;
         if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
-            story.fate = Fate::Matched;
+            story.fate = match aborted {
+                true => Fate::Aborted,
+                false => Fate::Matched,
+            };
+        }
+        if story.at(Mark::Begin).is_some() {
+            story.until = ev.time;
         }
         let since = [Mark::Begin, Mark::Sent, Mark::CallbackEnter]
             .into_iter()
@@ -1677,17 +2050,26 @@ impl Stitch {
         let (replied, idle, events) = match write {
             Some((start, idle, events)) if start >= since.unwrap_or(0) => {
                 story.set(Mark::Reply, start);
+                if switches {
+                    story.idle[Mark::Reply as usize] = Some(idle);
+                    story.idle[Mark::End as usize] = Some(at_end);
+                }
                 (start, idle, events)
             }
             _ => (ev.time, idle, events),
         };
-        if story.daemon_tid == ev.tid && callback.is_some() {
+        if story.daemon_tid == ev.tid && (callback.is_some() || own) {
             story.inside = events.wrapping_sub(open.events);
         }
         if daemon && story.daemon_tid < 0 {
             (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
         }
-        if !switches || callback.is_none() {
+        if aborted {
+            let until = ev.time;
+            self.unanswered(slot, until);
+            return;
+        }
+        if !switches || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
             return;
         }
         match story.at(Mark::CallbackReturn) {
@@ -1750,6 +2132,31 @@ impl Stitch {
             if let Some(open) = self.get_mut(slot) {
                 open.story.request_len = len;
             }
+            let known = self.unread.contains_key(&(connection, len));
+            if known || self.unread.len() < MOST_LENGTHS {
+                let unread = self.unread.entry((connection, len)).or_default();
+                if unread.queue.len() < MOST_UNREAD {
+                    unread.queue.push_back(slot);
+                }
+            }
+        }
+    }
+
+    /// It has ended: no read that comes brings it.
+    fn forget_unread(&mut self, slot: Slot) {
+        let Some(open) = self.get(slot) else { return };
+        let key = (open.story.connection, open.story.request_len);
+        let Some(unread) = self.unread.get_mut(&key) else {
+            return;
+        };
+        let Some(at) = unread.queue.iter().position(|one| *one == slot) else {
+            return;
+        };
+        unread.queue.remove(at);
+        // It had been read, if any of them had.
+        unread.taken = unread.taken.saturating_sub(1);
+        if unread.queue.is_empty() {
+            self.unread.remove(&key);
         }
     }
 
@@ -1770,7 +2177,8 @@ impl Stitch {
         task.enter_state(state, time);
     }
 
-    fn switch_in(&mut self, tid: i32, time: u64) {
+    /// `before`: who had the CPU; 0: nobody, or not told.
+    fn switch_in(&mut self, tid: i32, time: u64, before: i32) {
         if tid <= 0 {
             return;
         }
@@ -1778,7 +2186,8 @@ impl Stitch {
         if task.state == State::Running {
             return;
         }
-        task.run(time);
+        let busy = before > 0 && before != task.waker;
+        task.run(time, busy);
         let called = task.called.take();
         if task.awaiting.is_some() {
             self.runs(tid, time);
@@ -1791,6 +2200,7 @@ impl Stitch {
     fn waking(&mut self, ev: &Ev) {
         let woken = ev.v[0] as i32;
         let task = self.tasks.of(woken);
+        task.waker = ev.tid;
         let servant = task.pid <= 0 || self.servants.contains(&task.pid);
         if matches!(task.state, State::Blocked | State::Unknown) {
             task.enter_state(State::Runnable, ev.time);
@@ -1839,6 +2249,11 @@ impl Stitch {
                 || filters.comms.contains(&self.comms[story.comm as usize]))
     }
 
+    /// The recording's last event: until then counts what is open.
+    pub fn end_at(&mut self, time: u64) {
+        self.now = self.now.max(time);
+    }
+
     /// Tells the rest. Comes back: the names of threads.
     pub fn finish(self, tell: &mut dyn FnMut(&Story)) -> Vec<String> {
         self.finish_with(&mut |_, story| tell(story))
@@ -1863,6 +2278,7 @@ impl Task {
         self.resumed = time;
         if self.syscall.is_some() {
             self.told = time;
+            self.told_idle = self.idle_at(time);
         }
     }
 

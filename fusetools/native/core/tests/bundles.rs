@@ -120,7 +120,7 @@ fn each_probe_has_an_event_of_its_own() {
         let all = expected(&[
             ("lookup", &[10, 12]),
             ("read", &[11, 13, 14]),
-            ("open", None),
+            ("open", &[]),
         ]);
         assert_eq!(calls(&path), all);
         assert!(

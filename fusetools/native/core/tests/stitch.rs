@@ -18,7 +18,7 @@ const FUNCTIONS: [(u64, &str); 4] = [
 ];
 
 #[rustfmt::skip]
-const ROWS: [(&str, &str, Layer, &str, &str, Role); 23] = [
+const ROWS: [(&str, &str, Layer, &str, &str, Role); 24] = [
     ("begin", "fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("sent", "fuse:fuse_request_sent", Layer::Request, "", "", Role::Sent),
     ("end", "fuse:fuse_request_end", Layer::Request, "", "", Role::End),
@@ -42,6 +42,7 @@ const ROWS: [(&str, &str, Layer, &str, &str, Role); 23] = [
     ("into", "ftrace:funcgraph_entry", Layer::Kernel, "", "", Role::GraphEntry),
     ("out", "ftrace:funcgraph_exit", Layer::Kernel, "", "", Role::GraphExit),
     ("length", "fuse:fuse_request_end", Layer::Request, "", "", Role::Length),
+    ("bytes", "fuse:fuse_request_send", Layer::Request, "", "", Role::Length),
 ];
 
 /// `TIME TID KIND VALUE…`, a line each; threads of the daemons are 500 to 599 and 600 to 699. `begin UNIQUE OPCODE
@@ -340,7 +341,7 @@ fn stages() {
         ),
         (
             vec!["lookup", "lookup__return"],
-            "vfs_before 5, setup 5, queue 20, dispatch+daemon 60, reply 10, wakeup 20, vfs_after 10",
+            "vfs_before 5, setup 5, queue 20, daemon 60, reply 10, wakeup 20, vfs_after 10",
         ),
         (
             vec!["enter", "exit"],
@@ -447,8 +448,8 @@ fn nobody_waits() {
     for story in &stories {
         assert!(!story.waits && story.fate == Fate::Matched);
     }
-    assert_eq!(cut(&stories[0]), "queue 20, dispatch+daemon 10, reply 10");
-    assert_eq!(cut(&stories[1]), "queue 19, dispatch+daemon 10, reply 10");
+    assert_eq!(cut(&stories[0]), "queue 20, daemon 10, reply 10");
+    assert_eq!(cut(&stories[1]), "queue 19, daemon 10, reply 10");
 }
 
 /// The library answers by itself (ENOSYS): there is no callback.
@@ -469,7 +470,7 @@ fn without_a_callback() {
     assert_eq!((story.error, story.daemon_tid), (-38, 500));
     assert_eq!(
         cut(story),
-        "vfs_before+setup 10, queue 10, dispatch+daemon 10, reply 10, wakeup+vfs_after 10"
+        "vfs_before+setup 10, queue 10, daemon 10, reply 10, wakeup+vfs_after 10"
     );
 }
 
@@ -751,4 +752,219 @@ proptest! {
             cut(story);
         }
     }
+}
+
+/// A daemon without callbacks: nothing tells which request a read brings, but their order and length.
+const GO: [&str; 12] = [
+    "lookup",
+    "lookup__return",
+    "read",
+    "read__return",
+    "forget",
+    "forget__return",
+    "stub",
+    "stub__return",
+    "reply",
+    "sent",
+    "fuse_lookup",
+    "fuse_lookup__return",
+];
+
+fn unnamed(text: &str) -> Vec<Story> {
+    Script::new().without(&GO).run(text)
+}
+
+#[test]
+fn reads_are_paired_by_order_and_length() {
+    // One thread reads, another one answers: two requests of one length, one of another.
+    let stories = unnamed(
+        "10 500 enter 0
+         100 900 begin 2 1
+         100 900 bytes 2 56 45
+         101 901 begin 4 1
+         101 901 bytes 4 56 45
+         102 902 begin 6 3
+         102 902 bytes 6 80 45
+         110 500 exit 0 56
+         111 500 enter 0
+         112 500 exit 0 80
+         113 500 enter 0
+         114 500 exit 0 56
+         120 501 enter 1
+         121 501 end 4 0
+         130 501 enter 1
+         131 501 end 6 0
+         140 501 enter 1
+         141 501 end 2 0",
+    );
+    let reads: Vec<_> = stories
+        .iter()
+        .map(|s| (s.unique, s.at(Mark::Read)))
+        .collect();
+    assert_eq!(reads, [(2, Some(110)), (4, Some(114)), (6, Some(112))]);
+    assert!(stories.iter().all(|s| s.handed && s.daemon_tid == 500));
+    assert_eq!(cut(&stories[0]), "queue 10, daemon 30, reply 1");
+    // What the answering thread did before is not known.
+    assert!(stories.iter().all(|s| s.blocked == ABSENT));
+}
+
+#[test]
+fn what_two_threads_may_have_read_is_not_guessed() {
+    let text = "10 500 enter 0
+         11 501 enter 0
+         100 900 begin 2 1
+         100 900 bytes 2 56 45
+         101 901 begin 4 1
+         101 901 bytes 4 56 45
+         110 500 exit 0 56
+         112 501 exit 0 56
+         SECOND
+         120 502 enter 1
+         121 502 end 4 0
+         130 503 enter 1
+         131 503 end 2 0
+         150 900 begin 6 1
+         150 900 bytes 6 56 45
+         160 501 exit 0 56
+         170 501 enter 1
+         171 501 end 6 0";
+    let stories = unnamed(&text.replace("SECOND", ""));
+    let reads: Vec<_> = stories.iter().map(|s| s.at(Mark::Read)).collect();
+    assert_eq!(reads, [None, None, Some(160)]);
+    assert_eq!(cut(&stories[0]), "queue+dispatch+daemon 30, reply 1");
+    // Where each thread answers what it read, the answers tell it.
+    let own = text
+        .replace("SECOND", "")
+        .replace("502", "501")
+        .replace("503", "500");
+    let reads: Vec<_> = unnamed(&own).iter().map(|s| s.at(Mark::Read)).collect();
+    assert_eq!(reads, [Some(110), Some(112), Some(160)]);
+}
+
+#[test]
+fn a_read_of_another_length_brings_no_request() {
+    let [story] = &unnamed(
+        "100 900 begin 2 1
+         100 900 bytes 2 56 45
+         110 500 exit 0 4096
+         120 500 exit 0 56
+         130 500 exit 17 512
+         140 500 enter 20
+         150 500 end 2 0",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!(cut(story), "queue 20, daemon 20, reply 10");
+    assert_eq!(story.daemon_tid, 500);
+}
+
+/// From its read to its reply a thread of the daemon is asleep and lacks a CPU.
+#[test]
+fn the_window_of_a_daemon_without_callbacks_splits() {
+    let [story] = &unnamed(
+        "100 900 begin 2 1
+         100 900 bytes 2 56 45
+         110 500 exit 0 56
+         120 500 switch 500 1 0
+         150 0 waking 500
+         155 0 switch 0 0 500
+         160 500 enter 20
+         170 500 switch 500 0 77
+         175 0 switch 77 0 500
+         190 500 end 2 0",
+    )[..] else {
+        panic!()
+    };
+    assert_eq!(cut(story), "queue 10, daemon 50, reply 30");
+    assert_eq!((story.blocked, story.runnable, story.elsewhere), (30, 5, 0));
+    let parts: Vec<_> = Cut::new(story)
+        .stages()
+        .map(|(stage, _)| stage.parts(story))
+        .collect();
+    assert_eq!(parts[2], Some([0, 5, 0]));
+}
+
+#[test]
+fn what_is_not_answered_counts_to_the_end() {
+    let last = |text: &str| {
+        let story = Script::new().run(text)[0].clone();
+        (story.fate, story.next, cut(&story))
+    };
+    let unread =
+        "100 900 enter 262\n110 900 begin 2 1\n120 900 switch 900 2 0\n2000 0 switch 0 0 7";
+    assert_eq!(
+        last(unread),
+        (
+            Fate::Unfinished,
+            Mark::Read,
+            "vfs_before+setup 10, queue 1890".into()
+        )
+    );
+    let read = unread.replace("2000", "130 500 exit 0 49\n2000");
+    // It may have been this one.
+    assert_eq!(last(&read).1, Mark::End);
+    let called = unread.replace(
+        "2000",
+        "130 500 exit 0 49\n140 500 lookup 2\n150 500 switch 500 1 0\n2000",
+    );
+    assert_eq!(
+        last(&called),
+        (
+            Fate::Unfinished,
+            Mark::Reply,
+            "vfs_before+setup 10, queue 20, dispatch 10, daemon 1860".into()
+        )
+    );
+    assert_eq!(Script::new().run(&called)[0].blocked, 1850);
+    let replied = called.replace("150 500 switch 500 1 0", "150 500 enter 20");
+    assert_eq!(last(&replied).1, Mark::Reply);
+    // A signal: up to the caller's return.
+    let killed = "100 900 enter 262\n110 900 begin 2 1\n500 900 exit 262 -4\n2000 0 switch 0 0 7";
+    let (fate, _, stages) = last(killed);
+    assert_eq!(
+        (fate, stages.as_str()),
+        (Fate::Interrupted, "vfs_before+setup 10, queue 390")
+    );
+    // The daemon dies: the kernel ends what it had in hand.
+    let died = unread.replace(
+        "2000",
+        "130 500 exit 0 49\n140 500 lookup 2\n900 500 enter 231\n1000 500 end 2 -103\n2000",
+    );
+    assert_eq!(
+        last(&died),
+        (
+            Fate::Aborted,
+            Mark::Reply,
+            "vfs_before+setup 10, queue 20, dispatch 10, daemon 860".into()
+        )
+    );
+}
+
+/// Another task has the CPU that a thread is to run on; or none has.
+#[test]
+fn waiting_for_a_cpu_is_no_wake_up() {
+    let woken = |switch: &str| {
+        let text = STAT.replace("120 900 switch 900 1 500", switch);
+        let story = &Script::new().run(&text)[0];
+        (story.no_thread, story.no_cpu, story.asleep)
+    };
+    assert_eq!(woken("120 900 switch 900 1 500"), (0, 0, 10));
+    assert_eq!(woken("120 0 switch 0 0 500"), (0, 0, 10));
+    assert_eq!(woken("120 77 switch 77 0 500"), (0, 8, 2));
+    let caller = |switch: &str| {
+        let text = STAT.replace("220 500 switch 500 1 900", switch);
+        Script::new().run(&text)[0].late
+    };
+    assert_eq!(caller("220 500 switch 500 1 900"), 0);
+    assert_eq!(caller("220 77 switch 77 0 900"), 18);
+    // Preempted between its read and its callback.
+    let text = STAT.replace(
+        "140 500 lookup 2",
+        "132 500 switch 500 0 77\n138 77 switch 77 0 500\n140 500 lookup 2",
+    );
+    let story = &Script::new().run(&text)[0];
+    let dispatch = Cut::new(story)
+        .stages()
+        .find(|(stage, _)| stage.name() == "dispatch");
+    assert_eq!(dispatch.unwrap().0.parts(story), Some([0, 6, 0]));
 }

@@ -8,8 +8,9 @@ mod stories;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
+use fusetools_core::analysis::{analyse, Answer, Detail, Filters, RequestCounts, Series};
 use fusetools_core::events::{Layer, Map, Meaning, Role};
+use fusetools_core::hist::Hist;
 use fusetools_core::programs::Files;
 use fusetools_core::spaces::MappedFile;
 use fusetools_core::{elf, write, Error, Reader, ScanInfo};
@@ -185,6 +186,7 @@ fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
             "from_ns" => filters.from = value.extract()?,
             "to_ns" => filters.to = value.extract()?,
             "functions" => filters.functions = value.extract()?,
+            "windows" => filters.windows = value.extract()?,
             "by_operation" => filters.by_operation = value.extract()?,
             other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
         }
@@ -221,8 +223,7 @@ const PERCENTILES: [(&str, u32); 5] = [
     ("99.9", 999),
 ];
 
-fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyDict>> {
-    let hist = &series.hist;
+fn hist_dict<'py>(py: Python<'py>, hist: &Hist) -> PyResult<Bound<'py, PyDict>> {
     let percentiles = PyDict::new(py);
     for (name, per_mille) in PERCENTILES {
         if let Some(value) = hist.percentile(per_mille) {
@@ -230,17 +231,32 @@ fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyD
         }
     }
     let dict = PyDict::new(py);
-    dict.set_item("layer", layer_name(series.layer))?;
-    dict.set_item("function", &series.function)?;
-    dict.set_item("operation", &series.operation)?;
-    dict.set_item("entries", series.entries)?;
     dict.set_item("count", hist.count())?;
-    dict.set_item("unmatched", series.unmatched)?;
     dict.set_item("min", hist.min())?;
     dict.set_item("max", hist.max())?;
     dict.set_item("sum", hist.sum())?;
     dict.set_item("percentiles", percentiles)?;
     dict.set_item("buckets", hist.buckets())?;
+    Ok(dict)
+}
+
+fn series_dict<'py>(py: Python<'py>, series: &Series) -> PyResult<Bound<'py, PyDict>> {
+    let dict = hist_dict(py, &series.hist)?;
+    dict.set_item("layer", layer_name(series.layer))?;
+    dict.set_item("function", &series.function)?;
+    dict.set_item("operation", &series.operation)?;
+    dict.set_item("entries", series.entries)?;
+    dict.set_item("unmatched", series.unmatched)?;
+    dict.set_item("unanswered", series.unanswered)?;
+    dict.set_item("least", series.least)?;
+    dict.set_item("lost", series.lost)?;
+    for (name, hist) in [
+        ("until_reply", &series.until_reply),
+        ("after_reply", &series.after_reply),
+    ] {
+        let hist = hist.as_ref().map(|hist| hist_dict(py, hist));
+        dict.set_item(name, hist.transpose()?)?;
+    }
     dict.set_item("outermost", series.outermost)?;
     dict.set_item("self", series.own)?;
     dict.set_item("address", series.address)?;
@@ -273,11 +289,16 @@ fn scan<'py>(
     dict.set_item("events", names.zip(counts).collect::<Vec<_>>())?;
     let series = answer.series.iter().map(|series| series_dict(py, series));
     dict.set_item("series", series.collect::<PyResult<Vec<_>>>()?)?;
-    let requests = PyDict::new(py);
-    requests.set_item("begun", answer.requests.begun)?;
-    requests.set_item("ended", answer.requests.ended)?;
-    requests.set_item("matched", answer.requests.matched)?;
-    dict.set_item("requests", requests)?;
+    dict.set_item("requests", counts_dict(py, answer.requests)?)?;
+    Ok(dict)
+}
+
+fn counts_dict(py: Python<'_>, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("begun", counts.begun)?;
+    dict.set_item("ended", counts.ended)?;
+    dict.set_item("matched", counts.matched)?;
+    dict.set_item("unanswered", counts.unanswered)?;
     Ok(dict)
 }
 
@@ -478,6 +499,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
     module.add_function(wrap_pyfunction!(requests::moments, module)?)?;
     module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
+    module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;

@@ -5,23 +5,24 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 
 use fusetools_core::analysis::{Filters, RequestCounts};
+use fusetools_core::daemons::{states, State};
 use fusetools_core::events::{Meaning, Role, ABSENT};
 use fusetools_core::export::{Form, Rows};
 use fusetools_core::moments::{gather, Span, What};
 use fusetools_core::named::{tell, Listener};
 use fusetools_core::operations::{Arch, Operation};
-use fusetools_core::outcomes::Outcomes;
+use fusetools_core::outcomes::{Outcome, Outcomes};
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::slowest::{Kept, Numbered, Slowest};
 use fusetools_core::stages::Cut;
-use fusetools_core::stitch::{Mark, FATES, MARK_NAMES};
+use fusetools_core::stitch::{FATES, MARK_NAMES};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{filters_of, meaning, read_error, scan_dict, Row};
+use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 /// What a question about requests is asked with.
 struct Question {
@@ -60,11 +61,7 @@ impl Question {
 
 fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Bound<'_, PyDict>> {
     let dict = scan_dict(py, info)?;
-    let requests = PyDict::new(py);
-    requests.set_item("begun", counts.begun)?;
-    requests.set_item("ended", counts.ended)?;
-    requests.set_item("matched", counts.matched)?;
-    dict.set_item("requests", requests)?;
+    dict.set_item("requests", counts_dict(py, counts)?)?;
     Ok(dict)
 }
 
@@ -120,10 +117,11 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
         }
     }
     dict.set_item("marks", marks)?;
-    let ended = story.at(Mark::Begin).is_some() && story.at(Mark::End).is_some();
+    dict.set_item("until", known(story.until))?;
+    dict.set_item("handed", story.handed)?;
     let cut = Cut::new(story);
-    let stages = cut.stages().filter(|_| ended);
-    let stages = stages.map(|(stage, ns)| (stage.name(), ns));
+    let stages = cut.stages().filter(|_| story.counts());
+    let stages = stages.map(|(stage, ns)| (stage.name(), ns, stage.parts(story)));
     dict.set_item("stages", stages.collect::<Vec<_>>())?;
     Ok(dict)
 }
@@ -166,6 +164,38 @@ pub fn numbered<'py>(
     let kept = kept.map(|one| kept_dict(py, one, question.arch()));
     dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
+}
+
+/// What became of each traced daemon, where it had not answered all.
+#[pyfunction]
+pub fn daemons<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    catalogue: Vec<Row>,
+    filters: Bound<'py, PyDict>,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let question = Question::new(path, catalogue, &filters)?;
+    let found = py.detach(|| {
+        states(
+            &question.reader,
+            &question.catalogue,
+            question.filters.clone(),
+        )
+    });
+    let (info, found) = found.map_err(|error| read_error(&question.path, error))?;
+    let since = |time: u64| known(time).map(|time| time.saturating_sub(info.first));
+    let one = |state: &State| {
+        let dict = PyDict::new(py);
+        dict.set_item("pid", state.pid)?;
+        dict.set_item("connection", state.connection)?;
+        dict.set_item("ran", since(state.ran))?;
+        dict.set_item("stopped", since(state.stopped))?;
+        dict.set_item("ended", since(state.ended))?;
+        dict.set_item("unanswered", state.unanswered)?;
+        dict.set_item("hangs", state.hangs(info.last))?;
+        Ok(dict)
+    };
+    found.iter().map(one).collect()
 }
 
 type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
@@ -219,12 +249,22 @@ pub fn errors<'py>(
     filters: Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let mut outcomes = Outcomes::default();
+    let mut outcomes = Outcomes::new(question.arch(), &question.filters);
     let dict = question.tell(py, &mut outcomes)?;
     let operations = outcomes.operations.into_iter().map(|(operation, outcome)| {
         let errors: Vec<(u32, u64)> = outcome.errors.into_iter().collect();
-        (operation.name(), outcome.answered, outcome.negative, errors)
+        let fates = FATES.iter().zip(outcome.unanswered);
+        let fates = fates.filter(|(_, requests)| *requests > 0);
+        let fates: Vec<_> = fates.map(|((_, name), n)| (*name, n)).collect();
+        let Outcome {
+            answered, negative, ..
+        } = outcome;
+        (operation.name(), answered, negative, errors, fates)
     });
+    let arch = question.arch();
+    let gone = outcomes.gone.into_iter();
+    let gone = gone.map(|(number, calls)| (arch.syscall(number), calls));
+    dict.set_item("disconnected", gone.collect::<Vec<_>>())?;
     dict.set_item("operations", operations.collect::<Vec<_>>())?;
     Ok(dict)
 }
@@ -246,6 +286,10 @@ pub fn queue<'py>(
         one.set_item("connection", queue.connection())?;
         one.set_item("requests", queue.requests)?;
         one.set_item("threads", queue.threads)?;
+        one.set_item("unanswered", queue.unanswered)?;
+        one.set_item("unread", queue.unread)?;
+        one.set_item("handed", queue.handed)?;
+        one.set_item("runnable", queue.runnable)?;
         one.set_item("total", queue.total)?;
         one.set_item("waited", queue.waited)?;
         one.set_item("short", queue.short)?;

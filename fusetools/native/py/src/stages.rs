@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{filters_of, meaning, read_error, scan_dict, Row};
+use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 fn by_of(name: &str) -> PyResult<By> {
     Ok(match name {
@@ -25,10 +25,16 @@ fn by_of(name: &str) -> PyResult<By> {
     })
 }
 
-fn durations<'py>(py: Python<'py>, durations: &Durations) -> PyResult<Bound<'py, PyDict>> {
-    let hist = durations.hist();
+/// `all`: of so many requests; those that have none have 0.
+fn durations<'py>(
+    py: Python<'py>,
+    durations: &Durations,
+    all: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut hist = durations.hist();
     let dict = PyDict::new(py);
     dict.set_item("count", hist.count())?;
+    hist.add_zeros(all.saturating_sub(hist.count()));
     dict.set_item("sum", hist.sum())?;
     dict.set_item("p50", hist.percentile(500))?;
     dict.set_item("p99", hist.percentile(990))?;
@@ -36,8 +42,13 @@ fn durations<'py>(py: Python<'py>, durations: &Durations) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-fn tally<'py>(py: Python<'py>, name: &str, tally: &Tally) -> PyResult<Bound<'py, PyDict>> {
-    let dict = durations(py, &tally.durations)?;
+fn tally<'py>(
+    py: Python<'py>,
+    name: &str,
+    tally: &Tally,
+    all: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = durations(py, &tally.durations, all)?;
     let parts = tally.parts;
     dict.set_item("stage", name)?;
     dict.set_item("parts", (parts.requests, parts.ns, parts.rest))?;
@@ -68,11 +79,13 @@ fn group<'py>(
     dict.set_item("fates", fates)?;
     dict.set_item("errors", group.errors)?;
     dict.set_item("ring", group.ring)?;
-    dict.set_item("total", durations(py, &group.total)?)?;
+    let all = group.total.hist().count();
+    dict.set_item("total", durations(py, &group.total, all)?)?;
+    dict.set_item("least", group.least)?;
     let stages = group
         .stages
         .iter()
-        .map(|(stage, found)| tally(py, &stage.name(), found));
+        .map(|(stage, found)| tally(py, &stage.name(), found, all));
     dict.set_item("stages", stages.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
 }
@@ -103,11 +116,7 @@ pub fn stages<'py>(
         .iter()
         .map(|(key, of)| group(py, key, of, by, &found));
     dict.set_item("groups", groups.collect::<PyResult<Vec<_>>>()?)?;
-    let requests = PyDict::new(py);
-    requests.set_item("begun", found.begun)?;
-    requests.set_item("ended", found.ended)?;
-    requests.set_item("matched", found.matched)?;
-    dict.set_item("requests", requests)?;
+    dict.set_item("requests", counts_dict(py, found.requests)?)?;
     dict.set_item("event_cost", found.event_cost)?;
     Ok(dict)
 }

@@ -77,6 +77,7 @@ pub fn stories<'py>(
         "blocked": |s| duration(s.blocked),
         "runnable": |s| duration(s.runnable),
         "elsewhere": |s| duration(s.elsewhere),
+        "until": |s| known(s.until).to_le_bytes(),
     );
     for (mark, name) in MARK_NAMES.iter().enumerate() {
         let times = column(py, &rows, |s: &Story| known(s.marks[mark]).to_le_bytes())?;

@@ -1,0 +1,86 @@
+"""How often a CPU quota stopped a process's cgroups: what its 'waiting for CPU' may mean.
+
+A quota may stand in any cgroup above a process. Of both versions: cpu.stat has nr_throttled, and
+throttled_usec in version 2, throttled_time (ns) in version 1 (kernel's Documentation/admin-guide/
+cgroup-v2.rst and scheduler/sched-bwc.rst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fusetools.host.files import Files
+
+_DEEPEST = 64
+
+
+class Quota(NamedTuple):
+    """Since the cgroup was made: times, and ns in all."""
+
+    times: int
+    ns: int
+
+
+def quotas(files: Files, pid: int) -> dict[str, Quota]:
+    """Of each cgroup around the process that can have a quota, by its directory."""
+    found: dict[str, Quota] = {}
+    for place in _places(files, pid):
+        if (quota := read(files, place)) is not None:
+            found[place] = quota
+    return found
+
+
+def _places(files: Files, pid: int) -> list[str]:
+    memberships = [
+        line.split(":", 2)
+        for line in (files.read(f"/proc/{pid}/cgroup", quiet=True) or "").splitlines()
+        if line.count(":") >= 2
+    ]
+    mounts = [
+        line.split()
+        for line in (files.read("/proc/self/mounts", quiet=True) or "").splitlines()
+        if len(line.split()) > 3
+    ]
+    places = []
+    for _, mount, kind, options, *_ in mounts:
+        for number, controllers, own in memberships:
+            first = kind == "cgroup" and "cpu" in options.split(",")
+            second = kind == "cgroup2" and number == "0" and not controllers
+            if not (second or (first and "cpu" in controllers.split(","))):
+                continue
+            parts = [part for part in own.split("/") if part][:_DEEPEST]
+            if ".." in parts:  # outside of what this namespace shows
+                continue
+            places += ["/".join([mount, *parts[:depth]]) for depth in range(len(parts), 0, -1)]
+    return places
+
+
+def read(files: Files, place: str) -> Quota | None:
+    """None where there is no such cgroup, or no quota can be there."""
+    fields = {}
+    for line in (files.read(f"{place}/cpu.stat", quiet=True) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if value.isdigit():
+            fields[name] = int(value)
+    if "nr_throttled" not in fields:
+        return None
+    ns = fields.get("throttled_usec", 0) * 1000 or fields.get("throttled_time", 0)
+    return Quota(fields["nr_throttled"], ns)
+
+
+def since(files: Files, whose: str, before: Mapping[str, Quota]) -> list[dict[str, Any]]:
+    """For the session: the cgroups that have been throttled since then."""
+    rows = []
+    for place, (times, ns) in before.items():
+        now = read(files, place)
+        if now is not None and now.times > times:
+            rows.append(
+                {
+                    "cgroup": place,
+                    "whose": whose,
+                    "nr_throttled": now.times - times,
+                    "throttled_ns": max(now.ns - ns, 0),
+                }
+            )
+    return rows

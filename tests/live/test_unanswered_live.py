@@ -1,0 +1,209 @@
+"""What commands say of a daemon that is stopped, killed, without callbacks, or short of CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Mounter, mount_entry, wait_until
+
+import fusetools
+from fusetools.model import READ_TO_REPLY
+
+RAWFS = Path(__file__).with_name("rawfs.py")
+COMMANDS = ("hist", "count", "stages", "slow", "queue", "errors")
+
+
+def record(output: Path, mount: Path, script: str, *more: str) -> str:
+    """Records a shell script on the mount; returns what record said."""
+    if not shutil.which("perf"):
+        pytest.skip("this host has no perf")
+    command = [sys.executable, "-m", "fusetools", "record", "--mount", mount, "-o", output]
+    command += [*more, "--", "sh", "-c", script]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert output.exists(), done.stderr
+    return done.stderr
+
+
+def said(command: str, path: Path) -> str:
+    words = [sys.executable, "-m", "fusetools", *command.split(), "-i", str(path)]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount, output = sample_mount(), tmp_path / "perf.data"
+    workload = f"ls {mount.path} > /dev/null; kill -STOP {mount.pid}; "
+    workload += f"timeout -s KILL 0.5 stat {mount.path}/etc; true"
+    try:
+        printed = record(output, mount.path, workload)
+    finally:
+        os.kill(mount.pid, signal.SIGCONT)
+    assert f"the daemon, pid {mount.pid}, was stopped" in printed
+    assert "another copy" not in printed
+    for command in COMMANDS:
+        text = said(command, output)
+        assert f"pid {mount.pid}, has been stopped since" in text, command
+        assert "1 without an answer" in text, command
+    slowest = fusetools.open(output).slowest(most=1).requests[0]
+    # Half a second of it is the workload's own time out.
+    assert slowest.fate == "interrupted" and slowest.duration > 400_000_000
+    assert [name for name, _ in slowest.stages][-1] == "queue"
+    assert "interrupted, in the queue" in " ".join(said("slow -n 1", output).split())
+    (operation,) = (
+        o for o in fusetools.open(output).stages(slowest.operation).operations if o.least
+    )
+    assert operation.max == slowest.duration and operation.unmatched == {"interrupted": 1}
+    assert "The daemon has enough threads" not in said("queue", output)
+    hist = fusetools.open(output).hist(slowest.operation, layers=("request",)).histograms[0]
+    assert hist.unanswered == 1 and hist.max is not None and hist.max > 400_000_000
+
+
+def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount, output = sample_mount(), tmp_path / "perf.data"
+    workload = f"ls {mount.path} > /dev/null; kill -STOP {mount.pid}; stat {mount.path}/etc & "
+    # Until the request is made.
+    workload += "while ! grep -qs fuse /proc/$!/wchan /proc/$!/stack; do sleep 0.01; "
+    workload += "n=$((n + 1)); [ $n -gt 50 ] && break; done; "
+    workload += f"kill -KILL {mount.pid}; wait; stat {mount.path}; stat {mount.path}/etc; true"
+    printed = record(output, mount.path, workload)
+    assert f"the daemon, pid {mount.pid}, ended during the recording" in printed
+    for command in COMMANDS:
+        assert f"pid {mount.pid}, ended at" in said(command, output), command
+    (aborted,) = (
+        r for r in fusetools.open(output).slowest(most=100).requests if r.fate != "matched"
+    )
+    assert (aborted.fate, aborted.error) == ("aborted", "ECONNABORTED")
+    assert "aborted (ECONNABORTED)" in " ".join(said("slow", output).split())
+    # Both calls after that found no daemon; the kernel made no request for them.
+    gone = dict(fusetools.open(output).errors().disconnected)
+    assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
+
+
+class RawMount:
+    def __init__(self, path: Path, *arguments: object) -> None:
+        self.path = path
+        words = [sys.executable, RAWFS, path, *arguments]
+        self.process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.pid = int(self.process.stdout.readline().split()[1])
+        wait_until(lambda: mount_entry(path) is not None, "the mount")
+
+    def end(self) -> dict[str, int]:
+        """What it answered since mount."""
+        self.process.terminate()
+        text, _ = self.process.communicate(timeout=10)
+        answered: dict[str, int] = json.loads(text)
+        return answered
+
+
+@pytest.fixture
+def raw_mount(samples: Path, tmp_path: Path) -> Iterator[Any]:
+    mounts: list[RawMount] = []
+
+    def mount(*arguments: object) -> RawMount:
+        path = tmp_path / f"raw{len(mounts)}"
+        path.mkdir()
+        mounts.append(RawMount(path, *arguments))
+        return mounts[-1]
+
+    yield mount
+    for one in mounts:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+        if mount_entry(one.path):
+            subprocess.run(["umount", "-l", one.path], check=True)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_daemon_without_callbacks(raw_mount: Any, tmp_path: Path, workers: int) -> None:
+    delay = 20_000_000
+    mount = raw_mount("--workers", workers, "--delay", delay / 1e9)
+    output = tmp_path / "perf.data"
+    names = " ".join(f"{mount.path}/file{n}" for n in range(7))
+    record(output, mount.path, f"stat {names} > /dev/null; stat {mount.path}/none; true")
+    answered = mount.end()
+    recording = fusetools.open(output)
+    # The daemon's own count, of which the recording has all but its mount.
+    requests = {h.operation: h for h in recording.hist(layers=("request",)).histograms}
+    windows = {h.operation: h for h in recording.hist(layers=("daemon",)).histograms}
+    assert requests["lookup"].count == answered["lookup"] == 8
+    assert {h.function for h in windows.values()} == {READ_TO_REPLY}
+    for operation, window in windows.items():
+        assert (window.count, window.unmatched) == (requests[operation].count, 0), operation
+    # The delay lies between the read and the reply, in every command.
+    assert (windows["lookup"].min or 0) >= delay
+    (stages,) = recording.stages("lookup").operations
+    daemon = next(stage for stage in stages.stages if stage.name == "daemon")
+    assert daemon.requests == 8 and daemon.total >= 8 * delay
+    assert all("dispatch" not in stage.name for stage in stages.stages)
+    slowest = recording.slowest("lookup").requests
+    assert all(dict(r.stages)["daemon"] >= delay for r in slowest)
+    assert {r.handed for r in slowest} == {workers > 0}
+    if not workers:  # one thread reads, sleeps and answers
+        assert daemon.parts["blocked"] >= 8 * delay
+    (queue,) = recording.queue().mounts
+    assert queue.handed == (queue.requests if workers else 0) and queue.unread == 0
+    text = said("queue", output)
+    assert "max_threads" not in text
+    assert ("cannot be known" in text) is (workers > 0)
+
+
+@contextlib.contextmanager
+def quota(pid: int, us: int) -> Iterator[Path]:
+    """The process in a cgroup that gives it so much of each 100 ms."""
+    first, second = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+    name = f"fusetools-test-{os.getpid()}"
+    if (first / "cpu.cfs_quota_us").exists() or (first / "cgroup.procs").exists():
+        group, limit, value = first / name, "cpu.cfs_quota_us", str(us)
+    elif "cpu" in (second / "cgroup.subtree_control").read_text().split():
+        group, limit, value = second / name, "cpu.max", f"{us} 100000"
+    else:
+        pytest.skip("no cgroup with a CPU controller can be made here")
+    before = Path(f"/proc/{pid}/cgroup").read_text()
+    group.mkdir()
+    try:
+        (group / limit).write_text(value)
+        (group / "cgroup.procs").write_text(str(pid))
+        yield group
+    finally:
+        assert before is not None
+        parent = group.parent / "cgroup.procs"
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            for left in (group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    parent.write_text(left)
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.01)
+
+
+def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount, output = sample_mount(), tmp_path / "perf.data"
+    with quota(mount.pid, 5000) as group:
+        # Enough calls to use the quota up many times over.
+        workload = f"for i in 1 2; do ls -lR {mount.path} > /dev/null; done"
+        printed = record(output, mount.path, workload)
+        cpu = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    assert int(cpu["nr_throttled"]) > 0
+    facts = fusetools.open(output).stages().facts
+    (throttled,) = (t for t in facts.throttled if t.cgroup == str(group))
+    assert throttled.whose == "daemon" and 0 < throttled.times <= int(cpu["nr_throttled"])
+    for text in (printed, said("stages", output), said("queue", output)):
+        assert f"the daemon was throttled {throttled.times:,} time" in text
+        assert str(group) in text
+    # It had a CPU for the time that its quota gave alone: the rest is waiting for one.
+    (queue,) = fusetools.open(output).queue().mounts
+    assert queue.runnable > 0

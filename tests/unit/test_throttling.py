@@ -1,0 +1,59 @@
+"""CPU quotas of both versions of cgroups, from stored trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusetools.host.files import Files
+from fusetools.record import throttling
+
+
+def tree(root: Path, mounts: str, cgroup: str, **stats: str) -> Files:
+    for name, text in (("proc/self/mounts", mounts), ("proc/7/cgroup", cgroup), *stats.items()):
+        place = root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return Files(root)
+
+
+def test_version_2_and_a_quota_further_up(tmp_path: Path) -> None:
+    own, above = "sys/fs/cgroup/a/b/cpu.stat", "sys/fs/cgroup/a/cpu.stat"
+    files = tree(
+        tmp_path,
+        "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        "0::/a/b\n",
+        **{
+            own: "usage_usec 9\nnr_periods 5\nnr_throttled 0\nthrottled_usec 0\n",
+            above: "usage_usec 9\nnr_periods 5\nnr_throttled 3\nthrottled_usec 1500\n",
+        },
+    )
+    before = throttling.quotas(files, 7)
+    assert before == {"/sys/fs/cgroup/a/b": (0, 0), "/sys/fs/cgroup/a": (3, 1_500_000)}
+    assert throttling.since(files, "daemon", before) == []
+    (tmp_path / above).write_text("nr_throttled 10\nthrottled_usec 701500\n")
+    assert throttling.since(files, "daemon", before) == [
+        {
+            "cgroup": "/sys/fs/cgroup/a",
+            "whose": "daemon",
+            "nr_throttled": 7,
+            "throttled_ns": 700_000_000,
+        }
+    ]
+
+
+def test_version_1_by_its_cpu_controller(tmp_path: Path) -> None:
+    files = tree(
+        tmp_path,
+        "cgroup /c/memory cgroup rw,memory 0 0\ncgroup /c/cpu cgroup rw,cpu,cpuacct 0 0\n",
+        "3:memory:/m\n2:cpu,cpuacct:/x\n",
+        **{"c/cpu/x/cpu.stat": "nr_periods 5\nnr_throttled 2\nthrottled_time 900\n"},
+    )
+    assert throttling.quotas(files, 7) == {"/c/cpu/x": (2, 900)}
+
+
+def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
+    # Outside of what this namespace shows; without a controller; a process that is gone.
+    files = tree(tmp_path, mounts, "0::/../other\n", **{"sys/fs/cgroup/cpu.stat": "usage_usec 1\n"})
+    assert throttling.quotas(files, 7) == {}
+    assert throttling.quotas(files, 8) == {}
