@@ -89,7 +89,6 @@ class Call(NamedTuple):
 
     operation: str  # "lookup"
     unique: int
-    tid: int
     entered: int
     delay_begin: int
     delay_end: int

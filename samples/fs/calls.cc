@@ -1,19 +1,13 @@
 #include "calls.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "histogram.h"
-
-// Asked for once: a callback must make no system call that CernVM-FS does not make.
-static thread_local const uint64_t tid = gettid();
 
 Call *CallLog::Enter(loader::Operation operation, uint64_t unique) {
   Call *call = &calls_[entered_++ % kCalls];
   call->operation = operation;
   call->unique = unique;
-  call->tid = tid;
   for (auto *time : {&call->delay_begin, &call->delay_end, &call->after_begin,
                      &call->after_end, &call->left})
     *time = 0;
@@ -23,13 +17,13 @@ Call *CallLog::Enter(loader::Operation operation, uint64_t unique) {
 
 std::string CallLog::ToString() const {
   std::string text =
-      "operation unique tid entered delay_begin delay_end after_begin after_end left\n";
+      "operation unique entered delay_begin delay_end after_begin after_end left\n";
   const uint64_t end = entered_;
   for (uint64_t i = end - std::min(end, kCalls); i < end; ++i) {
     const Call &call = calls_[i % kCalls];
     text += loader::kOperationNames[call.operation].callback;
     for (const auto *field :
-         {&call.unique, &call.tid, &call.entered, &call.delay_begin, &call.delay_end,
+         {&call.unique, &call.entered, &call.delay_begin, &call.delay_end,
           &call.after_begin, &call.after_end, &call.left})
       text += " " + std::to_string(*field);
     text += "\n";

@@ -9,9 +9,12 @@
 
 #include "loader.h"
 
-/** One call; times in ns on CLOCK_MONOTONIC, 0: not (yet). */
+/**
+ * One call; times in ns on CLOCK_MONOTONIC, 0: not (yet). Nothing that takes a system call
+ * to find out: a callback makes none that it would not make without this.
+ */
 struct Call {
-  std::atomic<uint64_t> operation, unique, tid;
+  std::atomic<uint64_t> operation, unique;
   std::atomic<uint64_t> entered;                  // the callback's first line
   std::atomic<uint64_t> delay_begin, delay_end;  // --delay, all that were due
   std::atomic<uint64_t> after_begin, after_end;  // those of them after the reply

@@ -169,7 +169,7 @@ class SampleMount:
 
     def until_in(self, operation: str) -> str:
         """Shell: waits until a callback of the operation is in its delay."""
-        row = f"^{operation} [0-9]* [0-9]* [0-9]* [1-9][0-9]* 0 "
+        row = f"^{operation} [0-9]* [0-9]* [1-9][0-9]* 0 "
         return until(f"{self.samplefs} --talk {self.socket} calls | grep -q '{row}'")
 
     def until_forgotten(self) -> str:

@@ -42,7 +42,7 @@ def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -
     assert len(calls) == 97
     slept = sum(
         sum(stock.idle(tid, since, until))
-        for tid in {call.tid for call in calls}
+        for tid in {seen.tid for seen in stock.seen.values()}
         for number, since, until in stock.syscalls[tid]
         if number == NANOSLEEP
     )

@@ -79,16 +79,16 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     for name, h in truth.items():
         mine = calls.of(name)
         assert len(calls.duration[mine]) == h.total
-        columns = (calls.tid, calls.start, calls.duration)
+        columns = (calls.unique, calls.start, calls.duration)
         recorded = sorted(zip(*(column[mine].tolist() for column in columns)))
         noted = sorted(
-            (call.tid, call.entered, call.left)
+            (call.unique, call.entered, call.left)
             for call in mount.calls()[-sum(h.total for h in truth.values()) :]
             if f"cvmfs_{call.operation}" == name
         )
         added = []
-        for (tid, start, duration), (own_tid, entered, left) in zip(recorded, noted):
-            assert tid == own_tid
+        for (unique, start, duration), (own_unique, entered, left) in zip(recorded, noted):
+            assert unique == own_unique
             assert start <= entered <= left <= start + duration
             added.append(duration - (left - entered))
         assert statistics.median(added) < 4 * cost

@@ -179,7 +179,7 @@ def queue_of(
     for seen in requests:
         call = calls[seen.connection, seen.unique]
         surely.append((seen.read, seen.reply))
-        asleep = (out for out in stock.off[call.tid] if overlap(out[::2], span(call)) > 0)
+        asleep = (out for out in stock.off[seen.tid] if overlap(out[::2], span(call)) > 0)
         surely += [
             (max(since, call.after_begin), min(woken or until, call.after_end))
             for since, woken, until in asleep

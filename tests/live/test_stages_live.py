@@ -98,7 +98,7 @@ def overlap_of_sleep(stock: Stock, tid: int, call: Call) -> int:
 def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: str) -> list[int]:
     """Holds the time that requests waited for a thread to what the threads did meanwhile, by stock
     perf; returns the ns of each that the daemon says its thread was in other calls."""
-    stories, stock, calls = recording.stories(), Stock(recording.path, mount), mount.calls()
+    stories, stock, calls = recording.stories(), Stock(recording.path, mount), own_calls(mount)
     waited, total = [], 0
     for key, i in hold(stories, stock).items():
         if stories.operations[stories.operation[i]] != operation:
@@ -109,7 +109,7 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
         free = min(max(seen.begin, seen.free), seen.read) - seen.begin
         # Where a thread slept and was woken up for it, none was missing.
         assert busy == (0 if stories.daemon_waking[i] else free), seen
-        waited.append(behind(seen, calls))
+        waited.append(behind(seen, calls, stock))
         assert stories.daemon_waking[i] or waited[-1] <= busy, seen
     (answer,) = (o for o in recording.stages(operation).operations if o.waits)
     (queue,) = (stage for stage in answer.stages if stage.name == "queue")

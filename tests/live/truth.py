@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,10 +159,10 @@ def own_calls(mount: SampleMount) -> dict[tuple[int, int], affairs.Call]:
     return {(mount.connection, call.unique): call for call in mount.calls()}
 
 
-def behind(request: Seen, calls: Iterable[affairs.Call]) -> int:
+def behind(request: Seen, calls: dict[tuple[int, int], affairs.Call], stock: Stock) -> int:
     """ns that a request was in the queue while the thread that took it was in other calls."""
     return sum(
         overlap((request.begin, request.read), (call.entered, call.left))
-        for call in calls
-        if call.tid == request.tid and call.unique != request.unique
+        for key, call in calls.items()
+        if call.unique != request.unique and stock.seen[key].tid == request.tid
     )
