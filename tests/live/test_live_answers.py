@@ -131,7 +131,8 @@ def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
         assert slow[layer]["mean"] * 503 > sum(delays)
     # The delay is nearly all of the shortest callback.
     assert slow["daemon"]["min"] < 1.05 * min(delays) + fast["daemon"]["min"]
-    assert slow["daemon"]["mean"] < slow["request"]["mean"] < slow["syscall"]["mean"]
+    # A callback goes on when its request has ended.
+    assert slow["request"]["mean"] < slow["syscall"]["mean"]
     told = json.loads(fusetools_command("diff", *files, "--json"))["differences"]
     (d,) = (d for d in told if d["function"] == "cvmfs_lookup")
     assert d["change"] == 0 and d["b"]["percentiles"]["50"] > 200_000
