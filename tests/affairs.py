@@ -1,4 +1,5 @@
-"""Parses what the CernVM-FS client, or the sample file system, answers to `internal affairs`."""
+"""Parses what the CernVM-FS client, or the sample file system, answers to `internal affairs`; and
+what the sample file system does to `calls`."""
 
 from __future__ import annotations
 
@@ -34,6 +35,14 @@ class Histogram(NamedTuple):
     total: int
     bins: tuple[int, ...]
     overflow: int
+
+    @classmethod
+    def of(cls, durations: list[int]) -> Histogram:
+        """Of durations in ns."""
+        bins = [0] * (BINS + 1)
+        for ns in durations:
+            bins[min(max(ns.bit_length() - 1, 0), BINS)] += 1
+        return cls(len(durations), tuple(bins[:BINS]), bins[BINS])
 
     def minus(self, before: Histogram) -> Histogram:
         bins = tuple(now - then for now, then in zip(self.bins, before.bins))
@@ -73,6 +82,27 @@ def counters(text: str) -> dict[str, int]:
     """The section `Raw Counters`: name -> value."""
     rows = text.split("\nName|Value|Description\n", 1)[1].splitlines()
     return {name: int(value) for name, value, _ in (row.split("|", 2) for row in rows)}
+
+
+class Call(NamedTuple):
+    """One call of a callback, by the daemon's own CLOCK_MONOTONIC in ns; 0: not, or not yet."""
+
+    operation: str  # "lookup"
+    unique: int
+    entered: int
+    delay_begin: int
+    delay_end: int
+    after_begin: int  # of a delay after the reply
+    after_end: int
+    left: int
+
+
+def calls(text: str) -> list[Call]:
+    """The answer to `calls`, in the order in which they were entered."""
+    heading, *rows = (line.split() for line in text.splitlines())
+    if tuple(heading) != Call._fields:
+        raise ValueError(f"no heading: {heading}")
+    return [Call(row[0], *map(int, row[1:])) for row in rows]
 
 
 def difference(after: dict[str, Histogram], before: dict[str, Histogram]) -> dict[str, Histogram]:

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "calls.h"
 #include "histogram.h"
 #include "inode_table.h"
 #include "loader.h"
@@ -25,28 +26,52 @@ static loader::Settings *settings;
 static InodeTable *inodes;
 static int root_fd;
 static Log2Histogram histograms[loader::kNumOperations];
+static CallLog calls;
 static std::atomic<int64_t> n_lookup_negative{0};
 static std::atomic<int64_t> no_open_dirs{0};
 static std::atomic<int64_t> no_open_files{0};
 
-/** Delays and fails the call as the options say; true when it has been replied to. */
-static bool Injected(loader::Operation operation, fuse_req_t req) {
-  const int error = settings->injections[operation].Apply();
-  if (error != 0) fuse_reply_err(req, error);
-  return error != 0;
+/** A request's number: libfuse keeps it behind the session's address, and gives it to nobody. */
+static uint64_t Unique(fuse_req_t req) {
+  uint64_t unique;
+  memcpy(&unique, reinterpret_cast<const char *>(req) + sizeof(void *), sizeof(unique));
+  return unique;
 }
 
 /** A callback at work, to its last line. */
 class Callback {
  public:
-  explicit Callback(loader::Operation operation)
-      : operation_(operation), timer_(&histograms[operation]) {}
-  ~Callback() { settings->injections[operation_].ApplyAfter(); }
+  Callback(loader::Operation operation, fuse_req_t req)
+      : operation_(operation), call_((++in_flight, calls.Enter(operation, Unique(req)))) {}
+  ~Callback() {
+    settings->injections[operation_].Delays(true, &call_->after_begin, &call_->after_end);
+    const uint64_t left = MonotonicNs();
+    histograms[operation_].Add(left - call_->entered);
+    call_->left = left;
+    --in_flight;
+  }
+  Callback(const Callback &) = delete;
+  Callback &operator=(const Callback &) = delete;
+
+  void Delay() {
+    settings->injections[operation_].Delays(false, &call_->delay_begin, &call_->delay_end);
+  }
+  /** Delays and fails the call as the options say; true when it has been replied to. */
+  bool Injected(fuse_req_t req) {
+    Delay();
+    const int error = settings->injections[operation_].Fail();
+    if (error != 0) fuse_reply_err(req, error);
+    return error != 0;
+  }
+
+  /** Calls that have been entered and have not left yet. */
+  static std::atomic<int64_t> in_flight;
 
  private:
   const loader::Operation operation_;
-  HistogramTimer timer_;
+  Call *const call_;
 };
+std::atomic<int64_t> Callback::in_flight{0};
 
 /** lstat of a file of the served tree; returns 0 or the errno. */
 static int Stat(const std::string &path, struct stat *info) {
@@ -54,8 +79,8 @@ static int Stat(const std::string &path, struct stat *info) {
 }
 
 static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
-  Callback callback(loader::kLookup);
-  if (Injected(loader::kLookup, req)) return;
+  Callback callback(loader::kLookup, req);
+  if (callback.Injected(req)) return;
 
   struct fuse_entry_param entry = {};
   entry.attr_timeout = entry.entry_timeout = settings->kernel_cache;
@@ -78,23 +103,23 @@ static void cvmfs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
 }
 
 static void cvmfs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup) {
-  Callback callback(loader::kForget);
-  settings->injections[loader::kForget].Apply();
+  Callback callback(loader::kForget, req);
+  callback.Delay();
   inodes->Forget(ino, nlookup);
   fuse_reply_none(req);
 }
 
 static void cvmfs_forget_multi(fuse_req_t req, size_t count,
                                struct fuse_forget_data *forgets) {
-  Callback callback(loader::kForgetMulti);
-  settings->injections[loader::kForgetMulti].Apply();
+  Callback callback(loader::kForgetMulti, req);
+  callback.Delay();
   for (size_t i = 0; i < count; ++i) inodes->Forget(forgets[i].ino, forgets[i].nlookup);
   fuse_reply_none(req);
 }
 
 static void cvmfs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *) {
-  Callback callback(loader::kGetattr);
-  if (Injected(loader::kGetattr, req)) return;
+  Callback callback(loader::kGetattr, req);
+  if (callback.Injected(req)) return;
 
   struct stat info;
   const int error = Stat(inodes->Path(ino), &info);
@@ -107,8 +132,8 @@ static void cvmfs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 }
 
 static void cvmfs_readlink(fuse_req_t req, fuse_ino_t ino) {
-  Callback callback(loader::kReadlink);
-  if (Injected(loader::kReadlink, req)) return;
+  Callback callback(loader::kReadlink, req);
+  if (callback.Injected(req)) return;
 
   char target[PATH_MAX + 1];
   const ssize_t size =
@@ -123,8 +148,8 @@ static void cvmfs_readlink(fuse_req_t req, fuse_ino_t ino) {
 
 /** Makes the whole listing, in the kernel's format, as the client does. */
 static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
-  Callback callback(loader::kOpendir);
-  if (Injected(loader::kOpendir, req)) return;
+  Callback callback(loader::kOpendir, req);
+  if (callback.Injected(req)) return;
 
   const int fd = openat(root_fd, inodes->Path(ino).c_str(),
                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -156,18 +181,18 @@ static void cvmfs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 }
 
 static void cvmfs_releasedir(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi) {
-  Callback callback(loader::kReleasedir);
+  Callback callback(loader::kReleasedir, req);
   // The kernel does not ask again, so an injected error must not leak the listing.
   delete reinterpret_cast<std::string *>(fi->fh);
   --no_open_dirs;
-  if (Injected(loader::kReleasedir, req)) return;
+  if (callback.Injected(req)) return;
   fuse_reply_err(req, 0);
 }
 
 static void cvmfs_readdir(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
                           struct fuse_file_info *fi) {
-  Callback callback(loader::kReaddir);
-  if (Injected(loader::kReaddir, req)) return;
+  Callback callback(loader::kReaddir, req);
+  if (callback.Injected(req)) return;
 
   const std::string &listing = *reinterpret_cast<std::string *>(fi->fh);
   // The last entry may be cut: the kernel reads whole ones and asks on from there.
@@ -176,8 +201,8 @@ static void cvmfs_readdir(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
 }
 
 static void cvmfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
-  Callback callback(loader::kOpen);
-  if (Injected(loader::kOpen, req)) return;
+  Callback callback(loader::kOpen, req);
+  if (callback.Injected(req)) return;
 
   if ((fi->flags & O_ACCMODE) != O_RDONLY) {
     fuse_reply_err(req, EROFS);
@@ -200,8 +225,8 @@ static void cvmfs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void cvmfs_read(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
                        struct fuse_file_info *fi) {
-  Callback callback(loader::kRead);
-  if (Injected(loader::kRead, req)) return;
+  Callback callback(loader::kRead, req);
+  if (callback.Injected(req)) return;
 
   const std::unique_ptr<char[]> buffer(new char[size]);
   const ssize_t nbytes = pread(fi->fh, buffer.get(), size, off);
@@ -212,16 +237,16 @@ static void cvmfs_read(fuse_req_t req, fuse_ino_t, size_t size, off_t off,
 }
 
 static void cvmfs_release(fuse_req_t req, fuse_ino_t, struct fuse_file_info *fi) {
-  Callback callback(loader::kRelease);
+  Callback callback(loader::kRelease, req);
   close(fi->fh);
   --no_open_files;
-  if (Injected(loader::kRelease, req)) return;
+  if (callback.Injected(req)) return;
   fuse_reply_err(req, 0);
 }
 
 static void cvmfs_statfs(fuse_req_t req, fuse_ino_t) {
-  Callback callback(loader::kStatfs);
-  if (Injected(loader::kStatfs, req)) return;
+  Callback callback(loader::kStatfs, req);
+  if (callback.Injected(req)) return;
 
   struct statvfs info;
   if (fstatvfs(root_fd, &info) != 0)
@@ -242,8 +267,8 @@ static void ReplyXattr(fuse_req_t req, const std::string &value, size_t size) {
 
 /** user.inode for every file; user.pid for the root, as the client has it. */
 static void cvmfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size) {
-  Callback callback(loader::kGetxattr);
-  if (Injected(loader::kGetxattr, req)) return;
+  Callback callback(loader::kGetxattr, req);
+  if (callback.Injected(req)) return;
 
   if (strcmp(name, "user.inode") == 0)
     ReplyXattr(req, std::to_string(ino), size);
@@ -254,8 +279,8 @@ static void cvmfs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, siz
 }
 
 static void cvmfs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size) {
-  Callback callback(loader::kListxattr);
-  if (Injected(loader::kListxattr, req)) return;
+  Callback callback(loader::kListxattr, req);
+  if (callback.Injected(req)) return;
 
   std::string names("user.inode\0", 11);
   if (ino == FUSE_ROOT_ID) names.append("user.pid\0", 9);
@@ -286,9 +311,9 @@ static std::string InternalAffairs() {
       std::to_string(inodes->size()) + "|currently active inodes\n";
 
   // A callback replies before it leaves and is counted: whoever asks right after his last
-  // system call wants it counted all the same, so give the callbacks a second to leave.
+  // system call wants it counted all the same, so give the callbacks a minute to leave.
   // As the counters above were read before: when no file is open, every release is counted.
-  for (int i = 0; i < 1000 && HistogramTimer::in_flight > 0; ++i) usleep(1000);
+  for (int i = 0; i < 60000 && Callback::in_flight > 0; ++i) usleep(1000);
 
   std::string text = "Latency distribution of system calls:\n";
   for (int i = 0; i < loader::kNumOperations; ++i) {
@@ -310,6 +335,13 @@ static std::string InternalAffairs() {
   return text + counters;
 }
 
+/** What --talk asks for; nothing where it is not known. */
+static std::string Answer(const std::string &command) {
+  if (command == "internal affairs") return InternalAffairs();
+  if (command == "calls") return calls.ToString();
+  return "";
+}
+
 static int Init(loader::Settings *of_loader) {
   settings = of_loader;
   root_fd = open(settings->directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -323,7 +355,7 @@ static int Init(loader::Settings *of_loader) {
 static loader::CvmfsExports *MakeExports() {
   auto exports = new loader::CvmfsExports();
   exports->init = Init;
-  exports->internal_affairs = InternalAffairs;
+  exports->answer = Answer;
   struct fuse_lowlevel_ops *operations = &exports->operations;
   operations->init = cvmfs_init;
   operations->destroy = cvmfs_destroy;

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-std::atomic<int64_t> HistogramTimer::in_flight{0};
-
 namespace {
 
 __attribute__((format(printf, 2, 3))) void Append(std::string *to, const char *format,

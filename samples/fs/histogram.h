@@ -31,26 +31,4 @@ class Log2Histogram {
   std::atomic<uint64_t> sum_ns_{0};
 };
 
-/** Adds its own lifetime to a histogram. */
-class HistogramTimer {
- public:
-  explicit HistogramTimer(Log2Histogram *histogram)
-      : histogram_(histogram), start_(MonotonicNs()) {
-    ++in_flight;
-  }
-  ~HistogramTimer() {
-    histogram_->Add(MonotonicNs() - start_);
-    --in_flight;
-  }
-  HistogramTimer(const HistogramTimer &) = delete;
-  HistogramTimer &operator=(const HistogramTimer &) = delete;
-
-  /** Timers alive: calls that have been entered and have not left yet. */
-  static std::atomic<int64_t> in_flight;
-
- private:
-  Log2Histogram *histogram_;
-  uint64_t start_;
-};
-
 #endif  // SAMPLES_FS_HISTOGRAM_H_

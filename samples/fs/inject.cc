@@ -19,19 +19,20 @@ void Wait(uint64_t ns, bool spin) {
   while (MonotonicNs() < end) continue;
 }
 
-void Injection::Delays(bool after) {
+void Injection::Delays(bool after, std::atomic<uint64_t> *begin,
+                       std::atomic<uint64_t> *end) {
   for (Delay &delay : delays) {
     if (delay.after != after || !delay.share.Due()) continue;
     const uint64_t start = MonotonicNs();
+    if (*begin == 0) *begin = start;
     Wait(delay.ns, delay.spin);
-    delay_ns += MonotonicNs() - start;
+    const uint64_t stop = MonotonicNs();
+    delay_ns += stop - start;
+    *end = stop;
   }
 }
 
-void Injection::ApplyAfter() { Delays(true); }
-
-int Injection::Apply() {
-  Delays(false);
+int Injection::Fail() {
   int code = 0;
   for (Error &error : errors) {
     if (error.share.Due() && code == 0) code = error.code;

@@ -49,13 +49,13 @@ struct Injection {
   std::deque<Error> errors;           // the first that is due wins
   std::atomic<uint64_t> delay_ns{0};  // waited so far, as measured
 
-  /** Waits as long as this call is meant to; returns the errno to fail with or 0. */
-  int Apply();
-  /** The same for what comes after the reply. */
-  void ApplyAfter();
-
- private:
-  void Delays(bool after);
+  /**
+   * Waits as long as this call is meant to before its reply, or after it; sets from when
+   * to when, if it is.
+   */
+  void Delays(bool after, std::atomic<uint64_t> *begin, std::atomic<uint64_t> *end);
+  /** The errno that this call is meant to fail with, or 0. */
+  int Fail();
 };
 
 /** Waits for ns nanoseconds, exact to about a microsecond on an idle CPU. */

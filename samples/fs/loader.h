@@ -63,7 +63,8 @@ struct Settings {
 struct CvmfsExports {
   /** Returns 0 or the errno of opening settings->directory. */
   int (*init)(Settings *settings);
-  std::string (*internal_affairs)();
+  /** Of --talk; empty when the command is not known. */
+  std::string (*answer)(const std::string &command);
   struct fuse_lowlevel_ops operations;
 };
 

@@ -10,7 +10,7 @@ namespace loader {
 
 const char kUsage[] =
     "Usage: samplefs [options] DIRECTORY MOUNTPOINT\n"
-    "       samplefs --talk SOCKET internal affairs\n"
+    "       samplefs --talk SOCKET internal affairs|calls\n"
     "\n"
     "Serves DIRECTORY read-only at MOUNTPOINT, built like the CernVM-FS client.\n"
     "\n"
@@ -28,7 +28,10 @@ const char kUsage[] =
     "all\n"
     "                          (default: 60)\n"
     "  --threads N             callbacks at work at the same time, at most (default: 10)\n"
-    "  --socket PATH           answer --talk on this socket\n"
+    "  --socket PATH           answer --talk on this socket: `internal affairs` prints "
+    "counts\n"
+    "                          and latencies; `calls` the times of each of the last "
+    "65536 calls\n"
     "  -o OPTION[,OPTION…]     further mount options, such as default_permissions\n"
     "  -f, --foreground        stay in the foreground\n"
     "  -h, --help              this text\n"
@@ -142,7 +145,7 @@ void ParseOptions(int argc, char **argv, Options *options) {
   for (int i = 1; i < argc; ++i) {
     std::string option = argv[i];
     if (option == "--talk") {
-      if (i + 2 >= argc) throw UsageError("--talk: expected SOCKET internal affairs");
+      if (i + 2 >= argc) throw UsageError("--talk: expected SOCKET and internal affairs or calls");
       options->talk_socket = argv[++i];
       while (++i < argc) {
         options->talk_command += (options->talk_command.empty() ? "" : " ");

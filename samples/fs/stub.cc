@@ -120,7 +120,7 @@ static int Loop(struct fuse_session *session, const Options &options, int listen
     return Fail("cannot mount on " + options.mountpoint);
   int result = fuse_daemonize(options.foreground);
   if (result == 0) {
-    if (listener >= 0) TalkSpawn(listener, cvmfs_exports->internal_affairs);
+    if (listener >= 0) TalkSpawn(listener, cvmfs_exports->answer);
     struct fuse_loop_config *config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_clone_fd(config, 1);
     fuse_loop_cfg_set_max_threads(config, options.threads);

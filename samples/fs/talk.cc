@@ -80,17 +80,17 @@ static std::string ReadAll(int fd) {
   return text;
 }
 
-static void Serve(int listener, std::string (*answer)()) {
+static void Serve(int listener, std::string (*answer)(const std::string &)) {
   while (true) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
     const std::string command = ReadAll(fd);
-    Write(fd, command == "internal affairs" ? answer() : "");
+    Write(fd, answer(command));
     close(fd);
   }
 }
 
-void TalkSpawn(int listener, std::string (*answer)()) {
+void TalkSpawn(int listener, std::string (*answer)(const std::string &)) {
   // The signals that unmount belong to the main thread.
   sigset_t all;
   sigset_t old;
@@ -111,7 +111,7 @@ int TalkMain(const std::string &path, const std::string &command) {
   const std::string text = ReadAll(fd);
   close(fd);
   if (text.empty()) {
-    fprintf(stderr, "samplefs: no answer to '%s'; known: internal affairs\n",
+    fprintf(stderr, "samplefs: no answer to '%s'; known: internal affairs, calls\n",
             command.c_str());
     return 1;
   }

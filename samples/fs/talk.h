@@ -9,8 +9,8 @@ namespace loader {
 /** Listens on a Unix socket; returns its descriptor, or -1 with errno set. */
 int TalkListen(const std::string &path);
 
-/** Answers `internal affairs` with answer(), for ever, in a thread of its own. */
-void TalkSpawn(int listener, std::string (*answer)());
+/** Answers each command with answer(command), for ever, in a thread of its own. */
+void TalkSpawn(int listener, std::string (*answer)(const std::string &));
 
 /** Prints the answer to a command; returns an exit status. */
 int TalkMain(const std::string &path, const std::string &command);

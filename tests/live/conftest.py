@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -27,16 +28,33 @@ def alone() -> Iterator[None]:
     """One live test at a time of all runs on this host, as there is one recording at a time."""
     with Path(tempfile.gettempdir(), "fusetools-live-tests.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        nobody_records()
         yield
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
+def nobody_records() -> None:
+    """Returns when no recording is under way, of a test or of anybody else."""
+    with contextlib.suppress(FileNotFoundError), Path("/run/fusetools/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+# Tells a hang from a busy machine, and is no measure of anything.
+HANGS = 120.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = HANGS) -> None:
     """Returns when condition() holds; fails the test when it does not within that time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             pytest.fail(f"waited {seconds} s in vain for {what}")
         time.sleep(0.002)
+
+
+def until(condition: str) -> str:
+    """Shell: waits until a command succeeds; exits with 97 when it hangs."""
+    tries = int(HANGS * 100)
+    return f"n=0; until {condition}; do n=$((n+1)); [ $n -lt {tries} ] || exit 97; sleep 0.01; done"
 
 
 def mount_entry(path: Path) -> list[str] | None:
@@ -51,9 +69,7 @@ def mount_entry(path: Path) -> list[str] | None:
 class SampleMount:
     """A mounted sample file system, a child process of the test."""
 
-    def __init__(
-        self, directory: Path, arguments: list[str], stripped: bool, realtime: bool
-    ) -> None:
+    def __init__(self, directory: Path, arguments: list[str], stripped: bool) -> None:
         self.tree = directory / "tree"
         self.path = directory / "mount"
         self.socket = directory / "socket"
@@ -64,8 +80,6 @@ class SampleMount:
         def in_child() -> None:
             # The mount must not outlive a test run that is killed.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if realtime:
-                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
         self.process = subprocess.Popen(
             [self.samplefs, "-f", "--socket", self.socket, *arguments, self.tree, self.path],
@@ -106,6 +120,11 @@ class SampleMount:
         wait_until(lambda: self.mounted or self.process.poll() is not None, "the mount")
         assert self.mounted, f"samplefs ended with status {self.process.returncode}"
 
+    def ask(self, *command: str) -> str:
+        """The daemon's answer at this moment."""
+        words = [str(self.samplefs), "--talk", str(self.socket), *command]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
     def talk(self) -> str:
         """The answer to `internal affairs`, once all files of the mount have been closed.
 
@@ -115,13 +134,30 @@ class SampleMount:
 
         def closed() -> bool:
             nonlocal text
-            command = [str(self.samplefs), "--talk", str(self.socket), "internal", "affairs"]
-            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            text = self.ask("internal", "affairs")
             counters = affairs.counters(text)
             return counters["cvmfs.no_open_files"] == counters["cvmfs.no_open_dirs"] == 0
 
         wait_until(closed, "the last release")
         return text
+
+    def calls(self) -> list[affairs.Call]:
+        """Every call of a callback since mount, at most the last 65536, once all have left."""
+        self.talk()
+        calls = affairs.calls(self.ask("calls"))
+        assert all(call.left for call in calls)
+        return calls
+
+    def wait_for(self, operation: str) -> None:
+        """Returns when a callback of the operation is in its delay."""
+
+        def delayed() -> bool:
+            calls = affairs.calls(self.ask("calls"))
+            return any(
+                call.operation == operation and call.delay_begin > call.delay_end for call in calls
+            )
+
+        wait_until(delayed, f"a {operation} in its delay")
 
     def affairs(self) -> dict[str, affairs.Histogram]:
         """The daemon's own histograms since mount: "cvmfs_lookup" -> (total, bins, overflow)."""
@@ -130,6 +166,16 @@ class SampleMount:
     def counters(self) -> dict[str, int]:
         """The daemon's own counters, such as "samplefs.n_delay_lookup"."""
         return affairs.counters(self.talk())
+
+    def until_in(self, operation: str) -> str:
+        """Shell: waits until a callback of the operation is in its delay."""
+        row = f"^{operation} [0-9]* [0-9]* [1-9][0-9]* 0 "
+        return until(f"{self.samplefs} --talk {self.socket} calls | grep -q '{row}'")
+
+    def until_forgotten(self) -> str:
+        """Shell: waits until the daemon has been told to forget all inodes, and has done so."""
+        ask = f"{self.samplefs} --talk {self.socket} internal affairs"
+        return until(f"{ask} | grep -q '^inode_tracker.no_reference|1|'")
 
     def workload(self, operation: str, count: int, *paths: str) -> dict[str, Any]:
         """Makes count calls on the paths below the mount; returns what the workload says it did."""
@@ -148,7 +194,7 @@ class SampleMount:
     def pin(self) -> list[str]:
         """Keeps the daemon on one CPU; returns the words before a workload that keep it there, too.
 
-        Whom a request's caller wakes then always runs next: the shortest durations are all alike.
+        Whom a request's caller wakes then runs next, and takes the CPU from it.
         """
         cpu = min(os.sched_getaffinity(0))
         for task in Path(f"/proc/{self.pid}/task").iterdir():
@@ -163,7 +209,7 @@ class SampleMount:
         """Ends the daemon as its users do, by SIGTERM; returns its exit status."""
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.wait(10)
+        return self.process.wait(HANGS)
 
     def clean(self) -> None:
         """Leaves nothing behind, whatever the test has done."""
@@ -177,10 +223,7 @@ class SampleMount:
 
 
 class Mounter(Protocol):
-    """options: further arguments for samplefs; delay, error: values of --delay and --error.
-
-    realtime: the daemon goes before all others on this host, so that its delays are exact.
-    """
+    """options: further arguments for samplefs; delay, error: values of --delay and --error."""
 
     def __call__(
         self,
@@ -189,7 +232,6 @@ class Mounter(Protocol):
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
-        realtime: bool = False,
     ) -> SampleMount: ...
 
 
@@ -215,13 +257,12 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
-        realtime: bool = False,
     ) -> SampleMount:
         arguments = ["--kernel-cache", str(kernel_cache), *options]
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
         # In a directory with a short path: that of a socket has at most 107 bytes.
-        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped, realtime)
+        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped)
         mounts.append(sample)
         sample.wait()
         return sample

@@ -10,14 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HANGS, mount_entry, wait_until
 
+from fusetools.host import mounts
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.probe import read_host, self_test_unique
 
@@ -31,7 +33,7 @@ def mount_at(facts: HostFacts, path: object) -> Mount:
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [FUSETOOLS, "doctor", *arguments], capture_output=True, text=True, timeout=60
+        [FUSETOOLS, "doctor", *arguments], capture_output=True, text=True, timeout=HANGS
     )
 
 
@@ -72,7 +74,7 @@ def namespaced(script: str) -> Iterator[int]:
         assert shell.stdout.readline() == "ready\n"
         yield shell.pid
     finally:
-        shell.communicate("\n", timeout=20)
+        shell.communicate("\n", timeout=HANGS)
 
 
 def test_mount_in_another_namespace(sample_mount: Any, tmp_path: Path) -> None:
@@ -114,9 +116,8 @@ def test_library_replaced_under_a_running_daemon(sample_mount: Any, tmp_path: Pa
     path.mkdir()
     daemon = subprocess.Popen([build / "samplefs", "-f", tree, path])
     try:
-        while str(path) not in Path("/proc/self/mountinfo").read_text():
-            assert daemon.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: mount_entry(path) is not None or daemon.poll() is not None, "the mount")
+        assert daemon.poll() is None
         library = build / sample.library.name
         inode = library.stat().st_ino
         new = tmp_path / "new"
@@ -130,29 +131,45 @@ def test_library_replaced_under_a_running_daemon(sample_mount: Any, tmp_path: Pa
         assert os.stat(found.host_path).st_ino == inode
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(HANGS)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """The process is stopped. What waits for it all the same would do so for ever: it goes on, and
+    the test fails."""
+    waited = threading.Event()
+
+    def go_on() -> None:
+        waited.set()
+        os.kill(pid, signal.SIGCONT)
+
+    timer = threading.Timer(HANGS, go_on)
+    os.kill(pid, signal.SIGSTOP)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        os.kill(pid, signal.SIGCONT)
+    assert not waited.is_set(), "it waited for the daemon that hangs"
 
 
 def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
     sample = sample_mount()
-    os.kill(sample.pid, signal.SIGSTOP)
-    try:
-        start = time.monotonic()
-        done = doctor("--json")
-        assert time.monotonic() - start < 15
-        data = json.loads(done.stdout)
+    with stopped(sample.pid):
+        data = json.loads(doctor("--json").stdout)
         paths = [mount["path"] for mount in data["facts"]["mounts"]]
         assert str(sample.path) in paths
         mount = mount_at(read_host(), sample.path)
-        start = time.monotonic()
         assert self_test_unique(mount, 0.5) is None
-        assert time.monotonic() - start < 5
-    finally:
-        os.kill(sample.pid, signal.SIGCONT)
 
 
-def test_a_library_on_a_mount_that_hangs(sample_mount: Any, tmp_path: Path) -> None:
+def test_a_library_on_a_mount_that_hangs(
+    sample_mount: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its daemon is found all the same; only what is asked of the mount is given up."""
+    monkeypatch.setattr(mounts, "PATIENCE", 1.0)  # it is waited for six times as long
     sample = sample_mount()
     tree, path = tmp_path / "tree", tmp_path / "mount"
     tree.mkdir()
@@ -161,15 +178,12 @@ def test_a_library_on_a_mount_that_hangs(sample_mount: Any, tmp_path: Path) -> N
     program = sample.path / "build" / "samplefs"
     daemon = subprocess.Popen([program, "-f", tree, path])
     try:
-        while str(path) not in Path("/proc/self/mountinfo").read_text():
-            assert daemon.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: mount_entry(path) is not None or daemon.poll() is not None, "the mount")
+        assert daemon.poll() is None
         library = mount_at(read_host(), path).libraries[0]
         assert library.host_path == library.path == str(program)
-        os.kill(sample.pid, signal.SIGSTOP)
-        start = time.monotonic()
-        mount = mount_at(read_host(), path)
-        assert time.monotonic() - start < 15
+        with stopped(sample.pid):
+            mount = mount_at(read_host(), path)
         assert mount.daemon_pid == daemon.pid
         hung = [lib.path for lib in mount.libraries if not lib.host_path]
         assert hung == [
@@ -177,9 +191,8 @@ def test_a_library_on_a_mount_that_hangs(sample_mount: Any, tmp_path: Path) -> N
         ]
         assert len(hung) == 3 < len(mount.libraries)
     finally:
-        os.kill(sample.pid, signal.SIGCONT)
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(HANGS)
 
 
 def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) -> None:
@@ -232,16 +245,29 @@ def test_a_stripped_daemon(sample_mount: Any) -> None:
 
 
 def test_it_is_fast(sample_mount: Any) -> None:
-    """Less than a second of CPU time: the rest is waiting for other users of the kernel's lock."""
+    """It takes less than ten times the CPU time of its own help, measured beside it: the rest is
+    waiting for other users of the kernel's lock. The least of three of each: a busy machine slows
+    both down alike."""
     sample_mount()
-    code = "import resource, sys; from fusetools.cli import main; main(standalone_mode=False); "
-    code += "r = [resource.getrusage(w) for w in (0, -1)]; "
-    code += "print(sum(x.ru_utime + x.ru_stime for x in r), file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "doctor"], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0
-    assert float(done.stderr.split()[-1]) < 1.0
+    code = """
+import resource, sys
+from fusetools.cli import main
+try:
+    main(standalone_mode=False)
+finally:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(sum(one.ru_utime + one.ru_stime for one in used), file=sys.stderr)
+"""
+
+    def cpu(*arguments: str) -> float:
+        command = [sys.executable, "-c", code, "doctor", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+        assert done.returncode == 0
+        return float(done.stderr.split()[-1])
+
+    pairs = [(cpu(), cpu("--help")) for _ in range(3)]
+    doctors, helps = zip(*pairs)
+    assert min(doctors) < 10 * min(helps), pairs
 
 
 def test_unprivileged() -> None:
@@ -254,7 +280,7 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 main(["doctor", *sys.argv[1:]])
 """
     command = [sys.executable, "-c", code, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=HANGS)
     assert done.stderr == ""
     data = json.loads(done.stdout)
     facts = HostFacts.from_json(json.dumps(data["facts"]))
@@ -293,7 +319,7 @@ def test_the_mend_that_it_names_mends(broken: str, mend: str, tmp_path: Path) ->
     {FUSETOOLS} doctor --json; echo "status $?"
     """
     command = ["unshare", "-m", "--propagation", "private", "bash", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0 and done.stderr == ""
     before, first, after, second, _ = re.split(r"^status (\d)\n", done.stdout, flags=re.MULTILINE)
     assert (first, second) == ("1", "0")
@@ -308,7 +334,7 @@ def test_without_perf(tmp_path: Path) -> None:
     (tmp_path / "trace-cmd").symlink_to(trace_cmd)
     code = "import os, sys, fusetools.cli as c; os.environ['PATH'] = sys.argv.pop(1); c.main()"
     command = [sys.executable, "-c", code, str(tmp_path), "doctor"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 1 and done.stderr == ""
     assert "no perf" in done.stdout and "perf is not installed" in done.stdout
 
@@ -324,14 +350,14 @@ def test_users_of_perf_and_ftrace_are_named() -> None:
         instance.mkdir()
         (instance / "set_event").write_text("sched:sched_process_exec\n")
         wanted = f"perf (pid {perf.pid}) holds "
-        end = time.monotonic() + 10
-        while not any(user.startswith(wanted) for user in read_host().ftrace_users):
-            assert time.monotonic() < end
+        wait_until(
+            lambda: any(user.startswith(wanted) for user in read_host().ftrace_users), wanted
+        )
         event = f"1 event on in instance {instance.name} (set_event): sched:sched_process_exec"
         assert event in read_host().ftrace_users
     finally:
         perf.terminate()
-        perf.wait(20)
+        perf.wait(HANGS)
         if instance.exists():
             instance.rmdir()
     assert not any(user.startswith(wanted) for user in read_host().ftrace_users)

@@ -48,7 +48,8 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
     mount = sample_mount(stripped=True)
     workload = mount.build.parent / "workload"
     before = mount.affairs()
-    commands = f"{workload} mixed {mount.path}; mount -i -o remount,ro {mount.path}; sleep 1"
+    forget = f"mount -i -o remount,ro {mount.path}; {mount.until_forgotten()}"
+    commands = f"{workload} mixed {mount.path}; {forget}"
     series = record(mount, tmp_path / "perf.data", "libfuse", commands)
     after = mount.affairs()
 
@@ -66,7 +67,11 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
 
 
 def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> None:
-    """200 us within 5 % from the read to the reply; what is around it takes longer."""
+    """200 us within 5 % from the read to the reply; what is around it takes longer.
+
+    Load makes single ones longer: it is the shortest of 422, and of 211. Were, each time for
+    itself, 9 of 10 lengthened, then all of 211 in 1 of 10^9 runs.
+    """
     mount = sample_mount(stripped=True, delay=("lookup=200us",))
     workload = mount.build.parent / "workload"
     commands = f"{workload} stat 211 {mount.path}/dir-00/file-000"
@@ -77,8 +82,11 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
     assert (reply["count"], request["count"], whole["count"]) == (422, 422, 211)
     low = reply["min"]
     assert low is not None and 200_000 <= low <= 210_000
+    # Each reply lies in its request, and its request in the system call.
     for name in ("50", "90", "99"):
         assert reply["percentiles"][name] < request["percentiles"][name]
-    assert request["sum"] < whole["sum"]
+    delays = [call for call in mount.calls() if call.operation == "lookup"]
+    assert sum(call.delay_end - call.delay_begin for call in delays) < reply["sum"]
+    assert reply["sum"] < request["sum"] < whole["sum"]
     getattr_reply = found["daemon", "getattr"]
-    assert getattr_reply["percentiles"]["50"] < 100_000
+    assert getattr_reply["count"] == 211 and getattr_reply["min"] < 100_000

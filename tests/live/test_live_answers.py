@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -70,17 +71,27 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     assert facts.losses.lost == 0
     assert facts.requests.matched >= 0.999 * facts.requests.begun
 
-    # The probes only add to a duration, and about what was measured for them.
+    # Each call that the daemon noted lies in its recorded one; the probes add to most of them about
+    # what was measured for them, if not all: a call may lose its CPU between the two.
     cost = facts.probe_cost
     assert cost is not None and 100 < cost < 8_000
     calls = recording.calls("cvmfs_*")
     for name, h in truth.items():
-        durations = calls.duration[calls.of(name)]
-        assert len(durations) == h.total
-        for i in range(affairs.BINS):
-            shorter = sum(h.bins[: i + 1])
-            assert (durations < 2 << i).sum() <= shorter
-            assert (durations < (2 << i) + 4 * cost).sum() >= shorter - max(0.05 * h.total, 3)
+        mine = calls.of(name)
+        assert len(calls.duration[mine]) == h.total
+        columns = (calls.unique, calls.start, calls.duration)
+        recorded = sorted(zip(*(column[mine].tolist() for column in columns)))
+        noted = sorted(
+            (call.unique, call.entered, call.left)
+            for call in mount.calls()[-sum(h.total for h in truth.values()) :]
+            if f"cvmfs_{call.operation}" == name
+        )
+        added = []
+        for (unique, start, duration), (own_unique, entered, left) in zip(recorded, noted):
+            assert unique == own_unique
+            assert start <= entered <= left <= start + duration
+            added.append(duration - (left - entered))
+        assert statistics.median(added) < 4 * cost
 
     # The same by the commands.
     printed = affairs.parse(fusetools_command("hist", "-i", recording.path, "--style", "cvmfs"))
@@ -91,14 +102,18 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
 
 
 def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
-    """200 us on lookup, within 5 %, as the difference of two recordings."""
+    """200 us on lookup, as the difference of two recordings: in each of the layers around it.
+
+    Load makes calls longer: without the delay it is the shortest of 503 that is short. Were 19 of
+    20 lengthened, each for itself, then all of 503 in 1 of 10^11 runs.
+    """
     files = []
     for name, delay in (("fast", ()), ("slow", ("lookup=200us",))):
         mount = sample_mount(delay=delay)
         files.append(tmp_path / f"{name}.data")
-        record(files[-1], [mount], *mount.pin(), WORKLOAD, "stat", 503, mount.path / "big")
+        record(files[-1], [mount], WORKLOAD, "stat", 503, mount.path / "big")
+        noted = [call for call in mount.calls() if call.operation == "lookup"]
         mount.clean()
-    # The shortest, because others use these CPUs too.
     fast, slow = (
         {
             h["layer"]: h
@@ -108,11 +123,16 @@ def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
         }
         for file in files
     )
-    for layer in ("request", "daemon"):
-        assert slow[layer]["count"] == 503
-        assert slow[layer]["min"] - fast[layer]["min"] == pytest.approx(200_000, rel=0.05), layer
+    delays = [call.delay_end - call.delay_begin for call in noted]
+    assert min(delays) >= 200_000 and len(delays) == 503
     for layer in ("syscall", "request", "daemon"):
-        assert slow[layer]["min"] > 200_000
+        assert fast[layer]["count"] == slow[layer]["count"] == 503
+        assert fast[layer]["min"] < 200_000 < slow[layer]["min"]
+        assert slow[layer]["mean"] * 503 > sum(delays)
+    # The delay is nearly all of the shortest callback.
+    assert slow["daemon"]["min"] < 1.05 * min(delays) + fast["daemon"]["min"]
+    # A callback goes on when its request has ended.
+    assert slow["request"]["mean"] < slow["syscall"]["mean"]
     told = json.loads(fusetools_command("diff", *files, "--json"))["differences"]
     (d,) = (d for d in told if d["function"] == "cvmfs_lookup")
     assert d["change"] == 0 and d["b"]["percentiles"]["50"] > 200_000

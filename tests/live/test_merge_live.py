@@ -8,11 +8,11 @@ import shutil
 import signal
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import wait_until
 
 from fusetools import _core
 
@@ -146,7 +146,12 @@ def test_what_both_recorders_found_is_said_once(tmp_path: Path) -> None:
 def test_a_killed_recorder_leaves_what_the_other_can_explain(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed.data", tmp_path / "whole.data"
     recorder = subprocess.Popen([*SYSTEM_WIDE, "-o", killed], stderr=subprocess.DEVNULL)
-    time.sleep(1)
+
+    def written() -> bool:
+        subprocess.run(WORKLOAD, check=True)
+        return killed.exists() and killed.stat().st_size > 1 << 18
+
+    wait_until(written, "what it writes of what it has recorded")
     assert subprocess.run([*ALIKE, "-o", whole, "--", *WORKLOAD], check=False).returncode == 0
     recorder.send_signal(signal.SIGKILL)
     recorder.wait()

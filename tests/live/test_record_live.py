@@ -22,7 +22,7 @@ from typing import Any
 
 import affairs
 import pytest
-from conftest import BUILD, Mounter, SampleMount, wait_until
+from conftest import BUILD, HANGS, Mounter, SampleMount, until, wait_until
 from script import events
 
 pytestmark = pytest.mark.live
@@ -42,13 +42,11 @@ def own_cgroups() -> list[Path]:
 
 
 @pytest.fixture(autouse=True)
-def alone(samples: Path, tmp_path: Path) -> Iterator[None]:
-    """Waits until nobody else records, and checks afterwards that nothing is left."""
+def leaves_nothing(alone: None, samples: Path, tmp_path: Path) -> Iterator[None]:
+    """Checks afterwards that nothing is left."""
     if shutil.which("perf") is None:
         pytest.skip("this host has no perf")
     RUN.mkdir(exist_ok=True)
-    with (RUN / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
     yield
     nothing_left()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -80,7 +78,7 @@ def start(directory: Path, *arguments: object, **more: Any) -> subprocess.Popen[
 
 
 class Done:
-    def __init__(self, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    def __init__(self, process: subprocess.Popen[str], seconds: float = HANGS) -> None:
         self.stdout, self.stderr = process.communicate(timeout=seconds)
         self.status = process.returncode
 
@@ -133,7 +131,9 @@ def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> 
     """8 processes at work, FORGETs too: every callback, entry and return."""
     mount = sample_mount()
     forget = f"mount -i -o remount,ro {mount.path}"
-    work = f"{BUILD}/workload mixed --processes 8 {mount.path} && {forget} && sleep 0.3"
+    work = (
+        f"{BUILD}/workload mixed --processes 8 {mount.path} && {forget}; {mount.until_forgotten()}"
+    )
     before = callbacks(mount)
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", work)
     own = callbacks(mount) - before
@@ -325,12 +325,14 @@ def test_signals_reach_the_workload(sample_mount: Mounter, tmp_path: Path) -> No
         done = Done(process)
     assert (done.status, done.stdout) == (3, "caught\n")
     # one that will not end: asking twice is enough
-    script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'echo caught' TERM; echo ready; while :; do sleep 0.1; echo on; done"
     with begin(tmp_path, "--mount", mount.path, "--", "sh", "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        lines = iter(process.stdout.readline, "")
+        assert "caught\n" in lines
+        assert [next(lines) for _ in range(3)] == ["on\n"] * 3
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         done = Done(process)
@@ -342,7 +344,8 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
     """From a terminal: the kernel sends it to both, and nobody sends it again."""
     mount = sample_mount()
     script = (
-        'n=0; trap "n=1\\$n; echo caught \\$n" INT; echo ready; sleep 1; sleep 1; echo end; exit 5'
+        'n=0; trap "n=1\\$n; echo caught \\$n" INT; echo ready;'
+        "until [ $n != 0 ]; do sleep 0.1; done; sleep 1; echo end; exit 5"
     )
     command = [*COMMAND, "record", "--mount", str(mount.path), "--", "sh", "-c", script]
     pid, terminal = pty.fork()
@@ -356,7 +359,6 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
             seen += part
             if b"ready" in seen and not sent:
                 sent = True
-                time.sleep(0.2)
                 os.write(terminal, b"\x03")
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
@@ -395,15 +397,23 @@ def test_probes_that_never_fire_are_told(sample_mount: Mounter, tmp_path: Path) 
 
 
 def test_duration(sample_mount: Mounter, tmp_path: Path) -> None:
+    """It ends after that time; with a workload too, which goes on by itself."""
     mount = sample_mount()
+    begun = time.monotonic()
     done = record(tmp_path, "--mount", mount.path, "--duration", 0.5)
     assert done.status == 0, done.stderr
-    assert 0.5 <= session(tmp_path / "perf.data")["seconds"] < 2
-    done = record(
-        tmp_path, "--mount", mount.path, "--duration", 0.3, "--", "sh", "-c", "sleep 4; exit 5"
-    )
+    assert 0.5 <= session(tmp_path / "perf.data")["seconds"] < time.monotonic() - begun
+    waits = f"{until('test -e go')}; exit 5"
+    begun = time.monotonic()
+    arguments = ["--mount", mount.path, "--duration", 0.3, "--", "sh", "-c", waits]
+    with begin(tmp_path, *arguments) as process:
+        wait_until(lambda: not children(process.pid, "perf"), "the end of perf")
+        recorded = time.monotonic() - begun
+        assert process.poll() is None
+        (tmp_path / "go").touch()
+        done = Done(process)
     assert done.status == 5
-    assert session(tmp_path / "perf.data")["seconds"] < 2
+    assert 0.3 <= session(tmp_path / "perf.data")["seconds"] < recorded
 
 
 def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -414,9 +424,8 @@ def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
     write_probe(mine)
     try:
         with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
-            workload = session_pids(process.pid)
+            workload = children(process.pid, "sleep")
             process.kill()
-            process.communicate()
         assert own_probes()
         clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
         assert clean.returncode == 0, clean.stderr
@@ -436,9 +445,8 @@ def test_clean_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
 def test_the_next_recording_cleans_after_sigkill(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
-        workload = session_pids(process.pid)
+        workload = children(process.pid, "sleep")
         process.kill()
-        process.communicate()
     done = record(tmp_path, "--mount", mount.path, *mixed(mount, 1))
     assert done.status == 0, done.stderr
     assert "removed what a killed recording left" in done.stderr
@@ -447,10 +455,15 @@ def test_the_next_recording_cleans_after_sigkill(sample_mount: Mounter, tmp_path
             os.kill(pid, signal.SIGKILL)
 
 
-def session_pids(parent: int) -> list[int]:
-    """The children of fusetools that are not perf: the workload."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() != "perf\n"]
+def children(parent: int, comm: str) -> list[int]:
+    """The children of a process that have that name."""
+    found = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{pid}/comm").read_text() == f"{comm}\n":
+                    found.append(int(pid))
+    return found
 
 
 def write_probe(line: str) -> None:
@@ -461,7 +474,8 @@ def write_probe(line: str) -> None:
 
 def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    script = f"stat {mount.path}/big; kill -9 {mount.pid}; sleep 0.2; stat {mount.path}/big"
+    gone = until(f"! stat {mount.path}/big >/dev/null 2>&1")
+    script = f"stat {mount.path}/big; kill -9 {mount.pid}; {gone}; stat {mount.path}/big"
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", script)
     assert done.status == 1  # stat's
     assert f"the daemon, pid {mount.pid}, ended during the recording" in done.stderr
@@ -519,10 +533,11 @@ def test_a_mount_that_comes_later_is_named(
 
 def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "2") as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        perf = [int(p) for p in children if Path(f"/proc/{p}/comm").read_text() == "perf\n"]
-        os.kill(perf[0], signal.SIGKILL)
+    work = ["sh", "-c", until("test -e go")]
+    with begin(tmp_path, "--mount", mount.path, "--", *work) as process:
+        (perf,) = children(process.pid, "perf")
+        os.kill(perf, signal.SIGKILL)
+        (tmp_path / "go").touch()
         done = Done(process)
     assert done.status == 1
     assert "the recording ended early: perf was killed" in done.stderr

@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Mounter, SampleMount
+from conftest import Mounter, SampleMount, wait_until
 
 import fusetools
 
@@ -53,9 +52,14 @@ def test_the_kernels_cache_cuts_lookups(sample_mount: Mounter, tmp_path: Path) -
 def test_a_delay_shows_in_bandwidth_against_block_size(
     sample_mount: Mounter, tmp_path: Path
 ) -> None:
-    """Past the kernel's cache each block is a request, which takes 100 us longer at any size."""
-    plain = sample_mount(realtime=True)
-    delayed = sample_mount(realtime=True, delay=("read=100us",))
+    """Past the kernel's cache each block is a request, which takes 1 ms longer at any size.
+
+    dd's own time of each run holds the delays of its requests. What load adds differs from run to
+    run: of the best of 7 runs, some 10 ms without the delay, all would have to be lengthened by
+    the delays' time, 63 ms to 1 s; were that so of 1 in 8, then of all 7 in 5 of 10^7 runs.
+    """
+    plain = sample_mount()
+    delayed = sample_mount(delay=("read=1ms",))
     sizes = {"4k": 4096, "16k": 16384, "64k": 65536}
     found = sweep(
         tmp_path,
@@ -64,8 +68,7 @@ def test_a_delay_shows_in_bandwidth_against_block_size(
         *("dd", "if={where}/big", "of=/dev/null", "bs={bs}", "iflag=direct"),
     )
     counters = delayed.counters()
-    real = counters["samplefs.ns_delay_read"] / counters["samplefs.n_delay_read"] / 1e9
-    assert 100e-6 <= real < 150e-6
+    assert counters["samplefs.ns_delay_read"] >= 1_000_000 * counters["samplefs.n_delay_read"]
     points = {(p["params"]["bs"], p["params"]["where"]): p for p in found["points"]}
     reads = 0
     for name, size in sizes.items():
@@ -74,9 +77,11 @@ def test_a_delay_shows_in_bandwidth_against_block_size(
         reads += 7 * (blocks + (PAGES * 4096 % size == 0))  # the last one that finds the end
         for one in (without, with_):
             assert one["bytes"]["low"] == one["bytes"]["high"] == PAGES * 4096  # dd's own word
-        # What else happens on the machine only makes it slower: the best runs are compared.
         fast, slow = (PAGES * 4096 / p["bytes_per_second"]["high"] for p in (without, with_))
-        assert (slow - fast) / blocks == pytest.approx(real, rel=0.2), name
+        assert fast < blocks * 1e-3 < slow, name
+        # dd's time is a part of the run's.
+        assert slow < with_["seconds"]["high"]
+        assert with_["bytes_per_second"]["high"] < without["bytes_per_second"]["high"]
     assert abs(counters["samplefs.n_delay_read"] - reads) <= 3 * 7
 
 
@@ -87,10 +92,11 @@ def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path
     arguments = ["--mount", mount.path, "--repeat", 1, "--param", "bs=16k,1M", "--"]
     arguments += ["dd", "if={mount}/big", "of=/dev/null", "bs={bs}"]
     process = subprocess.Popen([*FUSETOOLS, *map(str, arguments)], cwd=tmp_path)
-    end = time.monotonic() + 60
-    while not list(tmp_path.glob("sweep/runs/*/1/output")) and time.monotonic() < end:
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(
+        lambda: list(tmp_path.glob("sweep/runs/*/1/output")) or process.poll() is not None,
+        "the first run",
+    )
+    assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
     found = sweep(tmp_path, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from fusetools.record import merging
 
 
 class SlowCore:
-    """Writes half of the inputs' size, and takes its time."""
+    """Writes half of the inputs' size, and goes on when the progress has been told twice."""
 
     CoreError = RuntimeError
+    told = threading.Semaphore(0)
+    wanted = 0
 
     def describe(self, path: str) -> dict:
         raise self.CoreError("a trace.dat")
@@ -27,19 +30,32 @@ class SlowCore:
         target = Path(output)
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         partial.write_bytes(bytes(500))
-        time.sleep(1.7)
+        for _ in range(self.wanted):
+            assert self.told.acquire(timeout=120), "no progress is told"
         partial.replace(target)
         return {"records": 3, "warnings": ["one thing"]}
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "core", SlowCore)
+    """From the first second on, twice a second; no sooner, however busy the machine."""
+
+    class Core(SlowCore):
+        wanted = 2
+
+    monkeypatch.setattr(merging, "core", Core)
     (tmp_path / "in.data").write_bytes(bytes(1000))
-    told: list[float] = []
-    merged = merging.merge([str(tmp_path / "in.data")], str(tmp_path / "out"), told.append)
+    told: list[tuple[float, float]] = []
+    begun = time.monotonic()
+
+    def tell(share: float) -> None:
+        told.append((share, time.monotonic() - begun))
+        Core.told.release()
+
+    merged = merging.merge([str(tmp_path / "in.data")], str(tmp_path / "out"), tell)
     assert merged == merging.Merged(3, ("one thing",))
-    # From the first second on, twice a second.
-    assert told == [0.5, 0.5]
+    (first, soon), (second, later) = told[:2]
+    assert (first, second) == (0.5, 0.5)
+    assert soon >= 1.0 and later >= 1.5
 
 
 def test_the_command_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -396,7 +396,12 @@ def record(directory: Path, options: list[str], workload: list[str], kill: bool 
         )
         assert process.stderr is not None
         if kill:
-            time.sleep(2)
+            end = time.monotonic() + 120  # a hang, not a busy machine
+            while not (recording.exists() and recording.stat().st_size > 1 << 16):
+                assert time.monotonic() < end
+                if process.poll() is not None:
+                    pytest.skip(f"perf may not record here: {process.stderr.read().decode()}")
+                subprocess.run(["ls", "-lR", "/etc"], stdout=subprocess.DEVNULL, check=False)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             process.kill()
             for child in children:

@@ -273,7 +273,7 @@ def test_a_sweep_killed_at_any_point_goes_on_and_ends_the_same(sign: int, tmp_pa
         )
         time.sleep(draw.uniform(0.05, 0.45))
         process.send_signal(sign)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=120)
         if process.returncode == 130 and said:
             assert said.startswith("fusetools: stopped; ")
         runs = set(tmp_path.glob("sweep/runs/*/*/run.json"))
@@ -290,9 +290,9 @@ def test_a_sweep_killed_at_any_point_goes_on_and_ends_the_same(sign: int, tmp_pa
 
 def test_the_workload_ends_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
     words = ("sh", "-c", "echo $$ > pid; exec sleep {n}")
-    process = subprocess.Popen(command("--param", "n=30,31", words=words), cwd=tmp_path)
+    process = subprocess.Popen(command("--param", "n=300,301", words=words), cwd=tmp_path)
     pid = tmp_path / "pid"
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
         time.sleep(0.01)
     process.kill()
@@ -358,12 +358,12 @@ def test_another_sweeps_folder_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_one_sweep_at_a_time_in_a_folder(tmp_path: Path) -> None:
-    first = subprocess.Popen(command("--param", "n=5,6"), cwd=tmp_path)
-    end = time.monotonic() + 20
+    first = subprocess.Popen(command("--param", "n=300,301"), cwd=tmp_path)
+    end = time.monotonic() + 120
     while not (tmp_path / "sweep" / "sweep.json").exists() and time.monotonic() < end:
         time.sleep(0.01)
     try:
-        done = start(tmp_path, command("--param", "n=5,6"))
+        done = start(tmp_path, command("--param", "n=300,301"))
         assert done.stderr.startswith("fusetools: another sweep runs in sweep\n")
     finally:
         first.kill()

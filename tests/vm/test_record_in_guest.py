@@ -107,9 +107,8 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
           kill -0 $! || {{ cat said >&2; exit 1; }}
           sleep 0.3
         done
-        sleep 1
         kill -9 $!
-        sleep 1
+        wait $! || true
         cat {TRACING}/dynamic_events > before
         {FUSETOOLS} clean > cleaned 2>&1
         {LEFT}"""

@@ -175,11 +175,11 @@ class Result:
 class Guest(Protocol):
     """`run` with a test's own kernel and folder."""
 
-    def __call__(self, command: str, timeout: float = 400) -> Result: ...
+    def __call__(self, command: str, timeout: float = 1200) -> Result: ...
 
 
 def run(
-    kernel: Kernel, command: str, folder: Path, timeout: float = 180, memory: int = 1024
+    kernel: Kernel, command: str, folder: Path, timeout: float = 1200, memory: int = 1024
 ) -> Result:
     """Runs the shell `command` as the guest's root, in `folder`, which comes back as it left it.
 

@@ -1,0 +1,168 @@
+"""What happened to each request, by sources that the answers do not use and load does not change:
+stock perf's time stamps of single events, and the daemon's own list of its calls (`calls`).
+
+All times are in ns on CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import affairs
+import numpy as np
+import script
+
+if TYPE_CHECKING:
+    from conftest import SampleMount
+
+    from fusetools.stories import Stories
+
+# System calls by which a thread takes a request: read, splice.
+READ = (0, 275) if platform.machine() == "x86_64" else (63, 76)
+
+
+@dataclass
+class Seen:
+    """A request, by its events as stock perf prints them; 0: not seen."""
+
+    connection: int
+    unique: int
+    caller: int
+    sys_enter: int
+    begin: int
+    tid: int = 0  # of the daemon
+    free: int = 0  # the thread asks for a request: its read is entered
+    read: int = 0
+    callback_enter: int = 0
+    reply: int = 0
+    end: int = 0
+    runs: int = 0
+    sys_exit: int = 0
+    callback_return: int = 0
+
+
+class Stock:
+    """The requests of a recording of sample file systems, and its threads' time off the CPU."""
+
+    def __init__(self, recording: Path, *mounts: SampleMount) -> None:
+        self.seen: dict[tuple[int, int], Seen] = {}
+        self.off: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # from, woken, to
+        self.syscalls: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # number, from, to
+        connections = {mount.pid: mount.connection for mount in mounts}
+        enter: dict[int, tuple[int, int]] = {}  # by thread: number, when
+        open_: dict[int, list[Seen]] = defaultdict(list)  # by thread of the daemon
+        awaited: dict[int, Seen] = {}  # by caller: ended, and it has yet to run
+        called: dict[int, Seen] = {}  # by caller: it runs, and has yet to return
+        out: dict[int, tuple[int, int]] = {}  # by thread: since, woken
+
+        def run(tid: int, time: int) -> None:
+            if tid in out:
+                since, woken = out.pop(tid)
+                self.off[tid].append((since, woken, time))
+                if tid in awaited:
+                    called[tid] = awaited.pop(tid)
+                    called[tid].runs = time
+
+        for event in script.events(recording, switches=True):
+            tid, time, name = event.tid, event.time, event.name
+            if name == "sched:sched_switch":
+                before, after = event.number("prev_pid"), event.number("next_pid")
+                preempted = "prev_state=R" in event.text
+                out[before] = (time, time if preempted else 0)
+                run(after, time)
+                continue
+            if name.startswith("PERF_RECORD_SWITCH") and event.text.startswith("OUT"):
+                continue
+            if name == "cpu-clock":
+                continue  # taken of a thread at any time: not what it did
+            run(tid, time)
+            if name == "sched:sched_waking":
+                woken = event.number("pid")
+                if woken in out and not out[woken][1]:
+                    out[woken] = (out[woken][0], time)
+            elif name == "raw_syscalls:sys_enter":
+                enter[tid] = (event.number("NR"), time)
+            elif name == "raw_syscalls:sys_exit":
+                # Entered before the recording: at 0.
+                number, since = enter.pop(tid, (event.number("NR"), 0))
+                self.syscalls[tid].append((number, since, time))
+                if tid in called:
+                    called.pop(tid).sys_exit = time
+            elif name == "fuse:fuse_request_send":
+                key = event.number("connection"), event.number("req")
+                self.seen[key] = Seen(*key, tid, enter.get(tid, (0, 0))[1], time)
+            elif name == "fuse:fuse_request_end":
+                found = self.seen.get((event.number("connection"), event.number("req")))
+                if found:
+                    found.end, found.reply = time, enter.get(tid, (0, 0))[1]
+                    awaited[found.caller] = found
+            elif name.startswith("fuse_daemon:cvmfs_") and name.endswith("__return"):
+                if open_[tid]:
+                    open_[tid].pop().callback_return = time
+            elif name.startswith("fuse_daemon:cvmfs_"):
+                key = connections[event.pid], event.number("unique")
+                found = self.seen.get(key) or Seen(*key, 0, 0, 0)
+                # Between the two libfuse may start another thread.
+                reads = (call for call in reversed(self.syscalls[tid]) if call[0] in READ)
+                _, found.free, found.read = next(reads)
+                found.tid, found.callback_enter = tid, time
+                open_[tid].append(found)
+
+    def idle(self, tid: int, begin: int, end: int) -> tuple[int, int]:
+        """ns of that time that the thread was blocked, and that it was ready but had no CPU."""
+        blocked = ready = 0
+        for since, woken, until in self.off[tid]:
+            ran = woken or until
+            blocked += overlap((since, ran), (begin, end))
+            ready += overlap((ran, until), (begin, end))
+        return blocked, ready
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """ns that two times have in common."""
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+
+
+OF_DAEMON = ("read", "callback_enter", "callback_return")
+MARKS = ("sys_enter", "begin", *OF_DAEMON, "reply", "end", "runs", "sys_exit")
+
+
+def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
+    """Holds each request that was answered to stock perf's times; where it is in the stories."""
+    found = {}
+    for i in np.flatnonzero(stories.fated("matched")):
+        key = int(stories.connection[i]), int(stories.unique[i])
+        found[key], seen = int(i), stock.seen[key]
+        marks = MARKS if stories.waits[i] == 1 else ("begin", *OF_DAEMON, "reply", "end")
+        if not seen.callback_enter:  # libfuse answers by itself
+            marks = tuple(mark for mark in marks if mark not in OF_DAEMON)
+        for mark in marks:
+            # The second request of a system call goes on where the first one's caller ran.
+            if mark == "sys_enter" and stories.resumed[i]:
+                assert stories.sys_enter[i] == 0
+            elif mark != "sys_exit" or stories.sys_exit[i]:
+                assert int(getattr(stories, mark)[i]) == getattr(seen, mark) > 0, (mark, seen)
+        if not seen.callback_enter:
+            continue
+        assert (stories.tid[i], stories.daemon_tid[i]) == (seen.caller, seen.tid)
+        blocked, ready = stock.idle(seen.tid, seen.callback_enter, seen.reply)
+        assert (stories.blocked[i], stories.runnable[i]) == (blocked, ready), seen
+    return found
+
+
+def own_calls(mount: SampleMount) -> dict[tuple[int, int], affairs.Call]:
+    """The daemon's own times of each call, by connection and request."""
+    return {(mount.connection, call.unique): call for call in mount.calls()}
+
+
+def behind(request: Seen, calls: dict[tuple[int, int], affairs.Call], stock: Stock) -> int:
+    """ns that a request was in the queue while the thread that took it was in other calls."""
+    return sum(
+        overlap((request.begin, request.read), (call.entered, call.left))
+        for key, call in calls.items()
+        if call.unique != request.unique and stock.seen[key].tid == request.tid
+    )
