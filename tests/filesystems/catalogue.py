@@ -24,6 +24,8 @@ BUILD = HERE / "build"
 MARK = "slowed"  # in the path of every file that the delay library is for
 DELAY_MS = 17
 FILES, LINKS, SLOW = 13, 5, 3  # prime
+# A system call of a Go program that waits for the file system below.
+IN_GO = r"(?i)syscall\.[^;]*syscall[^;]*;.*;fuse_(?!dev)"
 SLOW_SIZE = 300_000  # more than a block of any of them
 
 Word = Union[str, Path]
@@ -93,7 +95,8 @@ class Place:
         """Serves the given files through a bindfs that can be slow: for a static daemon or Go's."""
         below = self.source.rename(self.folder / "below")
         self.source.mkdir()
-        self.serve("bindfs", "-f", below, self.source, on=self.source)
+        # No cache in between: what the daemon asks for is read, and no more.
+        self.serve("bindfs", "-f", "-o", "direct_io", below, self.source, on=self.source)
 
     def unmount(self, path: Path) -> None:
         subprocess.run(["umount", "-l", path], check=True)
@@ -141,8 +144,9 @@ class FileSystem:
 
     direct: the daemon itself, or a process it talks to, sleeps in injected_delay(); else it waits
     for the file system below it. names: the daemon passes paths through libfuse's exported
-    functions of its high-level interface. sleeps: what the innermost functions of a waiting thread
-    of the daemon are called, a regular expression.
+    functions of its high-level interface. sleeps: a regular expression for the stack of a thread of
+    the daemon that is made slow: its innermost function and, where other waits have the same, what
+    it does in the kernel. cannot: what the workload cannot do there.
     """
 
     name: str
@@ -152,6 +156,7 @@ class FileSystem:
     direct: bool
     names: bool
     sleeps: str
+    cannot: frozenset[str]
 
     def __str__(self) -> str:
         return self.name
@@ -165,11 +170,14 @@ def file_system(
     writes: bool = True,
     direct: bool = True,
     names: bool = False,
-    sleeps: str = "injected_delay",
+    sleeps: str = ";injected_delay(;|$)",
+    cannot: Sequence[str] = (),
 ) -> Callable[[Callable[[Place], subprocess.Popen[bytes]]], None]:
     def register(start: Callable[[Place], subprocess.Popen[bytes]]) -> None:
         name = start.__name__.replace("_", "-")
-        FILE_SYSTEMS[name] = FileSystem(name, start, needs, writes, direct, names, sleeps)
+        FILE_SYSTEMS[name] = FileSystem(
+            name, start, needs, writes, direct, names, sleeps, frozenset(cannot)
+        )
 
     return register
 
@@ -190,7 +198,7 @@ def bindfs(place: Place) -> subprocess.Popen[bytes]:
     return place.serve("bindfs", "-f", place.source, place.mount)
 
 
-@file_system("sshfs", names=True, sleeps="sem_wait|futex|cond_wait")
+@file_system("sshfs", names=True, sleeps="(sem_wait|futex_[^;]*wait)")
 def sshfs(place: Place) -> subprocess.Popen[bytes]:
     """To an sftp-server through two pipes: no network, no ssh."""
     server = "/usr/lib/openssh/sftp-server"
@@ -258,7 +266,7 @@ def ntfs_3g(place: Place) -> subprocess.Popen[bytes]:
     return place.serve("ntfs-3g", "-o", options, image, place.mount)
 
 
-@file_system("gocryptfs", "bindfs", direct=False, sleeps="[Ss]yscall|[Oo]penat|[Pp]read")
+@file_system("gocryptfs", "bindfs", direct=False, sleeps=IN_GO)
 def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
     password = place.folder / "password"
     password.write_text("no secret\n")
@@ -275,7 +283,12 @@ def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
     return place.serve("gocryptfs", "-fg", "-passfile", password, place.source, place.mount)
 
 
-@file_system("rclone", "bindfs", direct=False, sleeps="[Ss]yscall|[Oo]penat|[Rr]ead|[Ff]utex")
+@file_system(
+    *("rclone", "bindfs"),
+    direct=False,
+    sleeps=IN_GO,
+    cannot=("symlink", "readlink", "mmap", "msync"),
+)
 def rclone(place: Place) -> subprocess.Popen[bytes]:
     place.slow_below()
     return place.serve(
@@ -299,7 +312,7 @@ def fuser(place: Place) -> subprocess.Popen[bytes]:
     )
 
 
-@file_system("bindfs", direct=False, sleeps="openat|pread|serve")
+@file_system("bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)")
 def own_protocol(place: Place) -> subprocess.Popen[bytes]:
     make("../build/ownfs")
     place.slow_below()

