@@ -124,13 +124,18 @@ class Place:
         return left
 
 
+def content(i: int) -> bytes:
+    """What is in given/file-{i}."""
+    return bytes([65 + i]) * (4096 * (i + 1) + i)
+
+
 def give(directory: Path) -> None:
     """Makes the files that are read: the same for every file system, and for every run."""
     given, slow = directory / "given", directory / MARK
     given.mkdir()
     slow.mkdir()
     for i in range(FILES):
-        (given / f"file-{i:02}").write_bytes(bytes([65 + i]) * (4096 * (i + 1) + i))
+        (given / f"file-{i:02}").write_bytes(content(i))
     for i in range(LINKS):
         (given / f"link-{i:02}").symlink_to(f"file-{i:02}")
     for i in range(SLOW):
@@ -307,9 +312,7 @@ def pyfuse3(place: Place) -> subprocess.Popen[bytes]:
 @file_system("cargo", writes=False)
 def fuser(place: Place) -> subprocess.Popen[bytes]:
     make("../build/fuserfs")
-    return place.serve(
-        BUILD / "fuserfs", place.source, place.mount, stdin=subprocess.PIPE
-    )
+    return place.serve(BUILD / "fuserfs", place.source, place.mount, stdin=subprocess.PIPE)
 
 
 @file_system("bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)")

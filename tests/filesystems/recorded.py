@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import catalogue
 import mounts
-from catalogue import BUILD, MARK, FileSystem, Place
+from catalogue import BUILD, MARK, FileSystem, Place, Word
 from click.testing import CliRunner
 
 from fusetools import cli
@@ -164,13 +166,14 @@ class Recorded:
         return sum(delay.end - delay.begin for delay in self.delays)
 
 
-def workload(place: Place, fs: FileSystem, round: str, settled: Path) -> list[list[str]]:
-    """The commands of a round; each round writes in a directory of its own."""
-    mount = place.mount
-    commands = [[WORKLOAD, "read", mount / "given"]]
+def workload(place: Place, fs: FileSystem, directory: str, settled: Path) -> list[list[str]]:
+    """The commands of a round, which writes in a directory of its own."""
+    commands = [["read", place.mount / "given"]]
     if fs.writes:
-        commands.append([WORKLOAD, "write", mount / round])
-    return [[*map(str, command), "--settled", str(settled)] for command in commands]
+        commands.append(["write", place.mount / directory])
+    return [
+        [str(word) for word in (WORKLOAD, *command, "--settled", settled)] for command in commands
+    ]
 
 
 def add(outcomes: list[str]) -> dict[str, Any]:
@@ -227,8 +230,16 @@ def doctor(mount: Path) -> dict[str, Any]:
     raise AssertionError(f"doctor does not see {mount}: {done.stdout}")
 
 
+def read(path: Path) -> bytes:
+    """A file's content; nothing of a mount that does not answer."""
+    with contextlib.suppress(subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return subprocess.run(["cat", path], check=True, capture_output=True, timeout=20).stdout
+    return b""
+
+
 def record(fs: FileSystem, folder: Path) -> Recorded:
     place = Place(folder)
+    data = folder / "perf.data"
     try:
         daemon = fs.start(place)
         connection = mounts.connection(place.mount)
@@ -238,22 +249,17 @@ def record(fs: FileSystem, folder: Path) -> Recorded:
             settled = connections / str(connection) / "waiting"
             traced, other_outcome = strace(workload(place, fs, "traced", settled), folder)
             commands = workload(place, fs, "recorded", settled)
-            commands.append(
-                [str(WORKLOAD), "slow", str(place.mount / MARK), str(place.switch)]
-                + ["--settled", str(settled)]
-            )
-            script = " && ".join(" ".join(command) for command in commands)
+            slow: list[Word] = [WORKLOAD, "slow", place.mount / MARK, place.switch]
+            commands.append([str(word) for word in (*slow, "--settled", settled)])
+            script = " && ".join(map(shlex.join, commands))
+            command: list[Word] = [FUSETOOLS, "record", "--mount", place.mount, "-o", data]
             with independent.recording():
                 done = subprocess.run(
-                    [FUSETOOLS, "record", "--mount", place.mount, "-o", folder / "perf.data"]
-                    + ["--", "sh", "-c", script],
-                    capture_output=True,
-                    text=True,
+                    [*command, "--", "sh", "-c", script], capture_output=True, text=True
                 )
         assert done.returncode == 0, done.stderr
         alive = daemon.poll() is None
-        expected = next((folder / "mount" / "given").iterdir(), None) if alive else None
-        answers = expected is not None and bool(expected.read_bytes())
+        answers = read(place.mount / "given" / "file-00") == catalogue.content(0)
     finally:
         left = place.clean()
     log = place.log.read_text().splitlines() if place.log.exists() else []
@@ -261,7 +267,11 @@ def record(fs: FileSystem, folder: Path) -> Recorded:
         Delay(int(thread), int(begin), int(end), function, path)
         for thread, begin, end, function, path in (line.split(" ", 4) for line in log)
     ]
-    left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+    left += [
+        line
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if str(folder) in line
+    ]
     outcomes = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return Recorded(
         fs,
