@@ -152,6 +152,7 @@ class FileSystem:
     functions of its high-level interface. sleeps: a regular expression for the stack of a thread of
     the daemon that is made slow: its innermost function and, where other waits have the same, what
     it does in the kernel. cannot: what the workload cannot do there.
+    builds: the daemon, of daemons/Makefile.
     """
 
     name: str
@@ -162,6 +163,7 @@ class FileSystem:
     names: bool
     sleeps: str
     cannot: frozenset[str]
+    builds: tuple[str, ...]
 
     def __str__(self) -> str:
         return self.name
@@ -177,11 +179,12 @@ def file_system(
     names: bool = False,
     sleeps: str = ";injected_delay(;|$)",
     cannot: Sequence[str] = (),
+    builds: Sequence[str] = (),
 ) -> Callable[[Callable[[Place], subprocess.Popen[bytes]]], None]:
     def register(start: Callable[[Place], subprocess.Popen[bytes]]) -> None:
         name = start.__name__.replace("_", "-")
         FILE_SYSTEMS[name] = FileSystem(
-            name, start, needs, writes, direct, names, sleeps, frozenset(cannot)
+            name, start, needs, writes, direct, names, sleeps, frozenset(cannot), tuple(builds)
         )
 
     return register
@@ -305,19 +308,20 @@ def rclone(place: Place) -> subprocess.Popen[bytes]:
 
 @file_system()
 def pyfuse3(place: Place) -> subprocess.Popen[bytes]:
-    pytest.importorskip("pyfuse3")
-    return place.serve(sys.executable, DAEMONS / "pyfuse3fs.py", place.source, place.mount)
+    """With PyPI's pyfuse3 where this Python has it, else with Debian's."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([python, "-c", "import pyfuse3"], capture_output=True).returncode == 0:
+            return place.serve(python, DAEMONS / "pyfuse3fs.py", place.source, place.mount)
+    pytest.skip("no Python here has pyfuse3: apt-get install python3-pyfuse3")
 
 
-@file_system("cargo", writes=False)
+@file_system("cargo", writes=False, builds=["../build/fuserfs"])
 def fuser(place: Place) -> subprocess.Popen[bytes]:
-    make("../build/fuserfs")
     return place.serve(BUILD / "fuserfs", place.source, place.mount, stdin=subprocess.PIPE)
 
 
-@file_system("bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)")
+@file_system("bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)", builds=["../build/ownfs"])
 def own_protocol(place: Place) -> subprocess.Popen[bytes]:
-    make("../build/ownfs")
     place.slow_below()
     return place.serve(BUILD / "ownfs", place.source, place.mount)
 

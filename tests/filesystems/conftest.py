@@ -40,7 +40,7 @@ def of(
         pytest.skip("mounting file systems needs root and /dev/fuse")
     if reason := catalogue.missing(("perf", "strace", *fs.needs)):
         pytest.skip(f"{fs}: {reason}")
-    catalogue.make("all")
+    catalogue.make("all", *fs.builds)
     folder = tmp_path_factory.mktemp(fs.name)
     with mounts.alone():
         result = recorded.record(fs, folder)

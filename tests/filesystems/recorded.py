@@ -116,14 +116,16 @@ class Independent:
 class Recorded:
     """A recording, and what else is known of that time.
 
-    outcome: of the workload, call -> {"calls": …, "errors": …}; traced: the same calls of another
+    daemon: its pid; doctor: what doctor said of the mount; progress: what record said. outcome: of
+    the workload, call -> {"calls": …, "errors": …}; traced: the same calls of another
     round, by strace -c. left: what was not over when all was unmounted.
     """
 
     fs: FileSystem
     folder: Path
+    daemon: int
     doctor: dict[str, Any]
-    said: str  # by record
+    progress: str
     requests: list[Request]
     delays: list[Delay]
     outcome: dict[str, Any]
@@ -276,6 +278,7 @@ def record(fs: FileSystem, folder: Path) -> Recorded:
     return Recorded(
         fs,
         folder,
+        daemon.pid,
         advice,
         done.stderr,
         independent.requests(),

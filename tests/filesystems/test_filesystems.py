@@ -42,6 +42,13 @@ def test_the_daemon_lives_and_nothing_is_left(of: Recorded) -> None:
     assert [path.name for path in of.folder.glob(".*")] == []
 
 
+def test_doctor_promises_what_is_recorded(of: Recorded) -> None:
+    assert of.doctor["by"].endswith(f", pid {of.daemon}")
+    tracing = next(line for line in of.progress.splitlines() if ": tracing " in line)
+    for what in ("callbacks", "replies"):
+        assert (what in of.doctor["how"]) == (what in tracing), (of.doctor, tracing)
+
+
 def test_the_workload_did_what_it_does_without_a_recording(of: Recorded) -> None:
     """… and what it can do there is more than a little."""
     for call, outcome in of.other_outcome.items():
@@ -227,11 +234,10 @@ def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
     | {"rclone": "--requests says '[queue]' of requests that the daemon works on"}
 )
 def test_flame_requests_has_the_function_that_slept(of: Recorded) -> None:
-    inside = Counter[str]()
+    inside: Counter[str] = Counter()
     for stack, ns in of.stacks("--requests").items():
-        _, daemon, below = stack.partition(";[daemon]")
-        if daemon:
-            inside[below.strip(";")] += ns
+        if below := re.search(r";\[FUSE \w+\](;.*)", stack):
+            inside[below[1]] += ns
     assert waited(of, inside) >= len(of.delays) * SLEPT, inside.most_common(3)
 
 
