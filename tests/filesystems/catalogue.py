@@ -320,13 +320,19 @@ def fuser(place: Place) -> subprocess.Popen[bytes]:
     return place.serve(BUILD / "fuserfs", place.source, place.mount, stdin=subprocess.PIPE)
 
 
-@file_system("bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)", builds=["../build/ownfs"])
+@file_system(
+    "bindfs", direct=False, sleeps="(open|pread)[^;]*;.*;fuse_(?!dev)", builds=["../build/ownfs"]
+)
 def own_protocol(place: Place) -> subprocess.Popen[bytes]:
     place.slow_below()
     return place.serve(BUILD / "ownfs", place.source, place.mount)
 
 
-def missing(needs: Sequence[str]) -> str:
-    """Why these commands cannot be run: "", or what is not here and what installs it."""
-    absent = [command for command in needs if not shutil.which(command)]
-    return f"not installed: {', '.join(absent)} (./install.sh tests)" if absent else ""
+def require(*commands: str) -> None:
+    """Skips where this host cannot run these, or has nothing to count requests by."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("mounting file systems needs root and /dev/fuse")
+    if absent := [command for command in commands if not shutil.which(command)]:
+        pytest.skip(f"not installed: {', '.join(absent)} (./install.sh tests)")
+    if not Path("/sys/kernel/tracing/events/fuse/fuse_request_send").exists():
+        pytest.skip("this kernel has no fuse:fuse_request_send to count requests by")

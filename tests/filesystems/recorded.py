@@ -20,6 +20,7 @@ from typing import Any
 
 import catalogue
 import mounts
+import pytest
 from catalogue import BUILD, MARK, FileSystem, Place, Word
 from click.testing import CliRunner
 
@@ -103,6 +104,8 @@ class Independent:
             assert found, line
             time = int(found[1]) * 10**9 + int(found[2])
             if found[3] == "send":
+                if int(found[4]) in sent:
+                    pytest.skip("the tracepoints of this kernel do not number requests")
                 sent[int(found[4])] = found[5].lower(), time
             else:
                 ended[int(found[4])] = time

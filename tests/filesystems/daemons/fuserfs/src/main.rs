@@ -60,7 +60,10 @@ struct Shown {
 
 impl Shown {
     fn path(&self, ino: u64) -> PathBuf {
-        self.paths.get(ino as usize - 1).cloned().unwrap_or_default()
+        self.paths
+            .get(ino as usize - 1)
+            .cloned()
+            .unwrap_or_default()
     }
 
     fn number(&mut self, path: PathBuf) -> u64 {
@@ -144,7 +147,14 @@ impl Filesystem for Shown {
         reply.ok();
     }
 
-    fn readdir(&mut self, _: &Request<'_>, ino: u64, _: u64, offset: i64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &mut self,
+        _: &Request<'_>,
+        ino: u64,
+        _: u64,
+        offset: i64,
+        mut reply: ReplyDirectory,
+    ) {
         let entries = match fs::read_dir(self.path(ino)) {
             Ok(entries) => entries,
             Err(error) => return reply.error(code(error)),
