@@ -77,4 +77,5 @@ bench: install-tests samples $(VENV)/.tested
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
 
 clean:
-	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build fusetools/*.so flame/*.so
+	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \
+	  fusetools/*.so flame/*.so

@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import fcntl
 import json
 import os
-import signal
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Protocol
+from typing import Any, Protocol
 
 import affairs
+import mounts
 import pytest
+from mounts import HANGS, mount_entry, wait_until
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "samples" / "build"
-PR_SET_PDEATHSIG = 1
 
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
     """One live test at a time of all runs on this host, as there is one recording at a time."""
-    with Path(tempfile.gettempdir(), "fusetools-live-tests.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        nobody_records()
+    with mounts.alone():
         yield
-
-
-def nobody_records() -> None:
-    """Returns when no recording is under way, of a test or of anybody else."""
-    with contextlib.suppress(FileNotFoundError), Path("/run/fusetools/lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-
-# Tells a hang from a busy machine, and is no measure of anything.
-HANGS = 120.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = HANGS) -> None:
-    """Returns when condition() holds; fails the test when it does not within that time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"waited {seconds} s in vain for {what}")
-        time.sleep(0.002)
 
 
 def until(condition: str) -> str:
     """Shell: waits until a command succeeds; exits with 97 when it hangs."""
     tries = int(HANGS * 100)
     return f"n=0; until {condition}; do n=$((n+1)); [ $n -lt {tries} ] || exit 97; sleep 0.01; done"
-
-
-def mount_entry(path: Path) -> list[str] | None:
-    """The fields of the mount's line in /proc/self/mountinfo, read without touching the mount."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields = line.split()
-        if fields[4] == str(path):
-            return fields
-    return None
 
 
 class SampleMount:
@@ -79,7 +44,7 @@ class SampleMount:
 
         def in_child() -> None:
             # The mount must not outlive a test run that is killed.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            mounts.end_with_the_test()
 
         self.process = subprocess.Popen(
             [self.samplefs, "-f", "--socket", self.socket, *arguments, self.tree, self.path],
@@ -110,10 +75,7 @@ class SampleMount:
     @property
     def connection(self) -> int:
         """The number that the kernel's tracepoints call the connection."""
-        entry = mount_entry(self.path)
-        assert entry is not None
-        major, minor = map(int, entry[2].split(":"))
-        return major << 20 | minor
+        return mounts.connection(self.path)
 
     def wait(self) -> None:
         """Returns when it is mounted."""
@@ -249,7 +211,7 @@ def samples() -> Path:
 @pytest.fixture
 def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounter]:
     """Mounts the sample file system, with kernel caching off unless asked for."""
-    mounts: list[SampleMount] = []
+    made: list[SampleMount] = []
 
     def mount(
         *options: str,
@@ -263,10 +225,10 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         arguments += [f"--error={value}" for value in error]
         # In a directory with a short path: that of a socket has at most 107 bytes.
         sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped)
-        mounts.append(sample)
+        made.append(sample)
         sample.wait()
         return sample
 
     yield mount
-    for sample in mounts:
+    for sample in made:
         sample.clean()

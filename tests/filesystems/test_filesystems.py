@@ -1,0 +1,314 @@
+"""Real file systems, each mounted, recorded and unmounted once.
+
+What is said of them is held against the kernel's tracepoints by another perf, strace on the
+workload, and the log of a library that makes their daemons slow.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import catalogue
+import mounts
+import pytest
+from catalogue import DELAY_MS, FILE_SYSTEMS, MARK, SLOW, FileSystem
+from recorded import Delay, Recorded, record
+
+pytestmark = pytest.mark.live
+# A thread that sleeps for DELAY_MS is off the CPU for that time, but for the way there and back.
+SLEPT = DELAY_MS * 1_000_000 // 2
+
+
+def wrong(reasons: dict[str, str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The file systems for which the product fails this test today, and in what."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        test.wrong = reasons  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def only(
+    which: Callable[[FileSystem], bool],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        test.only = which  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of `of` runs for each file system; where it is known to fail, that is expected."""
+    reasons: dict[str, str] = getattr(metafunc.function, "wrong", {})
+    which: Callable[[FileSystem], bool] = getattr(metafunc.function, "only", lambda _: True)
+    values = []
+    for name, fs in FILE_SYSTEMS.items():
+        marks = []
+        if name in reasons:
+            reason = reasons[name]
+            marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)]
+        if which(fs):
+            values.append(pytest.param(name, marks=marks))
+    metafunc.parametrize("of", values, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def recordings(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[FileSystem], Recorded]]:
+    """Records a file system when it is first asked for, in whatever order the tests run."""
+    results: dict[str, Recorded | BaseException] = {}
+    folders: list[Path] = []
+
+    def once(fs: FileSystem) -> Recorded:
+        if fs.name not in results:
+            folders.append(tmp_path_factory.mktemp(fs.name))
+            try:
+                catalogue.require("perf", "strace", *fs.needs)
+                catalogue.make("all", *fs.builds)
+                with mounts.alone():
+                    results[fs.name] = record(fs, folders[-1])
+            except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+                results[fs.name] = error
+        result = results[fs.name]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    yield once
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def of(request: pytest.FixtureRequest, recordings: Callable[[FileSystem], Recorded]) -> Recorded:
+    """What was recorded of that file system, and what others saw of the same time."""
+    return recordings(FILE_SYSTEMS[request.param])
+
+
+def test_the_daemon_lives_and_nothing_is_left(of: Recorded) -> None:
+    assert of.alive and of.answers
+    assert of.left == []
+    assert [path.name for path in of.folder.glob(".*")] == []
+
+
+def test_doctor_promises_what_is_recorded(of: Recorded) -> None:
+    assert of.doctor["by"].endswith(f", pid {of.daemon}")
+    tracing = next(line for line in of.progress.splitlines() if ": tracing " in line)
+    for what in (r"\d+ callbacks", "replies"):
+        promised = bool(re.search(what, of.doctor["how"]))
+        assert promised == bool(re.search(what, tracing)), (of.doctor, tracing)
+
+
+def test_the_workload_did_what_it_does_without_a_recording(of: Recorded) -> None:
+    """… and what it can do there is more than a little."""
+    for call, outcome in of.other_outcome.items():
+        recorded = dict(of.outcome[call])
+        if call in ("open", "read", "opendir", "getdents64"):  # made by the slow part, too
+            assert recorded["calls"] > outcome["calls"]
+        else:
+            assert recorded == outcome, call
+    done = {
+        call
+        for call, outcome in of.other_outcome.items()
+        if outcome["calls"] > sum(outcome["errors"].values())
+    }
+    able = {"getdents64", "lstat", "mmap", "open", "read", "readlink", "statfs", "flock"}
+    if of.fs.writes:
+        able |= {"creat", "fsync", "ftruncate", "mkdir", "pwrite64", "rename", "rmdir", "symlink"}
+        able |= {"unlink", "msync"}
+    assert done >= able - of.fs.cannot
+
+
+def test_counts_equal_the_kernels(of: Recorded) -> None:
+    truth = of.operations()
+    assert sum(truth.values()) > 200
+    assert (
+        truth["read"]
+        and truth["lookup"]
+        and truth["open"]
+        and truth["readdir"] + truth["readdirplus"]
+    )
+    counts = of.json("count")
+    assert counts["lost"] == 0
+    found = {c["operation"]: c["count"] for c in counts["counts"] if c["layer"] == "request"}
+    assert {operation: n for operation, n in found.items() if n} == truth
+    histograms = of.json("hist")["histograms"]
+    found = {h["operation"]: h["count"] for h in histograms if h["layer"] == "request"}
+    assert {operation: n for operation, n in found.items() if n} == truth
+
+
+def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
+    rows = {int(row["unique"]): row for row in of.rows() if row["begin_ns"]}
+    assert rows.keys() == {request.unique for request in of.requests}
+    for request in of.requests:
+        row = rows[request.unique]
+        assert row["operation"] == request.operation
+        assert (row["fate"] == "matched") == (request.end is not None), row
+    requests = of.json("hist")["requests"]
+    ended = sum(request.end is not None for request in of.requests)
+    assert requests["begun"] == len(of.requests)
+    assert requests["ended"] == requests["matched"] == ended
+
+
+UNREAD = {
+    "rclone": "bazil's threads read requests for each other: 9 in 10 are not paired with their read"
+}
+
+
+@wrong(UNREAD)
+def test_the_daemon_read_and_answered_each_request(of: Recorded) -> None:
+    for row in of.rows():
+        if row["begin_ns"] and row["end_ns"]:
+            assert row["read_ns"] and row["reply_ns"], row
+            begin, read, reply, end = (
+                int(row[f"{mark}_ns"]) for mark in ("begin", "read", "reply", "end")
+            )
+            assert begin < read <= reply < end, row
+
+
+# Each such call of the workload that succeeds makes one request of that operation.
+ONE_TO_ONE = {
+    "mkdir": ("mkdir", "mkdir"),
+    "rmdir": ("rmdir", "rmdir"),
+    "unlink": ("unlink", "unlink"),
+    "symlink": ("symlink", "symlink"),
+    "link": ("link", "link"),
+    "setxattr": ("setxattr", "setxattr"),
+    "fsync": ("fsync", "fsync"),
+    "ftruncate": ("ftruncate", "setattr"),
+    "statfs": ("statfs", "statfs"),
+    "creat": ("creat", "create"),
+}
+
+
+def test_system_calls_equal_straces(of: Recorded) -> None:
+    """By strace -c in a round of its own: calls that make a request each, and those by layer."""
+    found: Counter[tuple[str, str]] = Counter()
+    for h in of.json("hist")["histograms"]:
+        if h["layer"] == "syscall":
+            found[h["function"], h["operation"]] += h["count"]
+    checked = 0
+    for call, (syscall, operation) in ONE_TO_ONE.items():
+        outcome = of.other_outcome.get(call)
+        if not outcome or outcome["errors"]:
+            continue
+        assert of.traced[syscall] == outcome["calls"], (call, of.traced)
+        assert found[syscall, operation] == of.traced[syscall], (call, of.traced[syscall])
+        checked += 1
+    assert checked >= (7 if of.fs.writes else 1)
+
+
+def around(of: Recorded) -> dict[Delay, dict[str, str]]:
+    """Each delay, and the request during which it was: of all that it lies in, the last begun."""
+    found: dict[Delay, dict[str, str]] = {}
+    rows = sorted(
+        (row for row in of.rows() if row["begin_ns"] and row["end_ns"]),
+        key=lambda row: int(row["begin_ns"]),
+    )
+    for delay in of.delays:
+        for row in rows:
+            if int(row["begin_ns"]) < delay.begin and delay.end < int(row["end_ns"]):
+                found[delay] = row
+    return found
+
+
+@wrong(UNREAD)
+def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None:
+    assert len(of.delays) >= SLOW
+    found = around(of)
+    assert found.keys() == set(of.delays)
+    for delay, row in found.items():
+        assert row["read_ns"] and row["reply_ns"], (delay, row)
+        assert int(row["read_ns"]) < delay.begin and delay.end < int(row["reply_ns"]), (delay, row)
+
+
+NOT_SPLIT = dict.fromkeys(
+    FILE_SYSTEMS,
+    "without callbacks the time from the daemon's read to its reply is not split into on CPU, "
+    "runnable and blocked",
+)
+
+
+@wrong(NOT_SPLIT)
+def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
+    delays = Counter(int(row["unique"]) for row in around(of).values())
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
+    for unique, times in delays.items():
+        meanwhile = slowest[unique]["meanwhile"]
+        assert meanwhile and meanwhile["blocked"] is not None, slowest[unique]
+        assert meanwhile["blocked"] >= times * SLEPT > (meanwhile["on_cpu"] or 0), slowest[unique]
+
+
+@wrong({"rclone": "the system calls of the thread that replies, not of the one that worked"})
+def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
+    """What the daemon's thread waited in is among the system calls that slow prints."""
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
+    for row in around(of).values():
+        calls = {
+            call["syscall"]: call["ns"]
+            for call in (slowest[int(row["unique"])]["meanwhile"] or {}).get("syscalls", ())
+        }
+        assert max(calls.values(), default=0) >= SLEPT, (row["operation"], calls)
+
+
+@wrong(NOT_SPLIT)
+def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
+    operations = Counter(row["operation"] for row in around(of).values())
+    blocked: Counter[str] = Counter()
+    for found in of.json("stages")["operations"]:
+        for stage in found["stages"]:
+            if "daemon" in stage["stage"].split("+"):
+                blocked[found["operation"]] += stage["parts_ns"].get("blocked", 0)
+    for operation, times in operations.items():
+        assert blocked[operation] >= times * SLEPT, (operation, times, blocked[operation])
+
+
+def waited(of: Recorded, stacks: Counter[str]) -> int:
+    """ns of the stacks in which this daemon sleeps."""
+    return sum(ns for stack, ns in stacks.items() if re.search(of.fs.sleeps, stack))
+
+
+@wrong(
+    dict.fromkeys(
+        FILE_SYSTEMS, "--offcpu leaves out what a daemon without callbacks waits for: '[idle]'"
+    )
+)
+def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
+    stacks = of.stacks("--offcpu")
+    daemons = Counter({s: n for s, n in stacks.items() if not s.startswith(("workload;", "sh;"))})
+    assert waited(of, daemons) >= len(of.delays) * SLEPT, daemons.most_common(3)
+
+
+@wrong(
+    dict.fromkeys(FILE_SYSTEMS, "--requests says '[daemon];[on CPU]' of threads that sleep")
+    | {"rclone": "--requests says '[queue]' of requests that the daemon works on"}
+)
+def test_flame_requests_has_the_function_that_slept(of: Recorded) -> None:
+    inside: Counter[str] = Counter()
+    for stack, ns in of.stacks("--requests").items():
+        if below := re.search(r";\[FUSE \w+\](;.*)", stack):
+            inside[below[1]] += ns
+    assert waited(of, inside) >= len(of.delays) * SLEPT, inside.most_common(3)
+
+
+def test_slow_names_no_wrong_file(of: Recorded) -> None:
+    """A path that is shown of a slow request is that of a slowed file, or of its directory."""
+    for row in around(of).values():
+        assert not row["path"] or MARK in row["path"], row
+
+
+@only(lambda fs: fs.names)
+@wrong(
+    dict.fromkeys(FILE_SYSTEMS, "no probe set takes the paths that high-level libfuse passes on")
+)
+def test_slow_names_the_file(of: Recorded) -> None:
+    named = {row["path"].rpartition("/")[2] for row in around(of).values()}
+    assert named == {f"{MARK}-{i}" for i in range(SLOW)}
