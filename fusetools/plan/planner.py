@@ -100,7 +100,12 @@ class ProbePlan:
         entries = {(probe.layer, probe.function) for probe in self.probes if probe.role == "entry"}
         functions = {function for layer, function in entries if layer == "daemon"} - {CALIBRATION}
         in_kernel = {function for layer, function in entries if layer == "kernel"}
-        replies = {probe.function for probe in self.probes if probe.role == "reply"}
+        called = {probe.place.rpartition(":")[0] for probe in self.probes if probe.role == "entry"}
+        replies = [
+            probe
+            for probe in self.probes
+            if probe.role == "reply" and probe.place.rpartition(":")[0] not in called
+        ]
         said = []
         if self.graph or in_kernel:
             said.append(f"{len(self.functions or in_kernel)} kernel functions")

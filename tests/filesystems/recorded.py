@@ -91,15 +91,17 @@ class Independent:
             perf.communicate()
 
     def requests(self) -> list[Request]:
-        command = ["perf", "script", "--ns", "-F", "time,event,trace"]
+        command = ["perf", "script", "--ns", "-F", "comm,time,event,trace"]
         text = subprocess.run(
             [*command, "-i", self.folder / "other.data"], check=True, capture_output=True, text=True
         ).stdout
         sent: dict[int, tuple[str, int]] = {}
         ended: dict[int, int] = {}
         for line in text.splitlines():
+            if line.lstrip().startswith("fusetools "):
+                continue  # asks each mount whether it answers, before and after it records
             found = re.match(
-                r"\s*(\d+)\.(\d{9}):\s+fuse:fuse_request_(\w+):.* req (\d+)(?:.*FUSE_(\w+))?", line
+                r".*? (\d+)\.(\d{9}):\s+fuse:fuse_request_(\w+):.* req (\d+)(?:.*FUSE_(\w+))?", line
             )
             assert found, line
             time = int(found[1]) * 10**9 + int(found[2])

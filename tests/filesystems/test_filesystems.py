@@ -158,20 +158,22 @@ def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
     assert requests["ended"] == requests["matched"] == ended
 
 
-UNREAD = {
-    "rclone": "bazil's threads read requests for each other: 9 in 10 are not paired with their read"
-}
-
-
-@wrong(UNREAD)
 def test_the_daemon_read_and_answered_each_request(of: Recorded) -> None:
-    for row in of.rows():
-        if row["begin_ns"] and row["end_ns"]:
-            assert row["read_ns"] and row["reply_ns"], row
+    """… but where two of the same length are under way at once, and which is which is not known."""
+    rows = [row for row in of.rows() if row["begin_ns"] and row["end_ns"]]
+    spans = [(int(row["begin_ns"]), int(row["end_ns"])) for row in rows]
+    known = 0
+    for row, span in zip(rows, spans):
+        if not (row["read_ns"] and row["reply_ns"]):
+            others = [other for other in spans if other[0] < span[1] and span[0] < other[1]]
+            assert len(others) > 1, row
+        else:
+            known += 1
             begin, read, reply, end = (
                 int(row[f"{mark}_ns"]) for mark in ("begin", "read", "reply", "end")
             )
             assert begin < read <= reply < end, row
+    assert known > 0.9 * len(rows)
 
 
 # Each such call of the workload that succeeds makes one request of that operation.
@@ -220,7 +222,6 @@ def around(of: Recorded) -> dict[Delay, dict[str, str]]:
     return found
 
 
-@wrong(UNREAD)
 def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None:
     assert len(of.delays) >= SLOW
     found = around(of)
@@ -230,11 +231,10 @@ def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None
         assert int(row["read_ns"]) < delay.begin and delay.end < int(row["reply_ns"]), (delay, row)
 
 
-NOT_SPLIT = dict.fromkeys(
-    FILE_SYSTEMS,
-    "without callbacks the time from the daemon's read to its reply is not split into on CPU, "
-    "runnable and blocked",
-)
+NOT_SPLIT = {
+    "rclone": "without callbacks the time from the daemon's read to its reply is not split into on "
+    "CPU, runnable and blocked where threads hand requests to each other"
+}
 
 
 @wrong(NOT_SPLIT)
@@ -276,10 +276,15 @@ def waited(of: Recorded, stacks: Counter[str]) -> int:
     return sum(ns for stack, ns in stacks.items() if re.search(of.fs.sleeps, stack))
 
 
+CALLED = ("bindfs", "sshfs", "squashfuse", "unionfs-fuse", "fuser")
+
+
 @wrong(
-    dict.fromkeys(
-        FILE_SYSTEMS, "--offcpu leaves out what a daemon without callbacks waits for: '[idle]'"
-    )
+    {
+        name: "--offcpu leaves out what a daemon without callbacks waits for: '[idle]'"
+        for name in FILE_SYSTEMS
+        if name not in CALLED
+    }
 )
 def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
     stacks = of.stacks("--offcpu")
@@ -288,7 +293,11 @@ def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
 
 
 @wrong(
-    dict.fromkeys(FILE_SYSTEMS, "--requests says '[daemon];[on CPU]' of threads that sleep")
+    {
+        name: "--requests says '[daemon];[on CPU]' of threads that sleep"
+        for name in FILE_SYSTEMS
+        if name != "sshfs"
+    }
     | {"rclone": "--requests says '[queue]' of requests that the daemon works on"}
 )
 def test_flame_requests_has_the_function_that_slept(of: Recorded) -> None:
@@ -306,9 +315,6 @@ def test_slow_names_no_wrong_file(of: Recorded) -> None:
 
 
 @only(lambda fs: fs.names)
-@wrong(
-    dict.fromkeys(FILE_SYSTEMS, "no probe set takes the paths that high-level libfuse passes on")
-)
 def test_slow_names_the_file(of: Recorded) -> None:
     named = {row["path"].rpartition("/")[2] for row in around(of).values()}
     assert named == {f"{MARK}-{i}" for i in range(SLOW)}

@@ -3,7 +3,7 @@
 mod perf_data;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fusetools_core::reader::Reader;
 use fusetools_core::write::{merge_with, Bundle, Extras, MergeInfo};
@@ -80,7 +80,7 @@ fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (PathBuf, Mer
 }
 
 /// Event -> the `unique` of each of its samples.
-fn calls(path: &PathBuf) -> BTreeMap<String, Vec<u64>> {
+fn calls(path: &Path) -> BTreeMap<String, Vec<u64>> {
     let reader = Reader::open(path).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
     let mut found = BTreeMap::new();
@@ -185,7 +185,8 @@ fn a_long_session_takes_several_samples() {
     std::fs::write(&from, recording(&[(7, 10, 1)], USUAL).bytes()).unwrap();
     let json = |n: usize| format!("{{\"text\": \"{}\"}}", "x\u{e4}".repeat(n));
     for n in [1, 19_990, 20_000, 20_010, 100_000] {
-        let info = fusetools_core::write::merge(&[from.clone()], &to, &json(n)).unwrap();
+        let info =
+            fusetools_core::write::merge(std::slice::from_ref(&from), &to, &json(n)).unwrap();
         let size = json(n).len();
         assert_eq!(info.session_at.len(), size.div_ceil(60_000));
         let places = info.session_at.iter().map(|place| place.end - place.start);
@@ -195,7 +196,7 @@ fn a_long_session_takes_several_samples() {
         assert!(reader.warnings().is_empty());
         // Merged again, it stays.
         let again = folder.join("again");
-        fusetools_core::write::merge(&[to.clone()], &again, "").unwrap();
+        fusetools_core::write::merge(std::slice::from_ref(&to), &again, "").unwrap();
         assert_eq!(Reader::open(&again).unwrap().session().unwrap(), json(n));
     }
     assert!(fusetools_core::write::merge(&[from], &to, &json(6_000_000)).is_err());

@@ -409,6 +409,9 @@ fn graph<'py>(
 /// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
 type MapRow = (i32, u64, u64, u64, String, Vec<u8>, String);
 
+/// (event, the field that tells its probes apart, (number, event that becomes of it) …)
+type BundleRow = (String, String, Vec<(u64, String)>);
+
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
     bundles = Vec::new(), daemons = None))]
@@ -421,7 +424,7 @@ fn merge<'py>(
     kallsyms: Option<PathBuf>,
     maps: Vec<MapRow>,
     avoid: Option<Vec<PathBuf>>,
-    bundles: Vec<(String, String, Vec<(u64, String)>)>,
+    bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files::default();
