@@ -251,6 +251,12 @@ def elf_functions(
     adds the symbols of a separate debug file, which must have the same build id.
     """
 
+def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
+    """Of the functions that use the frame pointer's register, the share (0 to 1, by bytes of code)
+    that keep a frame pointer, by the file's unwind tables; 0 where none uses it; None: it cannot be
+    told.
+    """
+
 def elf_build_id(path: str | PathLike[str]) -> str | None:
     """The GNU build id in lower-case hexadecimal."""
 

@@ -43,6 +43,7 @@ class Described:
     answered_by: str
     how: str
     advice: Advice | None = None
+    stacks: str = ""
 
 
 def with_self_test(facts: HostFacts) -> HostFacts:
@@ -84,7 +85,20 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     calls = {probe.function for probe in probes if probe.role == "entry"}
     what = f"{len(calls)} callbacks" if calls else "replies (no names of callbacks)"
     names = ", ".join(Path(library.path).name for library in libraries)
-    return Described(mount.path, kind, who, f"{what} in {names}")
+    return Described(
+        mount.path, kind, who, f"{what} in {names}", stacks=_stacks(mount, plan.copies)
+    )
+
+
+def _stacks(mount: Mount, copied: bool) -> str:
+    """How the user's part of a recording's stacks of the daemon will be."""
+    without = planner.without_frame_pointers(mount)
+    if not without:
+        return "stacks of the daemon: whole"
+    names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+    keep = "keeps" if len(without) == 1 else "keep"
+    how = "its waits are recorded with DWARF" if copied else "its stacks are cut there"
+    return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"
 
 
 def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
@@ -94,7 +108,13 @@ def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
             "works": diagnosis.works,
             "layers": [dataclasses.asdict(layer) for layer in diagnosis.layers],
             "mounts": [
-                {"path": mount.path, "kind": mount.kind, "by": mount.answered_by, "how": mount.how}
+                {
+                    "path": mount.path,
+                    "kind": mount.kind,
+                    "by": mount.answered_by,
+                    "how": mount.how,
+                    "stacks": mount.stacks,
+                }
                 for mount in mounts
             ],
             "advice": [dataclasses.asdict(each) for each in advice],
@@ -118,6 +138,7 @@ def to_text(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
     for mount in mounts:
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
         lines += _wrap([f"{mount.path} ({mount.kind})"], "  ") + _wrap([answered], "    ")
+        lines += _wrap([mount.stacks], "    ")
     if facts.ftrace_users:
         lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
     advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]

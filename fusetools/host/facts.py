@@ -36,7 +36,9 @@ class Library:
     The file is known by ``inode`` and ``device`` ("major:minor", hexadecimal, as /proc/PID/maps
     prints them): a copy or a replacement under the same name is another file, and a probe on it
     never fires. ``path`` is the daemon's name for it, ``host_path`` one that reaches the very
-    same file from here ("" when none does).
+    same file from here ("" when none does). ``frame_pointers``: of its functions that use the
+    frame pointer's register, the share that keep one (0 to 1, by bytes of code); None: it cannot be
+    told.
     """
 
     path: str
@@ -44,6 +46,7 @@ class Library:
     inode: int
     device: str
     build_id: str | None = None
+    frame_pointers: float | None = None
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from fusetools import _core
 from fusetools.host.facts import Library, Mount
 from fusetools.host.files import Files, bounded
 from fusetools.host.processes import FUSE, comm
+
+T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -193,27 +197,37 @@ def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
 
 
 def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
-    """Libraries with the name that reaches each from here and its build id, both looked for in a
+    """Libraries with the name that reaches each from here and what the file says, looked for in a
     child: a library may itself lie on a file system that hangs."""
 
     def look(wanted: list[Mapping]) -> str:
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
-        return json.dumps([(path, _build_id(files, path)) for path in paths])
+        return json.dumps(
+            [
+                (
+                    path,
+                    _read(_core.elf_build_id, files, path),
+                    _read(_core.elf_frame_pointers, files, path),
+                )
+                for path in paths
+            ]
+        )
 
     # Long enough for a machine that is busy, since it is the daemon that is looked for here.
     answer = bounded(partial(look, mappings), 3 * PATIENCE)
     if answer is None:  # one hangs: each for itself
-        single = [bounded(partial(look, [m]), PATIENCE) or '[["", null]]' for m in mappings]
+        single = [bounded(partial(look, [m]), PATIENCE) or '[["", null, null]]' for m in mappings]
         answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
-        Library(mapping.path, path, mapping.inode, mapping.device, build_id)
-        for mapping, (path, build_id) in zip(mappings, json.loads(answer))
+        Library(mapping.path, path, mapping.inode, mapping.device, build_id, frame_pointers)
+        for mapping, (path, build_id, frame_pointers) in zip(mappings, json.loads(answer))
     )
 
 
-def _build_id(files: Files, path: str) -> str | None:
+def _read(reader: Callable[[str], T | None], files: Files, path: str) -> T | None:
+    """What a reader of ELF files finds; None where there is no such file."""
     try:
-        return _core.elf_build_id(files.at(path)) if path else None
+        return reader(files.at(path)) if path else None
     except _core.CoreError:
         return None
 

@@ -9,6 +9,7 @@ last byte was handed to the kernel). SIGTERM or SIGINT ends it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import threading
@@ -55,10 +56,8 @@ def main() -> None:
 
     server = Server(("127.0.0.1", arguments.port), Handler)
     print(server.server_port, flush=True)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

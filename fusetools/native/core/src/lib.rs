@@ -9,6 +9,7 @@ pub mod export;
 pub mod file;
 pub mod flame;
 pub mod format;
+pub mod frames;
 pub mod hist;
 pub mod moments;
 pub mod named;

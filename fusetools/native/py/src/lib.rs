@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
 use fusetools_core::events::{Layer, Map, Meaning, Role};
-use fusetools_core::{elf, write, Error, Reader, ScanInfo};
+use fusetools_core::{elf, frames, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -53,6 +53,11 @@ fn elf_functions(
 #[pyfunction]
 fn elf_build_id(path: PathBuf) -> PyResult<Option<String>> {
     elf::build_id(&path).map_err(elf_error)
+}
+
+#[pyfunction]
+fn elf_frame_pointers(path: PathBuf) -> PyResult<Option<f64>> {
+    frames::frame_pointers(&path).map_err(elf_error)
 }
 
 #[pyfunction]
@@ -416,6 +421,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
