@@ -205,16 +205,16 @@ def _notes(graph: str, found: dict[str, Any], given: dict[str, str], merge: str)
     if nameless and not known:
         yield (
             f"{nameless:,} of {addresses:,} kernel addresses have no name: the recording holds no "
-            "symbols of the kernel; --kallsyms FILE takes them from a copy of that host's "
-            f"/proc/kallsyms, of the same boot; or before it reboots, {merge}"
+            "kernel symbols; --kallsyms FILE takes them from a copy of its host's /proc/kallsyms "
+            f"of that boot; {merge}"
         )
     if found["copied"]:
-        yield f"user stacks were copied, and not unwound yet: {merge}"
+        yield f"copies of user stacks are not unwound; {merge}"
     known, addresses, nameless = found["user"]
     if nameless and not known:
         yield (
             f"{nameless:,} of {addresses:,} user addresses have no name: the recording holds no "
-            f"symbols of programs; --symfs / takes them from this host's files; or {merge}"
+            f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
         )
     elif files := found["without_symbols"]:
         where = f"not below {given['symfs']}" if "symfs" in given else "not in the recording"

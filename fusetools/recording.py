@@ -451,8 +451,8 @@ class Recording:
         said = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
         said += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
         callbacks = {p.function for p in self._catalogue if p.layer == "daemon"}
-        path, host = shlex.quote(str(self.path)), described["hostname"] or "the recorded host"
-        merge = f"on {host}: fusetools merge {path} -o {path}"
+        path, host = shlex.quote(str(self.path)), described["hostname"] or "its host"
+        merge = f"fix, on {host}: fusetools merge {path} -o {path}"
         said_of = ", ".join(said)
         return flames.stacks_of(
             graph, found, unit, facts, said_of, daemons, callbacks, given, merge

@@ -57,8 +57,8 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     type=click.Choice(["fp", "dwarf", "kernel"]),
     default="fp",
     show_default=True,
-    help="How user stacks are recorded: by frame pointers, unwound later (dwarf: 8 KB for each), "
-    "or the kernel's alone.",
+    help="How user stacks are recorded: by frame pointers, unwound at the end (dwarf: 8 KB for "
+    "each), or the kernel's alone.",
 )
 @click.option(
     "--wakers", is_flag=True, help="Add the stacks of those who wake others, for flame --offwake."
