@@ -1196,9 +1196,7 @@ pub(crate) fn space_change(record: &[u8], tail: usize) -> Option<Side> {
     let header = Header::at(record, 0).ok()?;
     let id = |at: usize| u32_at(record, at).map(|id| id as i32);
     match header.kind {
-        record::MMAP | record::MMAP2 => {
-            Some(Side::Map(Box::new(map_of(header, record, tail, 0)?)))
-        }
+        record::MMAP | record::MMAP2 => Some(Side::Map(Box::new(map_of(header, record, tail, 0)?))),
         record::FORK => Some(Side::Fork {
             time: 0,
             pid: id(8)?,

@@ -65,11 +65,7 @@ pub struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     /// `files`: where programs are, instead of what the recording holds of them.
-    pub fn new(
-        kernel: Option<Kernel<'a>>,
-        programs: Programs,
-        files: Option<Files>,
-    ) -> Frames<'a> {
+    pub fn new(kernel: Option<Kernel<'a>>, programs: Programs, files: Option<Files>) -> Frames<'a> {
         let known = |known| Named {
             known,
             ..Named::default()
@@ -248,13 +244,10 @@ impl<'a> Frames<'a> {
                 .extend_from_slice(&spaces.files[self.files.len()..]);
         }
         let mapped = &self.files[file as usize];
-        let table = self
-            .tables
-            .entry(file)
-            .or_insert_with(|| match &self.host {
-                Some(files) => Table::of(mapped, files),
-                None => self.programs.table(mapped),
-            });
+        let table = self.tables.entry(file).or_insert_with(|| match &self.host {
+            Some(files) => Table::of(mapped, files),
+            None => self.programs.table(mapped),
+        });
         // Others are no files: "[heap]", "//anon".
         let counted = mapped.path.starts_with('/') && !mapped.path.starts_with("//");
         self.user_named.addresses += u64::from(counted);

@@ -144,9 +144,10 @@ impl Unwinding {
     ) -> UnwinderX86_64<Arc<[u8]>> {
         let mut unwinder = UnwinderX86_64::new();
         for mapping in space.mappings() {
-            let tables = self.tables.entry(mapping.file).or_insert_with(|| {
-                Tables::of(&spaces.files[mapping.file as usize], files)
-            });
+            let tables = self
+                .tables
+                .entry(mapping.file)
+                .or_insert_with(|| Tables::of(&spaces.files[mapping.file as usize], files));
             let Some(tables) = tables else { continue };
             let load = tables.loads.iter().find(|(_, size, offset)| {
                 (*offset..offset.saturating_add(*size)).contains(&mapping.offset)

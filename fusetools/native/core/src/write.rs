@@ -255,8 +255,14 @@ pub fn merge_with(
         Cow::Owned(encode_event_desc(&head.events, attr_size)),
     );
     let held: Vec<&[u8]> = readers().filter_map(Reader::kallsyms).collect();
-    let of_function_graph = head.tracing.as_ref().map(|tracing| tracing.kallsyms.clone());
-    let held: Vec<&[u8]> = held.into_iter().chain(of_function_graph.as_deref()).collect();
+    let of_function_graph = head
+        .tracing
+        .as_ref()
+        .map(|tracing| tracing.kallsyms.clone());
+    let held: Vec<&[u8]> = held
+        .into_iter()
+        .chain(of_function_graph.as_deref())
+        .collect();
     let symbols = stacks.symbols(&held, kallsyms_of(&opened, extras)?)?;
     if !symbols.is_empty() {
         head.tracing.get_or_insert_with(Tracing::empty).kallsyms = Cow::Owned(symbols);
@@ -320,10 +326,7 @@ fn mapping(map: &Map, tail: usize) -> Vec<u8> {
 }
 
 /// The traced kernel's symbols.
-fn kallsyms_of<'a>(
-    opened: &'a [Input],
-    extras: &Extras,
-) -> Result<Option<Cow<'a, [u8]>>, Error> {
+fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a, [u8]>>, Error> {
     if let Some(path) = &extras.kallsyms {
         let text = fs::read(path).map_err(|source| Error::Io {
             path: path.clone(),
