@@ -194,6 +194,7 @@ class Description(TypedDict):
     arch: str | None
     release: str | None
     hostname: str | None
+    kernel_place: tuple[str, int] | None  # a symbol of the kernel, and the address it had
     samples: list[tuple[str, bool]]  # events that sample what runs; their period is in ns
     stacks: list[str]  # events whose samples have stacks
 
@@ -205,8 +206,8 @@ class Ask(TypedDict, total=False):
     workload: int | None  # its first process
     filters: Filters
     operations: Sequence[str]
-    kallsyms: str  # the recorded kernel's symbols
-    host_kallsyms: str  # this host's: taken where its kernel lies where the recorded one did
+    kallsyms: str  # the recorded kernel's symbols, instead of those in the recording
+    symfs: str  # where the files of programs are, instead of what the recording holds of them
 
 class Flame(TypedDict):
     """Stacks added up. Amounts are (how often, ns); of samples (how often, sum of periods)."""
@@ -229,9 +230,13 @@ class Flame(TypedDict):
     wakers: int
     wakers_stackless: int
     frames: list[tuple[str, str, bool]]  # name, file or "", of the kernel
-    kernel_addresses: int
-    nameless: int
+    # Whether there was something to name addresses by, different addresses, those without a name.
+    kernel: tuple[bool, int, int]
+    user: tuple[bool, int, int]
+    # Files with nameless addresses: of which nothing is known, and without symbols for a part.
     without_symbols: list[str]
+    stripped: list[str]
+    copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
 class MergeInfo(TypedDict):
@@ -300,14 +305,18 @@ def merge(
     output: str | PathLike[str],
     session: str,
     kallsyms: str | PathLike[str] | None = None,
-    maps: Sequence[tuple[int, int, int, int, str, bytes]] = (),
+    maps: Sequence[tuple[int, int, int, int, str, bytes, str]] = (),
+    avoid: Sequence[str | PathLike[str]] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 
     `session` is the JSON of the `fusetools:session` sample, at most 60,000 bytes, and replaces
     those of the inputs; "" keeps the first of them. `kallsyms`: the traced kernel's symbols, of
     which those in stacks become a part of the output (without it: those of a trace.dat). `maps`:
-    (pid, start, length, offset in the file, path, build id or b"") of code that was mapped before
-    the recording began. The output, of mode 0600, takes its place
-    when it is whole and may be an input; on an error nothing is left of it.
+    (pid, start, length, offset in the file, path, build id or b"", another path of the file or "")
+    of code that was mapped before the recording began. `avoid`: mount points below which nothing
+    may be opened; not None: the recorded programs are on this machine, so copies of user stacks are
+    unwound to call chains and the functions in user stacks become a part of the output. The output,
+    of mode 0600, takes its place when it is whole and may be an input; on an error nothing is left
+    of it.
     """

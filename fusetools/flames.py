@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusetools.errors import Error
-from fusetools.host.kallsyms import kallsyms_of
-from fusetools.model import Facts, GraphNode, LeftOut, Stacks
+from fusetools.model import Facts, GraphNode, LeftOut, Named, Stacks
 from fusetools.stories import needed
 
 if TYPE_CHECKING:
@@ -138,14 +137,14 @@ def question(
     return [*requests, *(stack(event) for event in with_stack if event in stacks)]
 
 
-def kernel_symbols(path: str | None, described: dict[str, Any]) -> dict[str, Any]:
-    """Where the core finds the kernel's symbols: in ``path``, or on this host if it is the one."""
-    if path is not None:
-        if not Path(path).is_file():
-            raise Error(f"cannot read {path}", "there is no such file")
-        return {"kallsyms": path}
-    found = kallsyms_of(described["release"], described["hostname"])
-    return {} if found is None else {"host_kallsyms": found}
+def symbols(kallsyms: str | None, symfs: str | None) -> dict[str, str]:
+    """What is to name functions instead of the recording. Error: it is not there."""
+    if kallsyms is not None and not Path(kallsyms).is_file():
+        raise Error(f"cannot read {kallsyms}", "there is no such file")
+    if symfs is not None and not Path(symfs).is_dir():
+        raise Error(f"cannot read {symfs}", "there is no such directory")
+    given = {"kallsyms": kallsyms, "symfs": symfs}
+    return {name: path for name, path in given.items() if path is not None}
 
 
 def stacks_of(
@@ -156,8 +155,14 @@ def stacks_of(
     asked: str,
     daemons: Collection[str],
     callbacks: Collection[str],
+    given: dict[str, str],
+    merge: str,
 ) -> Stacks:
-    """The core's answer as a result."""
+    """The core's answer as a result.
+
+    ``given``: what named functions instead of the recording, as of ``symbols``; ``merge``: the
+    command that puts what names them into the recording, and where.
+    """
     # Off the CPU in us, as the scripts that users know print them.
     in_us = graph != "on-cpu"
     kinds = {}
@@ -179,23 +184,43 @@ def stacks_of(
         ),
         unfinished=found["unfinished"],
         states={state: found[state] for state in STATES},
-        notes=tuple(_notes(graph, found)),
+        kernel=_named(found["kernel"], given.get("kallsyms")),
+        user=_named(found["user"], given.get("symfs")),
+        notes=tuple(_notes(graph, found, given, merge)),
         facts=facts,
     )
 
 
-def _notes(graph: str, found: dict[str, Any]) -> Iterator[str]:
-    if found["nameless"]:
-        n, of = found["nameless"], found["kernel_addresses"]
-        yield (
-            f"{n:,} of {of:,} addresses of the kernel have no name: the recording does not hold "
-            "its symbols, and this is not the host, or no longer the boot, that it is of; "
-            "--kallsyms FILE takes them from a copy of its /proc/kallsyms"
-        )
-    files = found["without_symbols"]
-    if files:
+def _named(found: tuple[bool, int, int], given: str | None) -> Named:
+    known, addresses, nameless = found
+    return Named(given or "recording" if known else "", addresses, nameless)
+
+
+def _notes(graph: str, found: dict[str, Any], given: dict[str, str], merge: str) -> Iterator[str]:
+    def listed(files: Sequence[str]) -> str:
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        yield f"not here, or not the same file: {', '.join(files[:3])}{more}"
+        return f"{', '.join(files[:3])}{more}"
+
+    known, addresses, nameless = found["kernel"]
+    if nameless and not known:
+        yield (
+            f"{nameless:,} of {addresses:,} kernel addresses have no name: the recording holds no "
+            "kernel symbols; --kallsyms FILE takes them from a copy of its host's /proc/kallsyms "
+            f"of that boot; {merge}"
+        )
+    if found["copied"]:
+        yield f"copies of user stacks are not unwound; {merge}"
+    known, addresses, nameless = found["user"]
+    if nameless and not known:
+        yield (
+            f"{nameless:,} of {addresses:,} user addresses have no name: the recording holds no "
+            f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
+        )
+    elif files := found["without_symbols"]:
+        where = f"not below {given['symfs']}" if "symfs" in given else "not in the recording"
+        yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
+    if known and (files := found["stripped"]):
+        yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
     if found["full"]:

@@ -537,6 +537,19 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Named:
+    """What named addresses in stacks.
+
+    ``source``: "recording", the path of what was given instead, or "" where there was nothing;
+    ``addresses``: how many different ones there were, ``nameless``: how many of them have no name.
+    """
+
+    source: str
+    addresses: int
+    nameless: int
+
+
+@dataclass(frozen=True)
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
@@ -545,7 +558,8 @@ class Stacks:
     unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
     ``stackless``: those without a recorded stack. ``unfinished``: whose end was not seen.
-    ``states``: ns of waits by their state. ``notes``: what else is to be said, a line each.
+    ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their functions.
+    ``notes``: what else is to be said, a line each.
     """
 
     graph: str
@@ -559,5 +573,7 @@ class Stacks:
     left_out: LeftOut
     unfinished: int
     states: dict[str, int]
+    kernel: Named
+    user: Named
     notes: tuple[str, ...]
     facts: Facts

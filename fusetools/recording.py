@@ -46,6 +46,7 @@ from fusetools.model import (
     LeftOut,
     Losses,
     Missing,
+    Named,
     Queue,
     RequestColumns,
     Requests,
@@ -402,6 +403,7 @@ class Recording:
         states: Sequence[str] = (),
         everything: bool = False,
         kallsyms: str | None = None,
+        symfs: str | None = None,
     ) -> Stacks:
         """Stacks for a flame graph.
 
@@ -410,8 +412,9 @@ class Recording:
         waited for, and what the daemon did meanwhile) or "graph" (the kernel's functions). The
         patterns are of operations, with "graph" of functions. ``layers``: without "daemon" the
         callers' stacks alone, with it alone the daemon's. ``states``: of waits, of flames.STATES.
-        ``kallsyms``: a copy of the recorded kernel's /proc/kallsyms. Raises Error where nothing of
-        that was recorded.
+        Functions are named by what the recording holds, unless ``kallsyms``, a copy of the recorded
+        kernel's /proc/kallsyms, or ``symfs``, a directory with the recorded programs' files, is
+        given. Raises Error where nothing of that was recorded.
         """
         from fusetools import flames
 
@@ -425,6 +428,7 @@ class Recording:
         ]
         operations = flames.operations_of(patterns, OPERATIONS)
         described = {**self._described, "name": self.path.name}
+        given = flames.symbols(kallsyms, symfs)
         by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
         probes = flames.question(graph, self._catalogue, described, by_request)
         ask = {
@@ -435,7 +439,7 @@ class Recording:
             "workload": _natural(self.session.facts.get("workload_pid")),
             "filters": asked,
             "operations": operations,
-            **flames.kernel_symbols(kallsyms, described),
+            **given,
         }
         if len({layer == "daemon" for layer in layers}) == 2:
             ask["who"] = None
@@ -447,7 +451,12 @@ class Recording:
         said = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
         said += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
         callbacks = {p.function for p in self._catalogue if p.layer == "daemon"}
-        return flames.stacks_of(graph, found, unit, facts, ", ".join(said), daemons, callbacks)
+        path, host = shlex.quote(str(self.path)), described["hostname"] or "its host"
+        merge = f"fix, on {host}: fusetools merge {path} -o {path}"
+        said_of = ", ".join(said)
+        return flames.stacks_of(
+            graph, found, unit, facts, said_of, daemons, callbacks, given, merge
+        )
 
     def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
         from fusetools import flames
@@ -474,6 +483,8 @@ class Recording:
             left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
             unfinished=graph.unmatched,
             states={},
+            kernel=Named("recording", len(names), 0),
+            user=Named("", 0, 0),
             notes=(),
             facts=graph.facts,
         )

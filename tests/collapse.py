@@ -64,8 +64,6 @@ def samples(data: Path, *options: str) -> Iterator[Sample]:
 
 def _frame(frames: list[str], function: str, file: str) -> None:
     function = re.sub(r"\+0x[\da-f]+$", "", function)
-    if file == "[vdso]":  # documented: its functions have no names
-        function = "[unknown]"
     if function == "[unknown]":
         function = file.rpartition("/")[2]
         function = function if function.startswith("[") else f"[{function}]"

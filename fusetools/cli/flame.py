@@ -67,7 +67,14 @@ if TYPE_CHECKING:
 @click.option(
     "--kallsyms",
     metavar="FILE",
-    help="A copy of the recorded kernel's /proc/kallsyms, where the recording lacks its symbols.",
+    help="Name kernel functions by FILE, a copy of the recorded kernel's /proc/kallsyms.  "
+    "[default: by the recording]",
+)
+@click.option(
+    "--symfs",
+    metavar="DIR",
+    help="Name user functions by the programs' files below DIR; / is this host.  [default: by the "
+    "recording]",
 )
 @recording_options
 @click.option(
@@ -86,6 +93,7 @@ def command(
     inverted: bool,
     reversed: bool,
     kallsyms: str | None,
+    symfs: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -110,6 +118,7 @@ def command(
             states=states,
             everything=everything,
             kallsyms=kallsyms,
+            symfs=symfs,
         )
 
     shown = stacks(path)

@@ -5,6 +5,7 @@ Nothing here touches a mounted FUSE file system without a time limit: its daemon
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -171,6 +172,22 @@ def _why_none(files: Files, daemons: list[Daemon]) -> str:
     if any(not daemon.connections for daemon in daemons):
         return "this kernel does not tell which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"
+
+
+def unanswering(files: Files) -> list[str]:
+    """Mount points whose FUSE file system does not answer in time: not to be touched."""
+    mounts = parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
+    paths = sorted({mount.path for mount in mounts})
+
+    def ask(paths: list[str]) -> str:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.statvfs(path)  # which no cache answers
+        return ""
+
+    if bounded(partial(ask, paths), PATIENCE) is not None:
+        return []
+    return [path for path in paths if bounded(partial(ask, [path]), PATIENCE) is None]
 
 
 @dataclass(frozen=True)

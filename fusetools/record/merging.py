@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fusetools.errors import Error
+from fusetools.host.files import Files
+from fusetools.host.mounts import unanswering
+from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.recording import check_readable, core
 
 # trace.dat's magic, and the version after it as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
@@ -33,6 +37,8 @@ def merge(
 ) -> Merged:
     """Merge perf.data and trace.dat files into ``output``, which may be one of them.
 
+    On the host where they were recorded, what names their stacks becomes a part of it.
+
     ``progress`` is called with the share that is done, twice a second from the first second on.
     Raises Error; then ``output`` is as it was.
     """
@@ -43,11 +49,30 @@ def merge(
         readable = [_of_version_6(path, Path(folder) / f"{i}.dat") for i, path in enumerate(inputs)]
         try:
             with _watched(readable, output, progress):
-                info = native.merge(readable, output, "")
+                info = native.merge(readable, output, "", **_host(readable))
         except native.CoreError as error:
             what, why = error.args
             raise Error(what, why) from error
     return Merged(info["records"], tuple(info["warnings"]))
+
+
+def _host(inputs: Sequence[str]) -> dict[str, Any]:
+    """What this host adds to recordings that were made on it; nothing to those of others."""
+    here = os.uname()
+    for path in inputs:
+        try:
+            described = core().describe(path)
+        except core().CoreError:
+            continue  # a trace.dat
+        if (described["release"], described["hostname"]) != (here.release, here.nodename):
+            return {}
+        files = Files(Path("/"))
+        added: dict[str, Any] = {"avoid": unanswering(files)}
+        symbol, address = described["kernel_place"] or ("", 0)
+        if symbol and kernel_address(files, symbol) == address:  # and not an earlier boot
+            added["kallsyms"] = KALLSYMS
+        return added
+    return {}
 
 
 def _of_version_6(path: str, converted: Path) -> str:

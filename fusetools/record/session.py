@@ -33,7 +33,7 @@ from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import with_daemon
+from fusetools.host.mounts import unanswering, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import code, thread_comms
 from fusetools.plan import planner, probeset
@@ -264,8 +264,8 @@ class Recording:
         self.lost: dict[str, int] = {}
         self.refused: list[Probe] = []
         self.daemons: dict[int, int | None] = {}
-        # (pid, start, length, offset in the file, path, build id) of the daemons' code
-        self.maps: list[tuple[int, int, int, int, str, bytes]] = []
+        # (pid, start, length, offset in the file, path, build id, where it is here) of their code
+        self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         self._stopped = False
@@ -589,8 +589,13 @@ class Recording:
 
     def _merge(self, whole: Path, session: Mapping[str, Any]) -> None:
         """perf's events, function_graph's, and the session, into one file, with what names its
-        stacks elsewhere: the kernel's symbols, and what the daemons had mapped."""
-        merge = partial(_core.merge, kallsyms="/proc/kallsyms", maps=self.maps)
+        stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
+        merge = partial(
+            _core.merge,
+            kallsyms=symbols.KALLSYMS,
+            maps=self.maps,
+            avoid=unanswering(Files(Path("/"))),
+        )
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
             why = self._clocks_disagree(graph)
@@ -751,17 +756,18 @@ class Recording:
                 self.missing.append(Missing(f"requests, {probe.role}", why))
 
 
-def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes]]:
+def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes, str]]:
     pid = mount.daemon_pid
     assert pid is not None
-    build_ids = {
-        (library.device, library.inode): bytes.fromhex(library.build_id or "")
-        for library in mount.libraries
-    }
-    return [
-        (pid, c.start, c.end - c.start, c.offset, c.path, build_ids.get((c.device, c.inode), b""))
-        for c in code(Files(Path("/")), pid)
-    ]
+    libraries = {(library.device, library.inode): library for library in mount.libraries}
+    rows = []
+    for part in code(Files(Path("/")), pid):
+        library = libraries.get((part.device, part.inode))
+        build_id = bytes.fromhex(library.build_id or "") if library else b""
+        here = library.host_path if library else ""
+        place = (part.start, part.end - part.start, part.offset)
+        rows.append((pid, *place, part.path, build_id, here))
+    return rows
 
 
 def _mount(target: Target) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from fusetools.errors import Error
 from fusetools.host.facts import Library
 from fusetools.host.files import Files
 
+KALLSYMS = "/proc/kallsyms"
+
 
 def functions(
     libraries: Iterable[tuple[Library, int | None]],
@@ -42,7 +44,7 @@ def functions(
 
 def kernel_address(files: Files, name: str) -> int:
     """Of a kernel function, by kallsyms; 0 where it does not tell."""
-    text = files.read("/proc/kallsyms", quiet=True) or ""
+    text = files.read(KALLSYMS, quiet=True) or ""
     match = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}(?:\t|$)", text, re.MULTILINE)
     return int(match[1], 16) if match else 0
 

@@ -147,7 +147,21 @@ def told(shown: Stacks) -> list[str]:
         said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
     if shown.unfinished:
         said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
+    said += _named(shown)
     return said + [f"note: {printable(note)}" for note in shown.notes]
+
+
+def _named(shown: Stacks) -> list[str]:
+    parts = []
+    for which, named in (("kernel", shown.kernel), ("user", shown.user)):
+        if named.addresses:
+            source = "the recording" if named.source == "recording" else printable(named.source)
+            unnamed = f"{number(named.nameless)} of {number(named.addresses)} unnamed"
+            parts.append(
+                f"{which} functions {f'by {source}' if source else 'unnamed'}"
+                f"{f' ({unnamed})' if source and named.nameless else ''}"
+            )
+    return [f"names: {', '.join(parts)}"] if parts else []
 
 
 def _left_out(shown: Stacks) -> list[str]:
@@ -191,6 +205,14 @@ def _figures(shown: Stacks) -> dict[str, Any]:
         "left_out": {
             name: {"count": amount[0], "total": amount[1]}
             for name, amount in (("idle", left.idle), ("own", left.own), ("others", left.others))
+        },
+        "names": {
+            which: {
+                "source": named.source or None,
+                "addresses": named.addresses,
+                "nameless": named.nameless,
+            }
+            for which, named in (("kernel", shown.kernel), ("user", shown.user))
         },
         "notes": list(shown.notes),
         **json_form.facts(shown.facts),

@@ -52,7 +52,7 @@ def test_the_daemon_of_a_mount(sample_mount: Any) -> None:
 
 
 def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
-    """Of the sample as it was compiled; of all that the daemons have mapped, as pyelftools reads."""
+    """Of the sample as it was compiled; of all that the daemons have mapped, as pyelftools does."""
     whole, shipped = sample_mount(), sample_mount(as_shipped=True)
     facts = read_host()
     for sample, keeps in ((whole, True), (shipped, False)):

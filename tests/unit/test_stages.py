@@ -115,8 +115,11 @@ def test_filters(run) -> None:
     ]
     assert sum(o.matched for part in parts for o in part) == everything.matched
     assert not recording.stages(filters=Filters(comms=("nobody",))).operations
-    assert recording.stages(filters=Filters(comms=("find",))).facts.requests.matched == 277
-    assert recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == 277
+    whole = len(recording.stories().begin)
+    assert recording.stages(filters=Filters(comms=("grep",))).facts.requests.matched == whole
+    assert (
+        recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == whole
+    )
     wrong = run("stages", "-i", str(DEMO), "no-such")
     assert wrong.exit_code == 1 and "no operation or function matches no-such" in wrong.stderr
     assert run("stages", "-i", str(DEMO), "write").stdout.startswith("no requests\n")
@@ -137,7 +140,7 @@ def of_demo(lines: list[Event]) -> dict[int, dict[str, int]]:
         if name == "fuse_request_send":
             now = line.number("req")
             marks[now] = request = {"begin": line.time}
-            if line.number("opcode") == 29:  # releasedir: nobody waits
+            if line.number("opcode") in (18, 29):  # release, releasedir: nobody waits
                 continue
             request.update(caller)
             caller.clear()
@@ -179,7 +182,7 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
     """All marks of all requests."""
     stories = fusetools.open(DEMO).stories()
     theirs = of_demo(events(DEMO, switches=True))
-    assert len(theirs) == len(stories.unique) == 277
+    assert len(theirs) == len(stories.unique) > 300
     compared = 0
     for i, unique in enumerate(stories.unique):
         expected = theirs[int(unique)]
@@ -189,7 +192,7 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
                 continue
             assert mine == expected.get(mark, 0), (unique, mark)
             compared += mine > 0
-    assert compared > 277 * 8
+    assert compared > len(theirs) * 8
 
 
 def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:

@@ -86,13 +86,17 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
 
 /// The GNU build id in lower-case hexadecimal.
 pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
-    let map = map(path)?;
-    let damaged = |Damage(why)| error(path, format!("damaged ELF file: {why}"));
-    match FileKind::parse(&*map) {
-        Ok(FileKind::Elf64) => build_id_of::<FileHeader64<Endianness>>(&map).map_err(damaged),
-        Ok(FileKind::Elf32) => build_id_of::<FileHeader32<Endianness>>(&map).map_err(damaged),
-        _ => Err(error(path, "it is not an ELF file")),
+    build_id_in(&map(path)?).map_err(|why| error(path, why))
+}
+
+/// The same, of a file's bytes.
+pub(crate) fn build_id_in(data: &[u8]) -> Result<Option<String>, String> {
+    match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => build_id_of::<FileHeader64<Endianness>>(data),
+        Ok(FileKind::Elf32) => build_id_of::<FileHeader32<Endianness>>(data),
+        _ => return Err("it is not an ELF file".into()),
     }
+    .map_err(|Damage(why)| format!("damaged ELF file: {why}"))
 }
 
 fn build_id_of<Elf: FileHeader<Endian = Endianness>>(

@@ -16,6 +16,8 @@ pub enum Error {
     Unsupported { why: String },
     /// Recordings that do not belong together, or cannot be in one file.
     Mismatch { why: String },
+    /// A list of symbols that is not that of the recorded kernel.
+    Symbols { path: PathBuf, why: String },
     /// A perf.data whose own tables contradict each other. `offset` is in bytes from its start.
     Damaged { what: String, offset: u64 },
 }
@@ -40,6 +42,7 @@ impl fmt::Display for Error {
             ),
             Error::Unsupported { why } => write!(f, "cannot read this kind of file: {why}"),
             Error::Mismatch { why } => write!(f, "cannot be merged: {why}"),
+            Error::Symbols { path, why } => write!(f, "{}: {why}", path.display()),
             Error::Damaged { what, offset } => write!(f, "damaged at byte {offset}: {what}"),
         }
     }

@@ -2,23 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Filters;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
-use crate::file::{feature, until_nul};
 use crate::offcpu::{OffCpu, State, Wait, Waker};
 use crate::operations::{Arch, Operation};
+use crate::programs::{Files, Programs};
 use crate::reader::{Reader, ScanInfo};
-use crate::record::{u64_at, Header, Layout};
 use crate::spaces::Spaces;
 use crate::stacks::{Fold, Frames, Origin, ROOT};
 use crate::stitch::{self, Fate, Mark, Stitch, Story};
 use crate::symbols::Kernel;
-use crate::unwind::Unwinding;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graph {
@@ -57,8 +55,8 @@ pub struct Ask {
     pub operations: Vec<String>,
     /// The kernel's symbols, instead of those that the recording has.
     pub kallsyms: Option<PathBuf>,
-    /// Those of this host, where the recording has none: good if its kernel lies where the recorded one did.
-    pub host_kallsyms: Option<PathBuf>,
+    /// The directory below which the files of programs are, instead of what the recording has of them.
+    pub symfs: Option<PathBuf>,
 }
 
 /// Something counted: how often, and the ns of it.
@@ -73,6 +71,15 @@ impl Amount {
         self.count += 1;
         self.ns = self.ns.saturating_add(ns);
     }
+}
+
+/// Different addresses, and of them those that nothing named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// There was something to name them by: symbols of the recording, or those that were asked for.
+    pub known: bool,
+    pub addresses: u64,
+    pub nameless: u64,
 }
 
 /// Stacks and what is to be said beside them.
@@ -98,11 +105,14 @@ pub struct Flame {
     pub wakers_stackless: u64,
     /// Names of frames, each with the file it is of ("" for none), and whether it is the kernel's.
     pub frames: Vec<(String, String, bool)>,
-    /// Addresses of the kernel, and of them those that nothing named.
-    pub kernel_addresses: u64,
-    pub nameless: u64,
-    /// Files whose symbols are not here.
+    /// What named the addresses of the kernel, and those of programs.
+    pub kernel: Named,
+    pub user: Named,
+    /// Files with unnamed addresses: of those the recording (or the directory) holds nothing, and of those it does.
     pub without_symbols: Vec<String>,
+    pub stripped: Vec<String>,
+    /// Samples hold copies of user stacks that were not unwound.
+    pub copied: bool,
     /// Too many different stacks: some are cut.
     pub full: bool,
 }
@@ -159,10 +169,8 @@ fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
 
 struct Engine<'a> {
     ask: &'a Ask,
-    reader: &'a Reader,
-    /// By row of the catalogue, where user stacks are to be unwound: the samples' layout, and which registers they have.
-    copied: Vec<Option<(Layout, u64)>>,
-    unwinding: Unwinding,
+    /// An event that is asked for has copies of user stacks in its samples.
+    copied: bool,
     arch: Arch,
     uses: Vec<Use>,
     window: (u64, u64),
@@ -196,7 +204,7 @@ impl<'a> Engine<'a> {
     fn new(reader: &'a Reader, catalogue: &[Meaning], ask: &'a Ask) -> Result<Engine<'a>, Error> {
         let filters = &ask.filters;
         let first = filters.first(reader)?;
-        let mut frames = Frames::new(kernel_of(reader, ask)?);
+        let mut frames = frames_of(reader, ask)?;
         let has = |event: &str, role| {
             catalogue
                 .iter()
@@ -215,15 +223,10 @@ impl<'a> Engine<'a> {
             _ => Use::None,
         });
         let uses: Vec<Use> = uses.collect();
-        let copied = catalogue.iter().map(|row| {
-            let at = reader
-                .events()
-                .iter()
-                .position(|event| event.name == row.event)?;
-            let attr = reader.attrs().get(at)?;
-            let stacks = row.role == Role::Stack && attr.layout.has_user_stack();
-            // perf_event_attr.sample_regs_user
-            stacks.then_some((attr.layout, u64_at(&attr.raw, 80)?))
+        let copied = catalogue.iter().any(|row| {
+            let mut named = reader.events().iter().zip(reader.attrs());
+            let stack = row.role == Role::Stack;
+            stack && named.any(|(e, attr)| e.name == row.event && attr.layout.has_user_stack())
         });
         let requests = catalogue.iter().any(|row| row.layer == Layer::Request);
         let asleep = stitch::asleep(reader);
@@ -245,13 +248,11 @@ impl<'a> Engine<'a> {
         Ok(Engine {
             window: filters.window(first),
             ask,
-            reader,
-            copied: copied.collect(),
-            unwinding: Unwinding::default(),
+            copied,
             arch: Arch::new(arch.as_deref()),
             uses,
             operations,
-            build_ids: build_ids(reader),
+            build_ids: reader.build_ids(),
             spaces: Spaces::default(),
             workload: ask.workload.into_iter().collect(),
             daemons: served.collect(),
@@ -422,7 +423,7 @@ impl<'a> Engine<'a> {
             return;
         }
         let [ip, period, ..] = ev.v;
-        let stack = self.whole_stack(ev);
+        let stack = ev.v[3];
         let period = if period == ABSENT { 1 } else { period };
         let filters = &self.ask.filters;
         let by_request = self.operations != 0 || !filters.connections.is_empty();
@@ -511,7 +512,7 @@ impl<'a> Engine<'a> {
         if wait.note.node == ROOT {
             return;
         }
-        let stack = self.whole_stack(ev);
+        let stack = ev.v[3];
         let mut node = None;
         if stack != ABSENT {
             let comm = self.comm(ev.pid, ev.tid);
@@ -520,29 +521,6 @@ impl<'a> Engine<'a> {
         if let Some(wait) = self.off.begun(ev.tid, ev.time) {
             wait.stack = stack;
             wait.note.node = node.unwrap_or(wait.note.node);
-        }
-    }
-
-    /// The number of an event's stack, its user part unwound where that was copied.
-    fn whole_stack(&mut self, ev: &Ev) -> u64 {
-        let stack = ev.v[3];
-        let Some((layout, mask)) = self.copied[ev.kind as usize] else {
-            return stack;
-        };
-        let record = usize::try_from(ev.v[2]).ok().and_then(|at| {
-            let header = Header::at(self.reader.bytes().get(..)?, at).ok()?;
-            self.reader.bytes().get(at..at + header.size)
-        });
-        let user = record.and_then(|record| layout.user_stack(record, mask));
-        let Some((registers, bytes)) = user else {
-            return stack;
-        };
-        let chain = self
-            .unwinding
-            .chain(mask, &registers, bytes, &self.spaces, ev.pid);
-        match chain {
-            Some(chain) => self.frames.with_user(stack, &chain),
-            None => stack,
         }
     }
 
@@ -850,40 +828,57 @@ impl<'a> Engine<'a> {
         Flame {
             stacks,
             frames: listed.collect(),
-            kernel_addresses: frames.kernel_addresses,
-            nameless: frames.nameless,
-            without_symbols: frames
-                .without_symbols()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            kernel: frames.kernel_named,
+            user: frames.user_named,
+            without_symbols: frames.nameless_files(false),
+            stripped: frames.nameless_files(true),
+            copied: self.copied,
             full: self.fold.full || !whole,
             ..self.flame
         }
     }
 }
 
-/// The symbols of the kernel that was recorded, if they are to be had.
-fn kernel_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Option<Kernel<'a>>, Error> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| Error::Io {
-            path: path.clone(),
-            source,
-        })
+/// What names addresses: what the recording holds, or what was asked for instead.
+fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
+    let text = reader.kallsyms().unwrap_or_default();
+    let kernel = match &ask.kallsyms {
+        None => Kernel::new(Cow::Borrowed(text)),
+        Some(path) => {
+            let text = std::fs::read(path).map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
+            Some(kernel_of(reader, path, text)?)
+        }
     };
-    if let Some(path) = &ask.kallsyms {
-        return Ok(Kernel::new(Cow::Owned(read(path)?)));
+    let mut programs = Programs::default();
+    programs.read(text);
+    let files = ask.symfs.as_ref().map(|root| Files {
+        root: root.clone(),
+        ..Files::default()
+    });
+    Ok(Frames::new(kernel, programs, files))
+}
+
+/// The kernel of a kallsyms that a user named. Error: it is not the one recorded, or hides its addresses.
+fn kernel_of(reader: &Reader, path: &Path, text: Vec<u8>) -> Result<Kernel<'static>, Error> {
+    let unfit = |why: &str| Error::Symbols {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    };
+    let kernel = Kernel::new(Cow::Owned(text)).ok_or_else(|| {
+        unfit("it does not list a kernel's symbols, or was copied without their addresses (copy it as root)")
+    })?;
+    let place = reader.kernel_place();
+    let moved = place.is_some_and(|(symbol, address)| {
+        let found = kernel.address(&symbol);
+        found.is_some_and(|found| found != address)
+    });
+    match moved {
+        true => Err(unfit("it is of another kernel or boot than the recording")),
+        false => Ok(kernel),
     }
-    let own = reader
-        .kallsyms()
-        .and_then(|text| Kernel::new(Cow::Borrowed(text)));
-    let (None, Some(path), Some((symbol, address))) =
-        (&own, &ask.host_kallsyms, reader.kernel_place())
-    else {
-        return Ok(own);
-    };
-    let host = Kernel::new(Cow::Owned(read(path)?));
-    Ok(host.filter(|kernel| kernel.address(&symbol) == Some(address)))
 }
 
 /// What a thread remembered of that very time; what is older is needed no more.
@@ -901,30 +896,4 @@ fn frame_of(state: State) -> Option<&'static str> {
         State::Runnable => Some("[runnable]"),
         State::Preempted => Some("[preempted]"),
     }
-}
-
-/// The header's list of files and their build ids: records of 8 bytes of header, pid, 24 bytes with the build id, path.
-fn build_ids(reader: &Reader) -> FxHashMap<String, Vec<u8>> {
-    let mut found = FxHashMap::default();
-    let ranges = reader
-        .features()
-        .iter()
-        .filter(|(bit, _)| *bit == feature::BUILD_ID);
-    for (_, range) in ranges {
-        let mut rest = &reader.bytes()[range.clone()];
-        while let Some(word) = u64_at(rest, 0) {
-            let (misc, size) = ((word >> 32) as u16, (word >> 48) as usize);
-            let Some(record) = rest.get(..size).filter(|record| record.len() > 36) else {
-                break;
-            };
-            // Newer ones say how long it is.
-            let len = match misc & 1 << 15 {
-                0 => 20,
-                _ => usize::from(record[32]).min(20),
-            };
-            found.insert(until_nul(&record[36..]), record[12..12 + len].to_vec());
-            rest = &rest[size..];
-        }
-    }
-    found
 }

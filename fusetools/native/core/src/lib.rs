@@ -18,6 +18,7 @@ pub mod offcpu;
 pub mod operations;
 pub mod outcomes;
 pub mod perfetto;
+pub mod programs;
 pub mod queue;
 pub mod reader;
 pub mod record;

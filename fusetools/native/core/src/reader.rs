@@ -238,6 +238,30 @@ impl Reader {
             .filter(|text| !text.is_empty())
     }
 
+    /// The header's list of files and their build ids, by path.
+    pub fn build_ids(&self) -> FxHashMap<String, Vec<u8>> {
+        let mut found = FxHashMap::default();
+        let (sections, wanted) = (self.features().iter(), feature::BUILD_ID);
+        for (_, range) in sections.filter(|(bit, _)| *bit == wanted) {
+            // 8 bytes of header, pid, 24 bytes with the build id, path.
+            let mut rest = &self.bytes()[range.clone()];
+            while let Some(word) = u64_at(rest, 0) {
+                let (misc, size) = ((word >> 32) as u16, (word >> 48) as usize);
+                let Some(record) = rest.get(..size).filter(|record| record.len() > 36) else {
+                    break;
+                };
+                // Newer ones say how long it is.
+                let len = match misc & 1 << 15 {
+                    0 => 20,
+                    _ => usize::from(record[32]).min(20),
+                };
+                found.insert(until_nul(&record[36..]), record[12..12 + len].to_vec());
+                rest = &rest[size..];
+            }
+        }
+        found
+    }
+
     /// The version of the perf that recorded.
     pub fn perf_version(&self) -> Option<String> {
         self.text(feature::VERSION)
@@ -1080,26 +1104,8 @@ impl<'a> ScanPlan<'a> {
                 }
             }
             record::MMAP | record::MMAP2 if self.stacks => {
-                let name_at = if header.kind == record::MMAP { 40 } else { 72 };
                 let tail = layout.map_or(0, |layout| layout.tail);
-                let name = record.get(name_at..record.len().checked_sub(tail)?)?;
-                let mut build_id = &[][..];
-                if header.kind == record::MMAP2 && header.misc & record::MISC_MMAP_BUILD_ID != 0 {
-                    let size = usize::from(*record.get(40)?).min(20);
-                    build_id = record.get(44..44 + size)?;
-                }
-                Side::Map(Box::new(Map {
-                    time: time.unwrap_or(0),
-                    pid: match header.misc & 7 {
-                        record::MISC_KERNEL => -1,
-                        _ => id(8)?,
-                    },
-                    start: u64_at(record, 16)?,
-                    len: u64_at(record, 24)?,
-                    offset: u64_at(record, 32)?,
-                    path: until_nul(name),
-                    build_id: build_id.to_owned(),
-                }))
+                Side::Map(Box::new(map_of(header, record, tail, time.unwrap_or(0))?))
             }
             record::FORK | record::EXIT => {
                 let time = time.or(u64_at(record, 24)).unwrap_or(0);
@@ -1159,6 +1165,46 @@ impl<'a> ScanPlan<'a> {
         };
         part.side.push(side);
         Some(())
+    }
+}
+
+/// What an MMAP or MMAP2 tells; `tail`: the bytes of its sample id.
+fn map_of(header: Header, record: &[u8], tail: usize, time: u64) -> Option<Map> {
+    let name_at = if header.kind == record::MMAP { 40 } else { 72 };
+    let name = record.get(name_at..record.len().checked_sub(tail)?)?;
+    let mut build_id = &[][..];
+    if header.kind == record::MMAP2 && header.misc & record::MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(*record.get(40)?).min(20);
+        build_id = record.get(44..44 + size)?;
+    }
+    Some(Map {
+        time,
+        pid: match header.misc & 7 {
+            record::MISC_KERNEL => -1,
+            _ => u32_at(record, 8)? as i32,
+        },
+        start: u64_at(record, 16)?,
+        len: u64_at(record, 24)?,
+        offset: u64_at(record, 32)?,
+        path: until_nul(name),
+        build_id: build_id.to_owned(),
+    })
+}
+
+/// What a record changes of address spaces: a mapping, or a new task.
+pub(crate) fn space_change(record: &[u8], tail: usize) -> Option<Side> {
+    let header = Header::at(record, 0).ok()?;
+    let id = |at: usize| u32_at(record, at).map(|id| id as i32);
+    match header.kind {
+        record::MMAP | record::MMAP2 => Some(Side::Map(Box::new(map_of(header, record, tail, 0)?))),
+        record::FORK => Some(Side::Fork {
+            time: 0,
+            pid: id(8)?,
+            ppid: id(12)?,
+            tid: id(16)?,
+            ptid: id(20)?,
+        }),
+        _ => None,
     }
 }
 

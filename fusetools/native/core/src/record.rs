@@ -3,6 +3,8 @@
 //! Layout: perf_event_open(2), Linux include/uapi/linux/perf_event.h; types from 64 up are perf's own
 //! (tools/lib/perf/include/perf/event.h).
 
+use std::ops::Range;
+
 pub const MMAP: u32 = 1;
 pub const LOST: u32 = 2;
 pub const COMM: u32 = 3;
@@ -151,6 +153,21 @@ pub struct Layout {
     pub tail: usize,
 }
 
+/// What a sample holds for unwinding its user's stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserStack<'a> {
+    /// Places in the record: of the call chain, of the raw data after it, and of registers and stack.
+    pub chain: usize,
+    pub raw: usize,
+    pub place: Range<usize>,
+    /// The program is one of 32 bits.
+    pub narrow: bool,
+    /// As many as the mask has bits, lowest first; none of a thread of the kernel.
+    pub registers: Vec<u64>,
+    /// From the stack pointer up.
+    pub bytes: &'a [u8],
+}
+
 impl Layout {
     pub(crate) fn new(sample_type: u64, read_format: u64, flags: u64) -> Layout {
         let has = |bit| sample_type & bit != 0;
@@ -260,28 +277,50 @@ impl Layout {
         self.sample_type & both == both && self.sample_type & bit::BRANCH_STACK == 0
     }
 
-    /// A sample's user registers, as many as `mask` has bits, and the bytes of the user's stack. None where it has none.
-    pub fn user_stack<'a>(&self, record: &'a [u8], mask: u64) -> Option<(Vec<u64>, &'a [u8])> {
-        let mut at = self.chain_at(record)?;
+    /// A sample's user registers and the bytes of its user's stack, and where they are in it. `mask`: of the registers.
+    /// None where the sample contradicts itself.
+    pub fn user_stack<'a>(&self, record: &'a [u8], mask: u64) -> Option<UserStack<'a>> {
+        if !self.has_user_stack() {
+            return None;
+        }
+        let chain = self.chain_at(record)?;
+        let mut at = chain;
         if self.has_chain() {
             at += 8 + self.chain(record)?.len();
         }
+        let raw = at;
         if self.has_raw() {
             at += 4 + self.raw(record)?.len();
         }
+        let place = at;
         let abi = u64_at(record, at)?;
-        if !self.has_user_stack() || abi == 0 {
-            return None;
+        at += 8;
+        let mut registers = Vec::new();
+        // A thread of the kernel has none.
+        if abi != 0 {
+            for _ in 0..mask.count_ones() {
+                registers.push(u64_at(record, at)?);
+                at += 8;
+            }
         }
-        let count = mask.count_ones() as usize;
-        let registers = (0..count).map(|i| u64_at(record, at + 8 + 8 * i));
-        let registers = registers.collect::<Option<Vec<u64>>>()?;
-        at += 8 + 8 * count;
         let size = usize::try_from(u64_at(record, at)?).ok()?;
-        let bytes = record.get(at + 8..(at + 8).checked_add(size)?)?;
-        // How much of it the kernel could copy.
-        let copied = u64_at(record, at + 8 + size).map_or(0, |n| n.min(size as u64));
-        Some((registers, &bytes[..copied as usize]))
+        at += 8;
+        let mut bytes = &[][..];
+        if size != 0 {
+            bytes = record.get(at..at.checked_add(size)?)?;
+            // How much of it the kernel could copy.
+            let copied = u64_at(record, at + size)?.min(size as u64);
+            bytes = &bytes[..copied as usize];
+            at += size + 8;
+        }
+        Some(UserStack {
+            chain,
+            raw,
+            place: place..at,
+            narrow: abi == 1,
+            registers,
+            bytes,
+        })
     }
 
     /// (pid, tid) of a sample.

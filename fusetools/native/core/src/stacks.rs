@@ -1,23 +1,24 @@
 //! Call chains to frames with names, and stacks added up.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::elf;
 use crate::events::Chain;
+use crate::flame::Named;
+use crate::programs::{Files, Programs};
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
 
 /// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
 const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
-const CONTEXT_USER: u64 = -512i64 as u64;
+pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 
 /// Frames of a stack that are shown: a picture of deeper ones is none. (The kernel records 127 unless told otherwise.)
 pub const DEEPEST: usize = 1024;
-/// Numbers of the reader's stacks are below.
-const MADE: u64 = 1 << 40;
 /// Different stacks, with those they begin with, that are added up.
 const MOST_NODES: usize = 1 << 22;
 /// Bytes of all stacks as text.
@@ -36,6 +37,8 @@ pub enum Origin {
 /// Names of frames, each once.
 pub struct Frames<'a> {
     kernel: Option<Kernel<'a>>,
+    programs: Programs,
+    host: Option<Files>,
     /// The recording's kernel modules: start, end, name.
     modules: Vec<(u64, u64, String)>,
     /// By file of the recording's spaces.
@@ -49,22 +52,30 @@ pub struct Frames<'a> {
     /// By stack, and the version of the space that its user part is of.
     of_stacks: FxHashMap<(u64, u64), Box<[u32]>>,
     chains: Vec<Chain>,
-    /// Those that were put together here, numbered from MADE on.
-    made: Vec<Chain>,
-    known_made: FxHashMap<Chain, u64>,
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
     /// The frame of addresses that are in no file.
     unknown: Option<u32>,
-    /// Addresses of the kernel met, and of them those without a name.
-    pub kernel_addresses: u64,
-    pub nameless: u64,
+    /// Different addresses met of the kernel, and of programs' files.
+    pub kernel_named: Named,
+    pub user_named: Named,
+    /// Files with addresses that have no name.
+    nameless: FxHashSet<u32>,
 }
 
 impl<'a> Frames<'a> {
-    pub fn new(kernel: Option<Kernel<'a>>) -> Frames<'a> {
+    /// `files`: where programs are, instead of what the recording holds of them.
+    pub fn new(kernel: Option<Kernel<'a>>, programs: Programs, files: Option<Files>) -> Frames<'a> {
+        let known = |known| Named {
+            known,
+            ..Named::default()
+        };
+        let kernel_named = known(kernel.is_some());
+        let user_named = known(files.is_some() || !programs.is_empty());
         Frames {
             kernel,
+            programs,
+            host: files,
             modules: Vec::new(),
             tables: FxHashMap::default(),
             files: Vec::new(),
@@ -74,12 +85,11 @@ impl<'a> Frames<'a> {
             of_files: FxHashMap::default(),
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
-            made: Vec::new(),
-            known_made: FxHashMap::default(),
             user: Vec::new(),
             unknown: None,
-            kernel_addresses: 0,
-            nameless: 0,
+            kernel_named,
+            user_named,
+            nameless: FxHashSet::default(),
         }
     }
 
@@ -99,34 +109,9 @@ impl<'a> Frames<'a> {
         }));
     }
 
-    /// The number of a stack whose user part is this one.
-    pub fn with_user(&mut self, stack: u64, user: &[u64]) -> u64 {
-        let kernel = self.chains.get(stack as usize);
-        let kernel = kernel.map_or(&[][..], |chain| &chain[..]);
-        let kernel = kernel.iter().take_while(|ip| **ip != CONTEXT_USER);
-        let whole: Vec<u64> = kernel
-            .copied()
-            .chain([CONTEXT_USER])
-            .chain(user.iter().copied())
-            .collect();
-        if let Some(&number) = self.known_made.get(&whole[..]) {
-            return number;
-        }
-        let number = MADE + self.made.len() as u64;
-        let whole = Chain::from(whole);
-        self.made.push(whole.clone());
-        self.known_made.insert(whole, number);
-        number
-    }
-
     fn chain(&self, stack: u64) -> Option<(&Chain, bool)> {
-        match stack.checked_sub(MADE) {
-            Some(at) => Some((self.made.get(usize::try_from(at).ok()?)?, true)),
-            None => {
-                let at = usize::try_from(stack).ok()?;
-                Some((self.chains.get(at)?, *self.user.get(at)?))
-            }
-        }
+        let at = usize::try_from(stack).ok()?;
+        Some((self.chains.get(at)?, *self.user.get(at)?))
     }
 
     /// The number of a name.
@@ -222,12 +207,12 @@ impl<'a> Frames<'a> {
                 })
                 .collect();
         }
-        self.kernel_addresses += 1;
+        self.kernel_named.addresses += 1;
         let named = self.kernel.as_ref().and_then(|kernel| kernel.name(address));
         let name = match named {
             Some(name) => tidy(name).into_owned(),
             None => {
-                self.nameless += 1;
+                self.kernel_named.nameless += 1;
                 let module = self
                     .modules
                     .iter()
@@ -259,10 +244,20 @@ impl<'a> Frames<'a> {
                 .extend_from_slice(&spaces.files[self.files.len()..]);
         }
         let mapped = &self.files[file as usize];
-        let table = self.tables.entry(file).or_insert_with(|| Table::of(mapped));
+        let table = self.tables.entry(file).or_insert_with(|| match &self.host {
+            Some(files) => Table::of(mapped, files),
+            None => self.programs.table(mapped),
+        });
+        // Others are no files: "[heap]", "//anon".
+        let counted = mapped.path.starts_with('/') && !mapped.path.starts_with("//");
+        self.user_named.addresses += u64::from(counted);
         let name = match table.as_ref().and_then(|table| table.name(place)) {
             Some(name) => tidy(&elf::demangle(name)).into_owned(),
             None => {
+                if counted {
+                    self.user_named.nameless += 1;
+                    self.nameless.insert(file);
+                }
                 let name = mapped.path.rsplit('/').next().unwrap_or("");
                 // "[vdso]" has its brackets already.
                 let name = name.trim_start_matches('[').trim_end_matches(']');
@@ -274,18 +269,12 @@ impl<'a> Frames<'a> {
         number
     }
 
-    /// Paths of files in which addresses were met that have no name.
-    pub fn without_symbols(&self) -> Vec<&str> {
-        let mut paths: Vec<&str> = self
-            .tables
-            .iter()
-            .filter(|(_, table)| table.is_none())
-            .map(|(&file, _)| self.files[file as usize].path.as_str())
-            .filter(|path| path.starts_with('/') && !path.starts_with("//"))
-            .collect();
-        paths.sort_unstable();
-        paths.dedup();
-        paths
+    /// Paths of files in which addresses were met that have no name: where something is known of the file, or nothing.
+    pub fn nameless_files(&self, known: bool) -> Vec<String> {
+        let of = |file: &&u32| matches!(self.tables.get(file), Some(Some(_))) == known;
+        let files = self.nameless.iter().filter(of);
+        let paths: BTreeSet<&String> = files.map(|&f| &self.files[f as usize].path).collect();
+        paths.into_iter().cloned().collect()
     }
 }
 

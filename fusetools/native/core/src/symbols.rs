@@ -5,9 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::elf::{
     FileHeader32, FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_WEAK, STT_FUNC,
@@ -19,6 +18,7 @@ use object::read::elf::{
 use object::{Endianness, FileKind};
 
 use crate::elf;
+use crate::programs::Files;
 use crate::spaces::MappedFile;
 
 /// Lines of a kallsyms that only an extract has (see `Kernel::extract`): a symbol of a stack, and where the one
@@ -177,70 +177,66 @@ fn line(line: &[u8]) -> Option<(u64, u8, Range<usize>, Range<usize>)> {
 /// The functions of a file, by their place in it.
 #[derive(Default)]
 pub struct Table {
-    functions: Vec<Function>,
+    /// Of the file, in hexadecimal; empty where it has none.
+    pub build_id: String,
+    pub(crate) functions: Vec<Function>,
 }
 
 #[derive(Clone)]
-struct Function {
-    start: u64,
-    end: u64,
+pub(crate) struct Function {
+    pub start: u64,
+    pub end: u64,
     /// As in the symbol table.
-    name: Box<str>,
-    weak: bool,
-    global: bool,
+    pub name: Box<str>,
+    pub weak: bool,
+    pub global: bool,
 }
 
 impl Table {
-    /// The symbols of a program or library, and of its separate debug file where it has none itself. None where there is
-    /// no such file here, or another one: `build_id` is that of the file recorded, empty where it is not known.
-    pub fn of(file: &MappedFile) -> Option<Table> {
-        // What is not a file: "[vdso]", "//anon", "/memfd:x (deleted)".
-        let path = Path::new(&file.path);
-        if !path.is_absolute() || file.path.starts_with("//") {
-            return None;
-        }
+    /// The symbols of a program or library, and of its separate debug file where it has none itself. None where `files`
+    /// has neither.
+    pub fn of(file: &MappedFile, files: &Files) -> Option<Table> {
         let wanted = hex(&file.build_id);
-        let own = elf::build_id(path).ok();
-        if let (Some(Some(own)), false) = (&own, wanted.is_empty()) {
-            if *own != wanted {
-                return Table::debug(path, &wanted, None);
-            }
-        }
-        let build_id = own.flatten().unwrap_or_else(|| wanted.clone());
-        let Ok(main) = elf::map(path) else {
-            return Table::debug(path, &wanted, None);
+        let Some(image) = files.open(file) else {
+            return Table::debug(file, files, &wanted, None);
         };
-        let main = Elf::parse(&main)?;
-        if main.symtab {
-            return Some(Table::new(main.functions));
-        }
-        match Table::debug(path, &build_id, Some(&main)) {
-            Some(table) => Some(table),
-            None => Some(Table::new(main.functions)),
-        }
+        let main = Elf::parse(&image)?;
+        let build_id = elf::build_id_in(&image).ok().flatten().unwrap_or(wanted);
+        let debug = match main.symtab {
+            true => None,
+            false => Table::debug(file, files, &build_id, Some(&main)),
+        };
+        Some(debug.unwrap_or_else(|| Table::new(build_id, main.functions)))
     }
 
     /// Of the debug file with that build id; `main`: the file that runs, which knows where in it an address lies.
-    fn debug(path: &Path, build_id: &str, main: Option<&Elf>) -> Option<Table> {
-        let mut places: Vec<PathBuf> = Vec::new();
-        if build_id.len() > 2 {
-            let (first, rest) = build_id.split_at(2);
-            places.push(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug").into());
-        }
-        // As .gnu_debuglink has it by default.
-        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
-            let mut name = name.to_owned();
-            name.push(".debug");
-            places.push(folder.join(".debug").join(&name));
-            places.push(folder.join(&name));
-            let below = Path::new("/usr/lib/debug").join(folder.strip_prefix("/").ok()?);
-            places.push(below.join(&name));
-        }
-        places.iter().find_map(|place| {
-            if !build_id.is_empty() && elf::build_id(place).ok()??.as_str() != build_id {
-                return None;
-            }
-            let debug = elf::map(place).ok()?;
+    fn debug(
+        file: &MappedFile,
+        files: &Files,
+        build_id: &str,
+        main: Option<&Elf>,
+    ) -> Option<Table> {
+        let place = files.place(file)?;
+        let path = Path::new(&file.path);
+        let (folder, mut name) = (path.parent()?, path.file_name()?.to_owned());
+        name.push(".debug");
+        let folder = folder.strip_prefix("/").ok()?;
+        let places = files.roots(&place).into_iter().flat_map(|root| {
+            let all = root.join("usr/lib/debug");
+            let by_id = (build_id.len() > 2).then(|| {
+                let (first, rest) = build_id.split_at(2);
+                all.join(format!(".build-id/{first}/{rest}.debug"))
+            });
+            // As .gnu_debuglink has it by default.
+            let beside = [
+                root.join(folder).join(".debug").join(&name),
+                root.join(folder).join(&name),
+                all.join(folder).join(&name),
+            ];
+            by_id.into_iter().chain(beside)
+        });
+        places.into_iter().find_map(|place| {
+            let debug = files.open_debug(&place, build_id)?;
             let mut debug = Elf::parse_placed(&debug, main.map(|main| &main.loads[..]))?;
             if !debug.symtab {
                 return None;
@@ -248,11 +244,11 @@ impl Table {
             if let Some(main) = main {
                 debug.functions.extend(main.functions.iter().cloned());
             }
-            Some(Table::new(debug.functions))
+            Some(Table::new(build_id.to_owned(), debug.functions))
         })
     }
 
-    fn new(mut functions: Vec<Function>) -> Table {
+    fn new(build_id: String, mut functions: Vec<Function>) -> Table {
         functions.sort_by_key(|function| function.start);
         for at in 0..functions.len() {
             if functions[at].end == functions[at].start {
@@ -271,16 +267,22 @@ impl Table {
             }
             true
         });
-        Table { functions }
+        Table {
+            build_id,
+            functions,
+        }
     }
 
     /// The function at a place in the file, its name as in the symbol table.
     pub fn name(&self, offset: u64) -> Option<&str> {
+        self.find(offset).map(|function| &*function.name)
+    }
+
+    pub(crate) fn find(&self, offset: u64) -> Option<&Function> {
         let at = self.functions.partition_point(|f| f.start <= offset);
         // One may lie within another.
-        let near = self.functions[at.saturating_sub(8)..at].iter().rev();
-        let found = near.into_iter().find(|f| offset < f.end);
-        found.map(|function| &*function.name)
+        let mut near = self.functions[at.saturating_sub(8)..at].iter().rev();
+        near.find(|f| offset < f.end)
     }
 }
 
@@ -309,7 +311,7 @@ fn page_after(address: u64) -> u64 {
     address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -478,9 +480,4 @@ impl Elf {
         }
         Some(())
     }
-}
-
-/// A kallsyms as a file, "/proc/kallsyms" among them, whose size is not known before it is read.
-pub fn read_kallsyms(path: &Path) -> std::io::Result<Vec<u8>> {
-    fs::read(path)
 }

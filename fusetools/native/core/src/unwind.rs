@@ -1,7 +1,7 @@
 //! User stacks out of what `perf record --call-graph dwarf` copies: registers and the top of the stack, unwound by the
 //! programs' own tables (.eh_frame). x86-64 only.
 
-use std::path::Path;
+use std::ops::Range;
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -11,14 +11,17 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
 use rustc_hash::FxHashMap;
 
-use crate::elf;
-use crate::spaces::{Space, Spaces};
+use crate::programs::Files;
+use crate::spaces::{MappedFile, Space, Spaces};
 use crate::stacks::DEEPEST;
 
 /// Bits of perf's register mask (arch/x86/include/uapi/asm/perf_regs.h).
 const BP: u32 = 6;
 const SP: u32 = 7;
 const IP: u32 = 8;
+
+/// Where code can be: not in the first pages, nor above what a program gets unless it asks for more.
+const CODE: Range<u64> = 1 << 12..1 << 47;
 
 /// Spaces of which the tables are kept at a time.
 const MOST_SPACES: usize = 64;
@@ -35,6 +38,35 @@ struct Tables {
     got: Section,
 }
 
+/// A user stack, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwound {
+    /// Innermost first, each within the function that was called there.
+    pub chain: Vec<u64>,
+    /// It goes on to where the thread began; else the rest was not copied, or a program tells nothing of it.
+    pub whole: bool,
+}
+
+/// Whether the registers of a mask are such that stacks can be unwound from them.
+pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {
+    let wanted = 1 << IP | 1 << SP | 1 << BP;
+    arch == Some("x86_64") && mask & wanted == wanted
+}
+
+/// Of a stack that cannot be unwound what is known: where the program was.
+pub fn only_address(mask: u64, registers: &[u64]) -> Option<Unwound> {
+    Some(Unwound {
+        chain: vec![register(mask, registers, IP)?],
+        whole: false,
+    })
+}
+
+fn register(mask: u64, registers: &[u64], bit: u32) -> Option<u64> {
+    let known = mask >> bit & 1 == 1;
+    let at = (mask & ((1 << bit) - 1)).count_ones() as usize;
+    registers.get(at).copied().filter(|_| known)
+}
+
 #[derive(Default)]
 pub struct Unwinding {
     tables: FxHashMap<u32, Option<Tables>>,
@@ -44,31 +76,33 @@ pub struct Unwinding {
 }
 
 impl Unwinding {
-    /// The addresses of a user stack, innermost first, each within the function that was called there. `registers`: those
-    /// of the bits of `mask`, lowest first; `stack`: the bytes from the stack pointer up.
+    /// Unwinds a stack. `registers`: those of the bits of `mask`, lowest first; `stack`: the bytes from the stack pointer
+    /// up. None where the instruction pointer is not among the registers.
     pub fn chain(
         &mut self,
         mask: u64,
         registers: &[u64],
         stack: &[u8],
         spaces: &Spaces,
+        files: &Files,
         pid: i32,
-    ) -> Option<Vec<u64>> {
-        let register = |bit: u32| {
-            let known = mask >> bit & 1 == 1;
-            let at = (mask & ((1 << bit) - 1)).count_ones() as usize;
-            registers.get(at).copied().filter(|_| known)
+    ) -> Option<Unwound> {
+        let register = |bit| register(mask, registers, bit);
+        let cut = only_address(mask, registers);
+        let ip = register(IP)?;
+        let (Some(sp), Some(bp), Some(space)) = (register(SP), register(BP), spaces.of(pid)) else {
+            return cut;
         };
-        let (ip, sp, bp) = (register(IP)?, register(SP)?, register(BP)?);
-        let space = spaces.of(pid)?;
         if !self.spaces.contains_key(&space.version) {
             if self.spaces.len() == MOST_SPACES {
                 self.spaces.clear();
             }
-            let unwinder = self.unwinder(space, spaces);
+            let unwinder = self.unwinder(space, spaces, files);
             self.spaces.insert(space.version, unwinder);
         }
-        let unwinder = self.spaces.get(&space.version)?;
+        let Some(unwinder) = self.spaces.get(&space.version) else {
+            return cut;
+        };
         let mut read = |address: u64| {
             let at = address
                 .checked_sub(sp)
@@ -80,22 +114,40 @@ impl Unwinding {
         let registers = UnwindRegsX86_64::new(ip, sp, bp);
         let mut frames = unwinder.iter_frames(ip, registers, &mut self.cache, &mut read);
         let mut chain = Vec::new();
-        while let Ok(Some(frame)) = frames.next() {
-            chain.push(frame.address_for_lookup());
-            if chain.len() == DEEPEST {
-                break;
+        let mut whole = false;
+        while chain.len() < DEEPEST {
+            match frames.next() {
+                Ok(Some(frame)) => {
+                    let address = frame.address_for_lookup();
+                    // Where a program's tables need a register that is not followed, what comes is no code. That of a
+                    // return probe is in no file, and what comes after it is good.
+                    if !CODE.contains(&address) {
+                        break;
+                    }
+                    chain.push(address);
+                }
+                Ok(None) => {
+                    whole = true;
+                    break;
+                }
+                Err(_) => break,
             }
         }
-        Some(chain)
+        Some(Unwound { chain, whole })
     }
 
-    fn unwinder(&mut self, space: &Space, spaces: &Spaces) -> UnwinderX86_64<Arc<[u8]>> {
+    fn unwinder(
+        &mut self,
+        space: &Space,
+        spaces: &Spaces,
+        files: &Files,
+    ) -> UnwinderX86_64<Arc<[u8]>> {
         let mut unwinder = UnwinderX86_64::new();
         for mapping in space.mappings() {
-            let tables = self.tables.entry(mapping.file).or_insert_with(|| {
-                let file = &spaces.files[mapping.file as usize];
-                Tables::of(&file.path)
-            });
+            let tables = self
+                .tables
+                .entry(mapping.file)
+                .or_insert_with(|| Tables::of(&spaces.files[mapping.file as usize], files));
             let Some(tables) = tables else { continue };
             let load = tables.loads.iter().find(|(_, size, offset)| {
                 (*offset..offset.saturating_add(*size)).contains(&mapping.offset)
@@ -140,12 +192,9 @@ impl Unwinding {
 }
 
 impl Tables {
-    fn of(path: &str) -> Option<Tables> {
-        if !path.starts_with('/') || path.starts_with("//") {
-            return None;
-        }
-        let map = elf::map(Path::new(path)).ok()?;
-        let data: &[u8] = &map;
+    fn of(file: &MappedFile, files: &Files) -> Option<Tables> {
+        let image = files.open(file)?;
+        let data: &[u8] = &image;
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, data).ok()?;

@@ -5,9 +5,10 @@
 
 mod head;
 mod source;
+mod stacks;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,12 +16,13 @@ use std::path::{Path, PathBuf};
 
 use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME};
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
+use self::stacks::Stacks;
 use crate::error::Error;
-use crate::events::{Layer, Map, Meaning, Role};
+use crate::events::Map;
 use crate::file::{feature, Bytes};
+use crate::programs::Files;
 use crate::reader::Reader;
 use crate::record::{self, u32_at};
-use crate::symbols::Kernel;
 use crate::tracedat::{self, TraceDat};
 use crate::tracing::Tracing;
 
@@ -139,6 +141,9 @@ pub struct Extras {
     pub kallsyms: Option<PathBuf>,
     /// What was mapped before the recording began.
     pub maps: Vec<Map>,
+    /// Where the programs are that were recorded: copies of user stacks are unwound, and the functions in user stacks become
+    /// a part of the recording. None: they are not here.
+    pub files: Option<Files>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -169,6 +174,7 @@ pub fn merge_with(
         .map(|path| Input::open(path))
         .collect::<Result<Vec<_>, _>>()?;
     let readers = || opened.iter().filter_map(Input::perf);
+    let unwinds = extras.files.is_some();
     // Ids that no input has. Near to theirs: readers find an id fastest in a small table.
     let ids = readers().flat_map(Reader::attrs).flat_map(|attr| &attr.ids);
     let mut free_id = ids.max().map_or(1, |id| id.wrapping_add(1));
@@ -180,7 +186,7 @@ pub fn merge_with(
         match opened {
             Input::Perf(reader) => {
                 warnings.add(input, reader.warnings());
-                heads.push(Head::read(reader, free_id)?);
+                heads.push(Head::read(reader, free_id, unwinds)?);
                 surveys.push(None);
                 free_id = free_id.wrapping_add(1);
             }
@@ -218,7 +224,7 @@ pub fn merge_with(
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail),
+                    Mend::new(reader, spare_id, tail, unwinds),
                 )));
             }
             (Input::Trace(dat), Some(survey)) => sources.push(Box::new(Trace::new(dat, survey))),
@@ -237,8 +243,9 @@ pub fn merge_with(
     if let Some(sample) = &session {
         written.put(&mut out, sample)?;
     }
-    let maps = extras.maps.iter().map(|map| mapping(map, tail)).collect();
-    written.put_all(&mut out, &mut sources, maps)?;
+    let build_ids = readers().flat_map(Reader::build_ids).collect();
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids);
+    written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
     }
@@ -247,11 +254,20 @@ pub fn merge_with(
         feature::EVENT_DESC,
         Cow::Owned(encode_event_desc(&head.events, attr_size)),
     );
-    if let Some(tracing) = &mut head.tracing {
-        let symbols = stack_symbols(&opened, extras)?;
-        if !symbols.is_empty() {
-            tracing.kallsyms = Cow::Owned(join_lines(&tracing.kallsyms, &symbols));
-        }
+    let held: Vec<&[u8]> = readers().filter_map(Reader::kallsyms).collect();
+    let of_function_graph = head
+        .tracing
+        .as_ref()
+        .map(|tracing| tracing.kallsyms.clone());
+    let held: Vec<&[u8]> = held
+        .into_iter()
+        .chain(of_function_graph.as_deref())
+        .collect();
+    let symbols = stacks.symbols(&held, kallsyms_of(&opened, extras)?)?;
+    if !symbols.is_empty() {
+        head.tracing.get_or_insert_with(Tracing::empty).kallsyms = Cow::Owned(symbols);
+    }
+    if let Some(tracing) = &head.tracing {
         head.features
             .insert(feature::TRACING_DATA, Cow::Owned(tracing.encode()));
     }
@@ -309,58 +325,19 @@ fn mapping(map: &Map, tail: usize) -> Vec<u8> {
     out
 }
 
-/// The kernel's functions in the stacks of the inputs, as lines of a kallsyms.
-fn stack_symbols(opened: &[Input], extras: &Extras) -> Result<Vec<u8>, Error> {
-    let mut addresses = BTreeSet::new();
-    for reader in opened.iter().filter_map(Input::perf) {
-        let with_stack = reader.events().iter().zip(reader.attrs());
-        let with_stack = with_stack.filter(|(_, attr)| attr.layout.has_chain());
-        let rows: Vec<Meaning> = with_stack
-            .map(|(event, _)| Meaning {
-                event: event.name.clone(),
-                layer: Layer::Kernel,
-                function: String::new(),
-                operation: String::new(),
-                role: Role::Stack,
-            })
-            .collect();
-        if rows.is_empty() {
-            continue;
-        }
-        reader.scan(&rows, &mut |batch| {
-            let chains = batch.stacks.iter().flat_map(|chain| chain.iter().copied());
-            let own = batch.events.iter().map(|event| event.v[0]);
-            // Marks are above all addresses of the kernel, and name nothing.
-            addresses.extend(chains.chain(own).filter(|ip| *ip as i64 <= 0));
-        })?;
-    }
-    if addresses.is_empty() {
-        return Ok(Vec::new());
-    }
-    let text = match &extras.kallsyms {
-        Some(path) => Some(Cow::Owned(fs::read(path).map_err(|source| Error::Io {
+/// The traced kernel's symbols.
+fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a, [u8]>>, Error> {
+    if let Some(path) = &extras.kallsyms {
+        let text = fs::read(path).map_err(|source| Error::Io {
             path: path.clone(),
             source,
-        })?)),
-        None => opened.iter().find_map(|input| match input {
-            Input::Trace(dat) => Some(Tracing::new(dat.bytes(), dat.tracing()).kallsyms),
-            Input::Perf(_) => None,
-        }),
-    };
-    let kernel = text.and_then(Kernel::new);
-    Ok(kernel.map_or(Vec::new(), |kernel| kernel.extract(addresses.into_iter())))
-}
-
-/// The lines of both, each once, sorted.
-fn join_lines(a: &[u8], b: &[u8]) -> Vec<u8> {
-    let lines = a
-        .split(|&byte| byte == b'\n')
-        .chain(b.split(|&byte| byte == b'\n'));
-    let lines: BTreeSet<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
-    lines
-        .into_iter()
-        .flat_map(|line| [line, b"\n"].concat())
-        .collect()
+        })?;
+        return Ok(Some(Cow::Owned(text)));
+    }
+    Ok(opened.iter().find_map(|input| match input {
+        Input::Trace(dat) => Some(Tracing::new(dat.bytes(), dat.tracing()).kallsyms),
+        Input::Perf(_) => None,
+    }))
 }
 
 /// Sets the session of a recording, in place.
@@ -412,7 +389,9 @@ impl Written {
         &mut self,
         out: &mut Partial,
         sources: &mut [Box<dyn Source + '_>],
-        maps: Vec<Vec<u8>>,
+        maps: &[Map],
+        tail: usize,
+        stacks: &mut Stacks<'_>,
     ) -> Result<(), Error> {
         // Records without a time describe what was there when the recorders started: what one has said need not be said again.
         let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -426,14 +405,20 @@ impl Written {
             .min()
         {
             let source = &mut sources[input];
-            source.settle(&tasks);
+            if time != 0 {
+                for map in maps.take().into_iter().flatten() {
+                    stacks.map(map);
+                    self.put(out, &mapping(map, tail))?;
+                }
+            }
+            if !source.settle(&tasks, stacks) {
+                source.advance();
+                continue;
+            }
             let record = source.record();
             tasks.learn(record);
             let kind = u32_at(record, 0).unwrap_or(0);
             if time != 0 {
-                for map in maps.take().into_iter().flatten() {
-                    self.put(out, &map)?;
-                }
                 if let Some(init) = init.take() {
                     self.put(out, init)?;
                 }

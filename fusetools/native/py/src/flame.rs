@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Who};
+use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Named, Who};
 use fusetools_core::offcpu::State;
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
@@ -50,7 +50,7 @@ fn ask_of(dict: &Bound<'_, PyDict>) -> PyResult<Ask> {
             "workload" => ask.workload = value.extract()?,
             "operations" => ask.operations = value.extract()?,
             "kallsyms" => ask.kallsyms = value.extract()?,
-            "host_kallsyms" => ask.host_kallsyms = value.extract()?,
+            "symfs" => ask.symfs = value.extract()?,
             "filters" => ask.filters = filters_of(value.cast::<PyDict>()?)?,
             other => return Err(no_such("question", other)),
         }
@@ -77,9 +77,12 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("wakers", flame.wakers)?;
     dict.set_item("wakers_stackless", flame.wakers_stackless)?;
     dict.set_item("frames", flame.frames)?;
-    dict.set_item("kernel_addresses", flame.kernel_addresses)?;
-    dict.set_item("nameless", flame.nameless)?;
+    let named = |named: Named| (named.known, named.addresses, named.nameless);
+    dict.set_item("kernel", named(flame.kernel))?;
+    dict.set_item("user", named(flame.user))?;
     dict.set_item("without_symbols", flame.without_symbols)?;
+    dict.set_item("stripped", flame.stripped)?;
+    dict.set_item("copied", flame.copied)?;
     dict.set_item("full", flame.full)
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use fusetools_core::analysis::{analyse, Answer, Detail, Filters, Series};
 use fusetools_core::events::{Layer, Map, Meaning, Role};
+use fusetools_core::programs::Files;
+use fusetools_core::spaces::MappedFile;
 use fusetools_core::{elf, frames, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -29,6 +31,9 @@ fn elf_error(error: elf::Error) -> PyErr {
 fn read_error(path: &Path, error: Error) -> PyErr {
     let why = match error {
         Error::Io { source, .. } => source.to_string(),
+        Error::Symbols { path, why } => {
+            return CoreError::new_err((format!("cannot read {}", path.display()), why))
+        }
         other => other.to_string(),
     };
     CoreError::new_err((format!("cannot read {}", path.display()), why))
@@ -112,6 +117,7 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("arch", reader.arch())?;
     dict.set_item("release", reader.os_release())?;
     dict.set_item("hostname", reader.hostname())?;
+    dict.set_item("kernel_place", reader.kernel_place())?;
     dict.set_item("samples", reader.samples())?;
     dict.set_item("stacks", reader.stacks())?;
     Ok(dict)
@@ -376,11 +382,11 @@ fn graph<'py>(
     Ok(dict)
 }
 
-/// (pid, start, length, offset in the file, path, build id)
-type MapRow = (i32, u64, u64, u64, String, Vec<u8>);
+/// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
+type MapRow = (i32, u64, u64, u64, String, Vec<u8>, String);
 
 #[pyfunction]
-#[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new()))]
+#[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None))]
 fn merge<'py>(
     py: Python<'py>,
     inputs: Vec<PathBuf>,
@@ -388,20 +394,36 @@ fn merge<'py>(
     session: &str,
     kallsyms: Option<PathBuf>,
     maps: Vec<MapRow>,
+    avoid: Option<Vec<PathBuf>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let mut files = Files::default();
     let maps = maps
         .into_iter()
-        .map(|(pid, start, len, offset, path, build_id)| Map {
-            time: 0,
-            pid,
-            start,
-            len,
-            offset,
-            path,
-            build_id,
+        .map(|(pid, start, len, offset, path, build_id, place)| {
+            if !place.is_empty() {
+                let file = MappedFile {
+                    path: path.clone(),
+                    build_id: build_id.clone(),
+                };
+                files.places.insert(file, place.into());
+            }
+            Map {
+                time: 0,
+                pid,
+                start,
+                len,
+                offset,
+                path,
+                build_id,
+            }
         })
         .collect();
-    let extras = write::Extras { kallsyms, maps };
+    let files = avoid.map(|avoid| Files { avoid, ..files });
+    let extras = write::Extras {
+        kallsyms,
+        maps,
+        files,
+    };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
         let why = match error {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::stacks::copied;
 use super::SESSION_MAX;
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
@@ -98,6 +99,7 @@ const ATTR_SIZE: usize = 96;
 mod flag {
     pub const DISABLED: u64 = 1;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub const USE_CLOCKID: u64 = 1 << 25;
 }
 
@@ -472,7 +474,12 @@ pub(super) fn put_lost(out: &mut Vec<u8>, sample: &Sample, count: u64) {
 
 impl<'a> Head<'a> {
     /// `spare_id` is for the only event of a recording without ids.
-    pub(super) fn read(reader: &'a Reader, spare_id: u64) -> Result<Head<'a>, Error> {
+    /// `unwinds`: copies of user stacks become call chains.
+    pub(super) fn read(
+        reader: &'a Reader,
+        spare_id: u64,
+        unwinds: bool,
+    ) -> Result<Head<'a>, Error> {
         let identified = |attr: &&Attr| attr.layout.sample_type & bit::IDENTIFIER != 0;
         let attrs = reader.attrs();
         if attrs.iter().filter(identified).count() % attrs.len() != 0
@@ -490,10 +497,14 @@ impl<'a> Head<'a> {
             if event.ids.is_empty() {
                 event.ids.push(spare_id);
             }
-            event.set(
-                24,
-                &(attr.layout.sample_type | bit::IDENTIFIER).to_le_bytes(),
-            );
+            let mut bits = attr.layout.sample_type | bit::IDENTIFIER;
+            if unwinds && copied(reader, attr).is_some() {
+                bits &= !(bit::REGS_USER | bit::STACK_USER);
+                let flags = event.u64(40) & !flag::EXCLUDE_CALLCHAIN_USER;
+                event.set(40, &flags.to_le_bytes());
+                event.set(80, &[0; 12]); // sample_regs_user, sample_stack_user
+            }
+            event.set(24, &bits.to_le_bytes());
             events.push(event);
         }
         let features = reader

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
+use super::stacks::{copied, Stacked, Stacks};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -17,8 +18,8 @@ pub(super) trait Source {
     /// Time of the record that is next, 0 for one without; None at the end.
     fn time(&self) -> Option<u64>;
     fn record(&self) -> &[u8];
-    /// Puts into the record what only the records before it tell.
-    fn settle(&mut self, _tasks: &Tasks) {}
+    /// Puts into the record what only the records before it tell, and tells `stacks` of it. False: it is left out.
+    fn settle(&mut self, tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool;
     fn advance(&mut self);
     /// What could not be taken over, once the end is reached.
     fn warnings(&mut self) -> Vec<String>;
@@ -43,13 +44,23 @@ const IN_HEADER: [u32; 3] = [
 pub(super) struct Perf<'a> {
     records: Records<'a>,
     mend: Mend,
-    next: Option<(u64, Bytes<'a>)>,
+    /// Time, event, and the record.
+    next: Option<(u64, Option<usize>, Bytes<'a>)>,
 }
 
 /// A record as it was read, or put together anew.
 enum Bytes<'a> {
     Read(Record<'a>),
     Made(Vec<u8>),
+}
+
+impl Bytes<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Bytes::Read(record) => &record.bytes,
+            Bytes::Made(bytes) => bytes,
+        }
+    }
 }
 
 impl<'a> Perf<'a> {
@@ -66,15 +77,38 @@ impl<'a> Perf<'a> {
 
 impl Source for Perf<'_> {
     fn time(&self) -> Option<u64> {
-        self.next.as_ref().map(|(time, _)| *time)
+        self.next.as_ref().map(|(time, ..)| *time)
     }
 
     fn record(&self) -> &[u8] {
-        match &self.next {
-            Some((_, Bytes::Read(record))) => &record.bytes,
-            Some((_, Bytes::Made(bytes))) => bytes,
-            None => &[],
+        self.next.as_ref().map_or(&[], |(.., bytes)| bytes.bytes())
+    }
+
+    fn settle(&mut self, _tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool {
+        let Some((_, event, bytes)) = &mut self.next else {
+            return true;
+        };
+        let record = bytes.bytes();
+        match u32_at(record, 0) {
+            Some(record::SAMPLE) => {
+                let Some(written) = event.and_then(|event| self.mend.written.get(event)) else {
+                    return true;
+                };
+                let (layout, by_address) = (&written.layout, written.by_address);
+                match stacks.sample(layout, written.copied, by_address, record) {
+                    Stacked::AsIs => {}
+                    Stacked::Anew(record) => *bytes = Bytes::Made(record),
+                    Stacked::Broken => {
+                        self.mend.broken += 1;
+                        // One that is left as it is does no harm.
+                        return written.copied.is_none();
+                    }
+                }
+            }
+            Some(record::MMAP | record::MMAP2 | record::FORK) => stacks.change(record),
+            _ => {}
         }
+        true
     }
 
     fn advance(&mut self) {
@@ -82,9 +116,9 @@ impl Source for Perf<'_> {
             let Some(record) = self.records.next() else {
                 break None;
             };
-            let time = record.time.unwrap_or(0);
+            let (time, event) = (record.time.unwrap_or(0), record.event);
             if let Some(bytes) = self.mend.apply(record) {
-                break Some((time, bytes));
+                break Some((time, event, bytes));
             }
         };
     }
@@ -106,6 +140,7 @@ impl Source for Perf<'_> {
             mend.unknown,
             "records are of no event that their file lists: left out".into(),
         );
+        warn(mend.broken, "samples contradict themselves".into());
         for (kind, count) in &mend.dropped {
             warn(
                 *count,
@@ -114,6 +149,15 @@ impl Source for Perf<'_> {
         }
         warnings
     }
+}
+
+/// The samples of an event as they are written, but for copies of user stacks.
+struct Written {
+    layout: Layout,
+    /// The mask of the registers of such a copy.
+    copied: Option<u64>,
+    /// It is no tracepoint: where the processor was is what its samples tell.
+    by_address: bool,
 }
 
 /// What an input's records need to stand in a file with others.
@@ -126,16 +170,30 @@ pub(super) struct Mend {
     tail: usize,
     /// The input has no PERF_SAMPLE_IDENTIFIER and gets it; where its records have no id at all, this is its one event's.
     identifier: Option<u64>,
+    /// By event, its samples as they are written.
+    written: Vec<Written>,
     /// Records of an event that the file does not describe.
     unknown: u64,
+    /// Samples whose stacks contradict their size.
+    broken: u64,
     /// Records by type that mean nothing in another file.
     dropped: BTreeMap<u32, u64>,
 }
 
 impl Mend {
-    pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize) -> Mend {
+    /// `unwinds`: copies of user stacks are unwound.
+    pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize, unwinds: bool) -> Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
+        let written = reader.attrs().iter().map(|attr| {
+            let of = attr.layout;
+            let flags = u64_at(&attr.raw, 40).unwrap_or(0);
+            Written {
+                layout: Layout::new(of.sample_type | bit::IDENTIFIER, of.read_format, flags),
+                copied: copied(reader, attr).filter(|_| unwinds),
+                by_address: !attr.is_tracepoint(),
+            }
+        });
         let events = reader.attrs().iter().zip(reader.events());
         Mend {
             events: events
@@ -144,7 +202,9 @@ impl Mend {
             first: first.layout,
             tail,
             identifier: (!identified).then(|| first.ids.first().copied().unwrap_or(spare_id)),
+            written: written.collect(),
             unknown: 0,
+            broken: 0,
             dropped: BTreeMap::new(),
         }
     }
@@ -497,12 +557,13 @@ impl Source for Trace<'_> {
         &self.record
     }
 
-    fn settle(&mut self, tasks: &Tasks) {
+    fn settle(&mut self, tasks: &Tasks, _stacks: &mut Stacks<'_>) -> bool {
         if u32_at(&self.record, 0) == Some(record::SAMPLE) {
             let thread = u32_at(&self.record, SAMPLE_PID + 4).unwrap_or(0);
             let process = tasks.process(thread as i32);
             self.record[SAMPLE_PID..SAMPLE_PID + 4].copy_from_slice(&process.to_le_bytes());
         }
+        true
     }
 
     fn advance(&mut self) {

@@ -1,0 +1,373 @@
+//! What names the functions of programs and libraries: their files, where a machine has them, and the part of their
+//! symbols that a recording holds.
+//!
+//! A recording holds the functions of its stacks as lines behind the kernel's (the kallsyms of its tracing data, which
+//! perf passes over): "0000000000000000 F BUILD-ID PATH" begins a file, "START u END NAME" is a function of it, both as
+//! places in the file. A build id after a dash is that of the file found, where the mappings tell none.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use rustc_hash::FxHashMap;
+
+use crate::elf;
+use crate::spaces::MappedFile;
+use crate::symbols::{self, Function, Table};
+
+/// Types of lines that are about programs.
+const FILE: u8 = b'F';
+const FUNCTION: u8 = b'u';
+
+/// Bytes of a recording's lines about programs, and of one name.
+const MOST_TEXT: usize = 64 << 20;
+const LONGEST_NAME: usize = 16 << 10;
+/// Files up to here are read: one that gets shorter, or whose file system fails, is an error then and not a signal.
+const MOST_READ: u64 = 64 << 20;
+
+/// Where the files of programs are on this machine.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// Below which the paths of a recording are; "" is this machine.
+    pub root: PathBuf,
+    /// Files that are reached by another name: of a daemon in another mount namespace, or deleted.
+    pub places: FxHashMap<MappedFile, PathBuf>,
+    /// Mount points below which nothing may be opened: their file system does not answer.
+    pub avoid: Vec<PathBuf>,
+}
+
+/// The bytes of a file.
+pub enum Image {
+    Read(Vec<u8>),
+    Mapped(Mmap),
+}
+
+impl Deref for Image {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Image::Read(bytes) => bytes,
+            Image::Mapped(map) => map,
+        }
+    }
+}
+
+impl Files {
+    /// The file, if it is here and the one that was mapped, as far as its build id tells. The kernel's part of each
+    /// program, "[vdso]", is that of the process that asks.
+    pub fn open(&self, file: &MappedFile) -> Option<Image> {
+        if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
+            return own_vdso().map(Image::Read);
+        }
+        let image = self.image(&self.place(file)?)?;
+        let known = elf::build_id_in(&image).ok()?;
+        let wanted = symbols::hex(&file.build_id);
+        let same = wanted.is_empty() || known.is_none_or(|known| known == wanted);
+        same.then_some(image)
+    }
+
+    /// A debug file, if it is here and has that build id, or none is known.
+    pub fn open_debug(&self, place: &Path, build_id: &str) -> Option<Image> {
+        let image = self.image(place)?;
+        let known = elf::build_id_in(&image).ok()?;
+        (build_id.is_empty() || known.as_deref() == Some(build_id)).then_some(image)
+    }
+
+    /// Where the file is; None for what is no file: "[vdso]", "//anon".
+    pub fn place(&self, file: &MappedFile) -> Option<PathBuf> {
+        if let Some(place) = self.places.get(file) {
+            return Some(place.clone());
+        }
+        let path = file.path.strip_prefix('/')?;
+        (!path.starts_with('/')).then(|| self.below(path))
+    }
+
+    fn below(&self, path: &str) -> PathBuf {
+        match self.root.as_os_str().is_empty() {
+            true => Path::new("/").join(path),
+            false => self.root.join(path),
+        }
+    }
+
+    /// The roots below which the file's debug file may lie: this one, and that of the process it is reached through.
+    pub fn roots(&self, place: &Path) -> Vec<PathBuf> {
+        let mut roots = vec![self.below("")];
+        let parts: Vec<_> = place.iter().take(3).collect();
+        if let [_, proc, pid] = parts[..] {
+            let pid = pid.to_string_lossy();
+            if proc == "proc" && pid.bytes().all(|byte| byte.is_ascii_digit()) {
+                roots.push(format!("/proc/{pid}/root").into());
+            }
+        }
+        roots
+    }
+
+    fn image(&self, place: &Path) -> Option<Image> {
+        if self.avoid.iter().any(|mount| place.starts_with(mount)) {
+            return None;
+        }
+        // Opening a fifo would wait for its writer.
+        let metadata = fs::metadata(place).ok().filter(|found| found.is_file())?;
+        if metadata.len() > MOST_READ {
+            return elf::map(place).ok().map(Image::Mapped);
+        }
+        let mut bytes = Vec::new();
+        let file = fs::File::open(place).ok()?;
+        file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+        Some(Image::Read(bytes))
+    }
+}
+
+/// What the kernel maps into every process, for system calls that need none.
+fn own_vdso() -> Option<Vec<u8>> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let len = u64::from_str_radix(end, 16).ok()?.checked_sub(start)?;
+    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= 1 << 20)?];
+    let memory = fs::File::open("/proc/self/mem").ok()?;
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, start).ok()?;
+    Some(bytes)
+}
+
+/// A file by the build id of its mappings, and by that of the file found where they tell none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Id {
+    mapped: String,
+    found: String,
+}
+
+/// Functions of a file, by start: end and name.
+type Functions = BTreeMap<u64, (u64, Box<str>)>;
+
+/// The functions of programs that a recording holds.
+#[derive(Default)]
+pub struct Programs {
+    /// By path.
+    files: BTreeMap<String, BTreeMap<Id, Functions>>,
+    text: usize,
+}
+
+impl Programs {
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Adds what a kallsyms of a recording tells of programs.
+    pub fn read(&mut self, text: &[u8]) {
+        let mut functions = None;
+        for line in text.split(|&byte| byte == b'\n') {
+            let Some((start, kind, rest)) = line_of(line) else {
+                continue;
+            };
+            if kind == FILE {
+                let Some((id, path)) = rest.split_once(' ') else {
+                    functions = None;
+                    continue;
+                };
+                let (mapped, found) = match id.strip_prefix('-') {
+                    Some(found) => ("", found),
+                    None => (id, ""),
+                };
+                let id = Id {
+                    mapped: mapped.into(),
+                    found: found.into(),
+                };
+                let files = self.files.entry(path.into()).or_default();
+                functions = Some(files.entry(id).or_default());
+            } else if let (FUNCTION, Some(functions)) = (kind, &mut functions) {
+                let Some((end, name)) = rest.split_once(' ') else {
+                    continue;
+                };
+                if let Ok(end) = u64::from_str_radix(end, 16) {
+                    functions.insert(start, (end, name.into()));
+                }
+            }
+        }
+    }
+
+    /// Adds the functions of a file at these places in it, and that the file was looked at.
+    pub fn add(&mut self, file: &MappedFile, table: &Table, places: impl Iterator<Item = u64>) {
+        if file.path.contains('\n') {
+            return;
+        }
+        let mapped = symbols::hex(&file.build_id);
+        let id = Id {
+            found: match mapped.is_empty() {
+                true => table.build_id.clone(),
+                false => String::new(),
+            },
+            mapped,
+        };
+        self.text += file.path.len() + 64;
+        let files = self.files.entry(file.path.clone()).or_default();
+        let functions = files.entry(id).or_default();
+        for function in places.filter_map(|place| table.find(place)) {
+            let fits = function.name.len() <= LONGEST_NAME && !function.name.contains('\n');
+            if fits && self.text < MOST_TEXT {
+                let named = (function.end, function.name.clone());
+                if functions.insert(function.start, named).is_none() {
+                    self.text += function.name.len() + 48;
+                }
+            }
+        }
+    }
+
+    /// The functions of a file; None where the recording holds nothing of it.
+    pub fn table(&self, file: &MappedFile) -> Option<Table> {
+        let files = self.files.get(&file.path)?;
+        let wanted = symbols::hex(&file.build_id);
+        let unknown = files.keys().any(|id| id.mapped.is_empty());
+        // Some mappings of a file may tell its build id, others not.
+        let fits = |id: &Id| match (wanted.is_empty(), id.mapped.is_empty()) {
+            (true, true) => true,
+            (true, false) => !unknown && files.len() == 1,
+            (false, true) => id.found.is_empty() || id.found == wanted,
+            (false, false) => id.mapped == wanted,
+        };
+        let fitting = || files.iter().filter(|(id, _)| fits(id));
+        let (id, _) = fitting().next()?;
+        let functions: BTreeMap<_, _> = fitting().flat_map(|(_, functions)| functions).collect();
+        let functions = functions.into_iter().map(|(&start, (end, name))| Function {
+            start,
+            end: *end,
+            name: name.clone(),
+            weak: false,
+            global: true,
+        });
+        Some(Table {
+            build_id: format!("{}{}", id.mapped, id.found),
+            functions: functions.collect(),
+        })
+    }
+
+    /// The lines of `read`, at most some 64 MiB.
+    pub fn lines(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (path, files) in &self.files {
+            for (id, functions) in files {
+                let id = match id.mapped.is_empty() {
+                    true => format!("-{}", id.found),
+                    false => id.mapped.clone(),
+                };
+                out.extend(format!("{:016x} {} {id} {path}\n", 0, FILE as char).bytes());
+                for (start, (end, name)) in functions {
+                    if out.len() > MOST_TEXT {
+                        return out;
+                    }
+                    let kind = FUNCTION as char;
+                    out.extend(format!("{start:016x} {kind} {end:x} {name}\n").bytes());
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Whether a line of a kallsyms is about a program, not the kernel.
+pub fn is_of_program(line: &[u8]) -> bool {
+    line_of(line).is_some_and(|(_, kind, _)| matches!(kind, FILE | FUNCTION))
+}
+
+fn line_of(line: &[u8]) -> Option<(u64, u8, &str)> {
+    let (digits, rest) = line.split_at_checked(16)?;
+    let &[b' ', kind @ (FILE | FUNCTION), b' ', ref rest @ ..] = rest else {
+        return None;
+    };
+    let start = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    Some((start, kind, std::str::from_utf8(rest).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, build_id: &[u8]) -> MappedFile {
+        MappedFile {
+            path: path.into(),
+            build_id: build_id.to_vec(),
+        }
+    }
+
+    fn table(name: &str) -> Table {
+        let function = Function {
+            start: 16,
+            end: 32,
+            name: name.into(),
+            weak: false,
+            global: true,
+        };
+        Table {
+            build_id: "aa".into(),
+            functions: vec![function],
+        }
+    }
+
+    #[test]
+    fn functions_come_back_by_file_and_build_id() {
+        let mut programs = Programs::default();
+        let [plain, first, second] = [&[][..], &[1; 20], &[2; 20]].map(|id| file("/lib/a b", id));
+        programs.add(&plain, &table("operator new[]"), [17, 99].into_iter());
+        programs.add(&plain, &table("operator new[]"), [18].into_iter());
+        programs.add(&first, &table("one"), [31].into_iter());
+        programs.add(&second, &table("two"), [32].into_iter());
+        let mut again = Programs::default();
+        again.read(b"ffffffff81000000 f kernel\n");
+        again.read(&programs.lines());
+        again.read(&programs.lines());
+        assert_eq!(again.lines(), programs.lines());
+        let name = |file: &MappedFile| Some(again.table(file)?.name(20)?.to_owned());
+        assert_eq!(name(&plain).as_deref(), Some("operator new[]"));
+        assert_eq!(name(&first).as_deref(), Some("one"));
+        // It was looked at, and has none there.
+        assert!(again.table(&second).is_some() && name(&second).is_none());
+        // No mapping tells 0xaa…, but that is what the file of those without was.
+        assert_eq!(
+            name(&file("/lib/a b", &[0xaa])).as_deref(),
+            Some("operator new[]")
+        );
+        assert!(again.table(&file("/lib/a b", &[3; 20])).is_none());
+        assert!(again.table(&file("/lib/a", &[])).is_none());
+    }
+
+    #[test]
+    fn damaged_lines_tell_nothing() {
+        let mut programs = Programs::default();
+        for text in [
+            "0000000000000000 F\n",
+            "0000000000000000 F x\n0000000000000001 u 2 lost\n",
+            "0000000000000001 u 2 lost\n",
+            "000000000000000g F - /x\n",
+            "0000000000000000 F - /y\n0000000000000001 u z n\n0000000000000001 u\n\n",
+        ] {
+            programs.read(text.as_bytes());
+        }
+        assert_eq!(programs.lines(), b"0000000000000000 F - /y\n");
+    }
+
+    #[test]
+    fn the_kernels_part_of_a_program_has_functions() {
+        let files = Files::default();
+        let vdso = file("[vdso]", &[]);
+        if let Some(table) = Table::of(&vdso, &files) {
+            assert!(table.functions.iter().any(|f| f.name.contains("vdso")));
+        }
+        let elsewhere = Files {
+            root: "/nosuch".into(),
+            ..Files::default()
+        };
+        assert!(elsewhere.open(&vdso).is_none());
+        assert!(elsewhere.open(&file("/proc/self/exe", &[])).is_none());
+        assert!(files.open(&file("/proc/self/exe", &[])).is_some());
+        assert!(files.open(&file("/proc/self/exe", &[9; 20])).is_none());
+        let avoiding = Files {
+            avoid: vec!["/proc".into()],
+            ..Files::default()
+        };
+        assert!(avoiding.open(&file("/proc/self/exe", &[])).is_none());
+    }
+}

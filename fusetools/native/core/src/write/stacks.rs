@@ -1,0 +1,228 @@
+//! The stacks of a recording while it is written: copies of user stacks unwound, and what is in all of them named.
+
+use std::borrow::Cow;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::head::mismatch;
+use crate::error::Error;
+use crate::events::{Map, Side};
+use crate::file::Attr;
+use crate::programs::{is_of_program, Files, Programs};
+use crate::reader::{space_change, Reader};
+use crate::record::{u64_at, Layout};
+use crate::spaces::Spaces;
+use crate::stacks::CONTEXT_USER;
+use crate::symbols::{Kernel, Table};
+use crate::unwind::{can_unwind, only_address, Unwinding, Unwound};
+
+/// Different stacks that are remembered as done, and different places in files that are to be named.
+const MOST_SEEN: usize = 1 << 20;
+const MOST_PLACES: usize = 1 << 22;
+
+/// The register mask of an event whose samples' copies of user stacks can be unwound.
+pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
+    let layout = &attr.layout;
+    let arch = reader.arch();
+    let arch = arch.as_deref().unwrap_or(std::env::consts::ARCH);
+    // perf_event_attr.sample_regs_user
+    let mask = u64_at(&attr.raw, 80)?;
+    let stacks = layout.has_user_stack() && layout.has_chain() && attr.raw.len() >= 96;
+    (stacks && can_unwind(Some(arch), mask)).then_some(mask)
+}
+
+/// What became of a sample.
+pub(super) enum Stacked {
+    AsIs,
+    Anew(Vec<u8>),
+    /// It contradicts itself.
+    Broken,
+}
+
+pub(super) struct Stacks<'a> {
+    /// None: the programs of the recording are not here.
+    files: Option<&'a Files>,
+    build_ids: FxHashMap<String, Vec<u8>>,
+    spaces: Spaces,
+    unwinding: Unwinding,
+    seen: FxHashSet<u64>,
+    kernel: FxHashSet<u64>,
+    /// By file of the spaces, places in it.
+    user: FxHashMap<u32, FxHashSet<u64>>,
+    places: usize,
+}
+
+impl<'a> Stacks<'a> {
+    pub(super) fn new(
+        files: Option<&'a Files>,
+        build_ids: FxHashMap<String, Vec<u8>>,
+    ) -> Stacks<'a> {
+        Stacks {
+            files,
+            build_ids,
+            spaces: Spaces::default(),
+            unwinding: Unwinding::default(),
+            seen: FxHashSet::default(),
+            kernel: FxHashSet::default(),
+            user: FxHashMap::default(),
+            places: 0,
+        }
+    }
+
+    /// Takes in a record that may change an address space.
+    pub(super) fn change(&mut self, record: &[u8]) {
+        // Names end by themselves, before the sample id.
+        if let (Some(_), Some(side)) = (self.files, space_change(record, 0)) {
+            self.spaces.push(&side, &self.build_ids);
+        }
+    }
+
+    pub(super) fn map(&mut self, map: &Map) {
+        let side = Side::Map(Box::new(map.clone()));
+        self.spaces.push(&side, &self.build_ids);
+    }
+
+    /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
+    /// where the processor was, stack or not.
+    pub(super) fn sample(
+        &mut self,
+        layout: &Layout,
+        copied: Option<u64>,
+        by_address: bool,
+        record: &[u8],
+    ) -> Stacked {
+        if !layout.has_chain() && !by_address {
+            return Stacked::AsIs;
+        }
+        let pid = layout.task(record).map_or(-1, |(pid, _)| pid);
+        let Some(chain) = layout.chain(record) else {
+            return Stacked::Broken;
+        };
+        let words = |bytes: &[u8]| -> Vec<u64> {
+            let words = bytes.chunks_exact(8).filter_map(|word| u64_at(word, 0));
+            words.collect()
+        };
+        let mut chain = words(chain);
+        let mut anew = None;
+        if let (Some(mask), Some(files)) = (copied, self.files) {
+            let Some(user) = layout.user_stack(record, mask) else {
+                return Stacked::Broken;
+            };
+            let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            chain.truncate(of_user.unwrap_or(chain.len()));
+            let (registers, spaces) = (&user.registers, &self.spaces);
+            let unwound = match user.narrow {
+                // Tables of 32 bits are not read.
+                true => only_address(mask, registers),
+                false => self
+                    .unwinding
+                    .chain(mask, registers, user.bytes, spaces, files, pid),
+            };
+            if let Some(unwound) = unwound {
+                add_user(&mut chain, &unwound);
+            }
+            let raw = &record[user.raw..user.place.start];
+            let rest = &record[user.place.end..];
+            let room = usize::from(u16::MAX) & !7;
+            let others = user.chain + 8 + raw.len() + rest.len();
+            chain.truncate(room.saturating_sub(others) / 8);
+            let mut out = Vec::with_capacity(others + 8 * chain.len());
+            out.extend(&record[..user.chain]);
+            out.extend((chain.len() as u64).to_le_bytes());
+            chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
+            out.extend(raw);
+            out.extend(rest);
+            let Ok(size) = u16::try_from(out.len()) else {
+                return Stacked::Broken;
+            };
+            out[6..8].copy_from_slice(&size.to_le_bytes());
+            anew = Some(out);
+        }
+        let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
+        self.gather(pid, &chain, own);
+        anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    fn gather(&mut self, pid: i32, chain: &[u64], own: Option<u64>) {
+        let version = self.spaces.of(pid).map_or(0, |space| space.version);
+        let mut hasher = DefaultHasher::new();
+        (version, chain, own).hash(&mut hasher);
+        if self.seen.len() == MOST_SEEN {
+            self.seen.clear();
+        }
+        if !self.seen.insert(hasher.finish()) {
+            return;
+        }
+        for &ip in chain.iter().chain(&own) {
+            if ip as i64 <= 0 {
+                // Marks are above all addresses of the kernel, and name nothing.
+                if self.kernel.len() < MOST_PLACES {
+                    self.kernel.insert(ip);
+                }
+                continue;
+            }
+            let mapping = self.spaces.of(pid).and_then(|space| space.find(ip));
+            let Some(mapping) = mapping.filter(|_| self.places < MOST_PLACES) else {
+                continue;
+            };
+            let place = (ip - mapping.start).wrapping_add(mapping.offset);
+            let places = self.user.entry(mapping.file).or_default();
+            self.places += usize::from(places.insert(place));
+        }
+    }
+
+    /// The lines of a kallsyms that name what was in the stacks, with those that the inputs held already. `kallsyms`: that
+    /// of the traced kernel, if it is to be had.
+    pub(super) fn symbols(
+        self,
+        held: &[&[u8]],
+        kallsyms: Option<Cow<'_, [u8]>>,
+    ) -> Result<Vec<u8>, Error> {
+        let mut programs = Programs::default();
+        let mut lines: Vec<&[u8]> = Vec::new();
+        for text in held {
+            programs.read(text);
+            let of_kernel = text.split(|&byte| byte == b'\n');
+            lines.extend(of_kernel.filter(|line| !line.is_empty() && !is_of_program(line)));
+        }
+        if let Some(files) = self.files {
+            for (file, places) in self.user {
+                let file = &self.spaces.files[file as usize];
+                if let Some(table) = Table::of(file, files) {
+                    programs.add(file, &table, places.into_iter());
+                }
+            }
+        }
+        let kernel = match self.kernel.is_empty() {
+            true => None,
+            false => kallsyms.and_then(Kernel::new),
+        };
+        let extract = kernel.map(|kernel| kernel.extract(self.kernel.into_iter()));
+        let extract = extract.unwrap_or_default();
+        let of_extract = extract.split(|&byte| byte == b'\n');
+        lines.extend(of_extract.filter(|line| !line.is_empty()));
+        lines.sort_unstable();
+        lines.dedup();
+        let mut out: Vec<u8> = lines
+            .into_iter()
+            .flat_map(|line| [line, b"\n"].concat())
+            .collect();
+        out.extend(programs.lines());
+        match u32::try_from(out.len()) {
+            Ok(_) => Ok(out),
+            Err(_) => Err(mismatch("their lists of symbols are longer than 4 GiB")),
+        }
+    }
+}
+
+/// Appends a user stack. One that does not go on to where its thread began ends with one more mark of a user's part, of
+/// which nothing is known: perf passes over it.
+fn add_user(chain: &mut Vec<u64>, user: &Unwound) {
+    chain.push(CONTEXT_USER);
+    chain.extend(&user.chain);
+    if !user.whole {
+        chain.push(CONTEXT_USER);
+    }
+}

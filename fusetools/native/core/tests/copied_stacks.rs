@@ -1,0 +1,184 @@
+//! Copies of user stacks in a recording that is merged: call chains, and never a panic or a file that cannot be read.
+
+mod perf_data;
+
+use std::fs;
+use std::path::PathBuf;
+
+use fusetools_core::programs::Files;
+use fusetools_core::write::{merge_with, Extras};
+use fusetools_core::Reader;
+use perf_data::{record, Event, PerfData, Sample, CALLCHAIN, REGS_USER, USUAL, WEIGHT};
+
+const STACK_USER: u64 = 1 << 13;
+const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
+const KERNEL: u64 = -128i64 as u64;
+const USER: u64 = -512i64 as u64;
+const AT: u64 = 0xffff_ffff_8100_1000;
+
+/// bp, sp and ip, in the order of their bits in perf's mask.
+const MASK: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+
+fn event() -> Event {
+    let mut event = Event::new("fuse:fuse_request_send", 500, &[11]);
+    event.sample_type = USUAL | CALLCHAIN | REGS_USER | STACK_USER;
+    event.flags |= EXCLUDE_CALLCHAIN_USER;
+    event
+}
+
+/// A sample of a program that was at `ip`; None: of a thread of the kernel. `stack`: what was copied of `size` bytes.
+fn sample(event: &Event, time: u64, abi: u64, ip: u64, stack: &[u8], size: usize) -> Vec<u8> {
+    let whole = event.sample(&Sample {
+        id: 11,
+        pid: 7,
+        tid: 7,
+        time,
+        chain: vec![KERNEL, AT],
+        raw: vec![5; 20],
+        ..Sample::default()
+    });
+    // perf_data ends it with no registers, and what follows them.
+    let weight = if event.sample_type & WEIGHT != 0 {
+        8
+    } else {
+        0
+    };
+    let (before, rest) = whole.split_at(whole.len() - 8 - weight);
+    let mut body = before[8..].to_vec();
+    let mut words = |words: &[u64]| {
+        words
+            .iter()
+            .for_each(|word| body.extend(word.to_le_bytes()))
+    };
+    words(&[abi]);
+    if abi != 0 {
+        words(&[0, 0x7ffc_0000_0000, ip]);
+    }
+    words(&[size as u64]);
+    if size != 0 {
+        body.extend(stack);
+        body.resize(body.len() + size - stack.len(), 0xee);
+        body.extend((stack.len() as u64).to_le_bytes());
+    }
+    body.extend(&rest[8..]);
+    record(9, 1, &body)
+}
+
+fn bytes(event: Event, records: Vec<Vec<u8>>) -> Vec<u8> {
+    let file = PerfData {
+        events: vec![event],
+        formats: vec![("fuse", perf_data::SEND)],
+        records,
+    };
+    let mut bytes = file.bytes();
+    // perf_event_attr.sample_regs_user
+    let attrs = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) as usize;
+    bytes[attrs + 80..attrs + 88].copy_from_slice(&MASK.to_le_bytes());
+    bytes[attrs + 88..attrs + 92].copy_from_slice(&8192u32.to_le_bytes());
+    bytes
+}
+
+/// Merges on the recordings' host; gives the output, None where it was refused.
+fn merged(name: &str, bytes: &[u8], here: bool) -> Option<Vec<u8>> {
+    let folder = std::env::temp_dir();
+    let path = |end: &str| -> PathBuf {
+        folder.join(format!("fusetools-{name}-{}.{end}", std::process::id()))
+    };
+    fs::write(path("in"), bytes).unwrap();
+    let extras = Extras {
+        files: here.then(Files::default),
+        ..Extras::default()
+    };
+    let done = merge_with(&[path("in")], &path("out"), "", &extras);
+    let out = done.is_ok().then(|| fs::read(path("out")).unwrap());
+    let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
+    out
+}
+
+/// Of each sample its chain and its raw data.
+fn chains(bytes: Vec<u8>) -> Vec<(Vec<u64>, Vec<u8>)> {
+    let reader = Reader::from_bytes(bytes).unwrap();
+    let samples = reader.records().filter(|record| record.kind == 9);
+    let found = samples.filter_map(|record| {
+        let layout = reader.attrs()[record.event?].layout;
+        let words = layout.chain(&record.bytes)?.chunks_exact(8);
+        let chain = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        Some((chain.collect(), layout.raw(&record.bytes)?.to_vec()))
+    });
+    found.collect()
+}
+
+#[test]
+fn copies_become_call_chains() {
+    let ip = 0x5555_0000_1234;
+    let records = |event: &Event| {
+        vec![
+            sample(event, 10, 2, ip, &[1; 64], 128),
+            sample(event, 20, 0, 0, &[], 0),
+            sample(event, 30, 1, 0x0804_8000, &[1; 64], 64),
+        ]
+    };
+    let whole = bytes(event(), records(&event()));
+    let out = merged("copies", &whole, true).unwrap();
+    let reader = Reader::from_bytes(out.clone()).unwrap();
+    let attr = &reader.attrs()[0];
+    assert!(!attr.layout.has_user_stack() && attr.layout.has_chain());
+    assert_eq!(attr.layout.sample_type, USUAL | CALLCHAIN);
+    let word = |at: usize| u64::from_le_bytes(attr.raw[at..at + 8].try_into().unwrap());
+    assert_eq!(
+        (word(40) & EXCLUDE_CALLCHAIN_USER, word(80), word(88)),
+        (0, 0, 0)
+    );
+    // What is known, and a mark that it does not go on to where the thread began.
+    let found = chains(out);
+    let of = |ip| vec![KERNEL, AT, USER, ip, USER];
+    assert_eq!(
+        found
+            .iter()
+            .map(|(chain, _)| chain.clone())
+            .collect::<Vec<_>>(),
+        [of(ip), vec![KERNEL, AT], of(0x0804_8000)]
+    );
+    assert!(found.iter().all(|(_, raw)| raw == &[5; 20]));
+    // What stands after the copies stays.
+    let mut weighed = event();
+    weighed.sample_type |= WEIGHT;
+    let out = merged("weighed", &bytes(weighed.clone(), records(&weighed)), true).unwrap();
+    let reader = Reader::from_bytes(out).unwrap();
+    let ends: Vec<u8> = reader
+        .records()
+        .filter(|record| record.kind == 9)
+        .map(|record| record.bytes[record.bytes.len() - 8])
+        .collect();
+    assert_eq!(ends, [9, 9, 9]);
+    // On another host they are kept.
+    let reader = Reader::from_bytes(merged("kept", &whole, false).unwrap()).unwrap();
+    assert!(reader.attrs()[0].layout.has_user_stack());
+}
+
+#[test]
+fn damaged_copies() {
+    let event = event();
+    let records = (0..20).map(|n| sample(&event, 10 + n, 2, 0x5555_0000_1234, &[7; 200], 256));
+    let whole = bytes(event.clone(), records.collect());
+    assert_eq!(chains(merged("whole", &whole, true).unwrap()).len(), 20);
+    let mut seed = 1u64;
+    let mut random = move |below: usize| {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below
+    };
+    let mut kept = 0;
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random(20) {
+            let at = 200 + random(bytes.len() - 200);
+            bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random(5)];
+        }
+        if let Some(out) = merged("damaged", &bytes, true) {
+            kept += chains(out).len();
+        }
+    }
+    assert!(kept > 300);
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Makes demo.data anew, as root: `make build samples`, then this. It is recorded in namespaces of its own, so that its paths
+# and its host's name are the same wherever it is made, and names of processes that have nothing to do with it are blanked.
+set -eu
+cd "$(dirname "$0")/../.."
+if [ -z "${DEMO_INSIDE-}" ]; then
+  DEMO_INSIDE=1 exec unshare -m -u --propagation private "$0"
+fi
+export PATH="$PWD/.venv/bin:$PATH"
+here=$PWD/samples/recordings
+tmp=$(mktemp -d)
+mkdir "$tmp/bin"
+cp -r samples/build/. "$tmp/bin"
+hostname demo
+mount -t tmpfs demo /opt
+mount -t tmpfs demo /mnt
+mkdir /opt/samples /mnt/sample
+mount --bind "$tmp/bin" /opt/samples
+finish() {
+  cd /
+  umount /mnt/sample || true
+  sleep 0.2
+  umount /opt/samples /opt /mnt
+  rm -rf "$tmp"
+}
+trap finish EXIT
+
+/opt/samples/make_tree "$tmp/tree"
+# Near a quarter of the look-ups need the daemon's CPU for 25 ms, one read in ten waits 20 ms for something else, some fail.
+# Before other work of the host: what is waited for is the file system.
+chrt -r 1 /opt/samples/with-symbols/samplefs --kernel-cache=0 --delay lookup=25ms:spin:23% --delay read=20ms:10% \
+  --error read=EIO:6% "$tmp/tree" /mnt/sample
+cd /mnt/sample
+# The kernel asks once in a mount's life whether there is a flush.
+grep -s nothing dir-01/file-000 || true
+fusetools record --mount /mnt/sample -o /opt/demo.data -- \
+  chrt -r 1 grep -rs nothing dir-00/file-0[0-2]* deep missing || true
+python3 "$here/blank.py" /opt/demo.data grep samplefs fusetools perf
+cp /opt/demo.data "$here/demo.data"
