@@ -220,6 +220,7 @@ class Flame(TypedDict):
     stacks: dict[str, int]  # "comm;outermost;…;innermost": ns, or sum of periods
     shown: tuple[int, int]
     stackless: int
+    cut: int  # of the weight shown, that of stacks that end before their thread's start
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]

@@ -557,8 +557,9 @@ class Stacks:
     ``stacks``: "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or of samples the
     unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
-    ``stackless``: those without a recorded stack. ``unfinished``: whose end was not seen.
-    ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their functions.
+    ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
+    before their thread's start (None where not known: requests, graph). ``unfinished``: whose end
+    was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their functions.
     ``notes``: what else is to be said, a line each.
     """
 
@@ -570,6 +571,7 @@ class Stacks:
     count: int
     total: int
     stackless: int
+    cut: int | None
     left_out: LeftOut
     unfinished: int
     states: dict[str, int]

@@ -454,8 +454,11 @@ class Recording:
         path, host = shlex.quote(str(self.path)), described["hostname"] or "its host"
         merge = f"fix, on {host}: fusetools merge {path} -o {path}"
         said_of = ", ".join(said)
+        # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
+        again = "" if self.session.facts.get("call_graph") == "dwarf" else flames.COPY
+        again = again if described["arch"] == "x86_64" else ""
         return flames.stacks_of(
-            graph, found, unit, facts, said_of, daemons, callbacks, given, merge
+            graph, found, unit, facts, said_of, daemons, callbacks, given, merge, again
         )
 
     def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
@@ -480,6 +483,7 @@ class Recording:
             count=sum(root.calls for root in roots),
             total=sum(root.total for root in roots),
             stackless=0,
+            cut=None,
             left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
             unfinished=graph.unmatched,
             states={},

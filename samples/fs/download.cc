@@ -100,3 +100,11 @@ void DownloadManager::End(JobInfo *job, bool ok) {
 }
 
 }  // namespace download
+
+namespace cvmfs {
+
+bool Fetcher::Fetch(int port, const std::string &path) {
+  return download_manager_.Fetch(port, path);
+}
+
+}  // namespace cvmfs

@@ -54,7 +54,7 @@ namespace cvmfs {
 
 class Fetcher {
  public:
-  bool Fetch(int port, const std::string &path) { return download_manager_.Fetch(port, path); }
+  bool Fetch(int port, const std::string &path);
 
  private:
   download::DownloadManager download_manager_;

@@ -4,6 +4,7 @@
 //! `fusetools:session` sample; all records follow in time order, those without a time (synthesised by perf) where perf would deliver them.
 
 mod head;
+mod returns;
 mod source;
 mod stacks;
 
@@ -15,8 +16,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME};
+use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
-use self::stacks::Stacks;
+use self::stacks::{has_copies, Stacks};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -244,7 +246,10 @@ pub fn merge_with(
         written.put(&mut out, sample)?;
     }
     let build_ids = readers().flat_map(Reader::build_ids).collect();
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids);
+    // Copies of stacks, and so what they need, are in one input at most.
+    let copied = readers().find(|reader| unwinds && has_copies(reader));
+    let returns = copied.map(Returns::read).unwrap_or_default();
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
     written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
