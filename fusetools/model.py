@@ -323,9 +323,25 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class Helper:
+    """Another thread whose work a thread waited for, and that woke it up.
+
+    ``waited``: ns that the wait took; ``syscalls``: what this thread called meanwhile, as of
+    ``Meanwhile``; ``peers``: whom it connected to meanwhile ("192.0.2.1:3128"), None where it used
+    sockets and the recording does not tell of whom.
+    """
+
+    tid: int
+    waited: int
+    syscalls: tuple[tuple[str, int, int], ...]
+    peers: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class Meanwhile:
     """What the daemon's thread did between the callback's entry and its reply.
 
+    ``helpers``: the thread that ended its longest wait, the one that ended that one's, and so on.
     ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
     where its switches were not recorded. ``syscalls``: (name, calls, ns), longest first.
     """
@@ -335,6 +351,7 @@ class Meanwhile:
     blocked: int | None
     elsewhere: int | None
     syscalls: tuple[tuple[str, int, int], ...] = ()
+    helpers: tuple[Helper, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -559,8 +576,8 @@ class Stacks:
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
     ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
     before their thread's start (None where not known: requests, graph). ``unfinished``: whose end
-    was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their functions.
-    ``notes``: what else is to be said, a line each.
+    was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their
+    functions. ``notes``: what else is to be said, a line each.
     """
 
     graph: str

@@ -49,6 +49,7 @@ FREQUENCY = 99
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
+CONNECT = "sock:inet_sock_set_state"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
@@ -491,4 +492,7 @@ def _task_events(
             own = f"({own}) && !({mine})" if own else f"!({mine})"
         both = f"({own}) && {also}" if own and also else own or also
         events.append((name, Event(name, both, stack)))
+    if daemons:
+        # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
+        events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
     return events

@@ -77,11 +77,10 @@ bool DownloadManager::Advance(Transfer *transfer) {
     transfer->sent = send(transfer->fd, request.data(), size, MSG_NOSIGNAL) == size;
     if (transfer->sent) return false;
   } else {
-    char buffer[16384];
-    const ssize_t received = recv(transfer->fd, buffer, sizeof(buffer), 0);
+    const ssize_t received = recv(transfer->fd, buffer_, sizeof(buffer_), 0);
     if (received < 0 && errno == EAGAIN) return false;
     if (received > 0) {
-      if (transfer->head.size() < 12) transfer->head.append(buffer, received);
+      if (transfer->head.size() < 12) transfer->head.append(buffer_, received);
       return false;
     }
     ok = received == 0 && transfer->head.compare(0, 7, "HTTP/1.") == 0 &&

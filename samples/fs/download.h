@@ -46,6 +46,7 @@ class DownloadManager {
   std::mutex mutex_;
   std::deque<JobInfo *> queue_;
   std::vector<Transfer> transfers_;  // the thread's own
+  char buffer_[16384];               // the thread's own, too; not on its stack, as curl's
 };
 
 }  // namespace download

@@ -74,7 +74,7 @@ def test_stock_perf_shows_the_same(client: SampleMount, tmp_path: Path) -> None:
     script = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     waits = [block for block in script.split("\n\n") if "DownloadManager::Fetch" in block]
     assert len(waits) >= READS
-    assert all("cvmfs_read" in block and "fuse_session" in block for block in waits)
+    assert all("cvmfs_read" in block and "stub_read" in block for block in waits)
 
 
 def test_who_ended_a_download(client: SampleMount, tmp_path: Path) -> None:

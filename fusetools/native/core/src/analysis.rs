@@ -510,8 +510,13 @@ impl Analysis {
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking | Role::Length | Role::Stack | Role::Inode | Role::Name => {
-            }
+            Role::Switch
+            | Role::Waking
+            | Role::Connect
+            | Role::Length
+            | Role::Stack
+            | Role::Inode
+            | Role::Name => {}
         }
     }
 

@@ -148,6 +148,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "sys_exit" => Role::SysExit,
         "switch" => Role::Switch,
         "waking" => Role::Waking,
+        "connect" => Role::Connect,
         "stack" => Role::Stack,
         "length" => Role::Length,
         _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
