@@ -183,7 +183,7 @@ def stacks_of(
         count=found["shown"][0],
         total=found["shown"][1],
         stackless=found["stackless"],
-        cut=None if graph == "requests" else found["cut"],
+        cut=_cut(graph, found),
         left_out=LeftOut(
             idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
         ),
@@ -194,6 +194,11 @@ def stacks_of(
         notes=tuple(_notes(graph, found, given, merge, again)),
         facts=facts,
     )
+
+
+def _cut(graph: str, found: dict[str, Any]) -> int | None:
+    """By frame pointers only the name of what is outermost tells whether a stack is whole."""
+    return found["cut"] if graph != "requests" and found["user"][0] else None
 
 
 def _named(found: tuple[bool, int, int], given: str | None) -> Named:
@@ -228,9 +233,9 @@ def _notes(
         yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
     if known and (files := found["stripped"]):
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
-    total = found["shown"][1]
-    if graph != "requests" and found["cut"] * 1000 >= total > 0:
-        share = f"{100 * found['cut'] / total:.1f} %".replace(".0 %", " %")
+    total, cut = found["shown"][1], _cut(graph, found) or 0
+    if cut * 1000 >= total > 0:
+        share = f"{100 * cut / total:.1f} %".replace(".0 %", " %")
         fix = f"; fix: {again}" if again and not found["copied"] else ""
         yield f"{share} of the time has stacks cut before their thread's start{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:

@@ -49,7 +49,12 @@ def chains(
                 seen[at].add(wait.tid)
         if not any(then):
             break
-        now, moments = then, gather(then)
+        # What a thread does for another one it may begin before that one sleeps.
+        begun = [
+            wait._replace(start=span.start) if wait and span else None
+            for wait, span in zip(then, now)
+        ]
+        now, moments = then, gather(begun)
         for at, (span, did) in enumerate(zip(now, moments)):
             calls = tuple(_calls(span, did, probes)) if span else ()
             # One without system calls is no thread that was recorded: the daemon's all are.
@@ -91,8 +96,14 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
 
 
 def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[tuple[str, int, int]]:
-    """Its system calls in the span: name, how many, ns in it; longest first."""
+    """Its system calls: name, how many were under way in the span, ns of it; longest first."""
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(name: str, since: int, until: int) -> None:
+        if until >= span.start:
+            calls[name][0] += 1
+            calls[name][1] += until - max(since, span.start)
+
     entered: tuple[str, int] | None = None
     for time, tid, _, kind, _, syscall in moments:
         if tid != span.tid or kind < 0 or syscall is None:
@@ -100,15 +111,12 @@ def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[tu
         if probes[kind].role == "sys_enter":
             entered = (syscall, time)
             continue
-        # One that had begun before counts from the span's beginning.
         name, since = entered or (syscall, span.start)
         if name == syscall:
-            calls[name][0] += 1
-            calls[name][1] += time - since
+            add(name, since, time)
         entered = None
     if entered is not None:
-        calls[entered[0]][0] += 1
-        calls[entered[0]][1] += span.end - entered[1]
+        add(*entered, span.end)
     rows = ((name, n, ns) for name, (n, ns) in calls.items())
     yield from sorted(rows, key=lambda row: -row[2])
 

@@ -575,7 +575,7 @@ class Stacks:
     unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
     ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
-    before their thread's start (None where not known: requests, graph). ``unfinished``: whose end
+    before their thread's start (None where not known). ``unfinished``: whose end
     was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their
     functions. ``notes``: what else is to be said, a line each.
     """

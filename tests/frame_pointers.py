@@ -1,26 +1,24 @@
-"""Which functions of an x86-64 file keep a frame pointer, as pyelftools reads its unwind tables."""
+"""Which functions of an x86-64 file keep a frame pointer, as readelf shows its unwind tables."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
-from elftools.dwarf.callframe import FDE
-from elftools.elf.elffile import ELFFile
 
-RBP = 6
-
-
-def by_pyelftools(path: Path) -> float | None:
+def by_readelf(path: Path) -> float | None:
     """Of the functions that save rbp, the share, by bytes, whose frame is found by it."""
     kept = lost = 0
-    with path.open("rb") as file:
-        for entry in ELFFile(file).get_dwarf_info().EH_CFI_entries():
-            if not isinstance(entry, FDE):
-                continue
-            size = entry["address_range"]
-            rows = entry.get_decoded().table
-            if any(row["cfa"].reg == RBP for row in rows):
-                kept += size
-            elif any(RBP in row and row[RBP].type == "OFFSET" for row in rows):
-                lost += size
+    command = ["readelf", "--debug-dump=frames", path]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for entry in shown.split("\n\n"):
+        span = re.search(r" FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)", entry)
+        if not span or "DW_CFA_def_cfa_expression" in entry:
+            continue
+        size = int(span[2], 16) - int(span[1], 16)
+        if re.search(r"DW_CFA_def_cfa(_register|_sf)?: r6 \(rbp\)", entry):
+            kept += size
+        elif re.search(r"DW_CFA_offset(_extended(_sf)?)?: r6 \(rbp\)", entry):
+            lost += size
     return kept / (kept + lost) if kept + lost else None

@@ -94,7 +94,7 @@ def told(r: Request) -> list[list[str]]:
 def _helper(h: Helper) -> list[str]:
     """What another thread did that was waited for."""
     calls = [_called(*call) for call in h.syscalls[:4]]
-    head = f"{duration(h.waited)} it waited for thread {h.tid}, which called {calls[0]}"
+    head = f"it waited {duration(h.waited)} for thread {h.tid}, which called {calls[0]}"
     to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
     return [head, *calls[1:], *([f"connected to {to}"] if to else [])]
 

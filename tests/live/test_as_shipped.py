@@ -89,6 +89,37 @@ def test_who_ended_a_download(client: SampleMount, tmp_path: Path) -> None:
     assert sum(by_thread.values()) > 0.95 * sum(fetching.values()) > 0
 
 
+def test_slow_names_the_thread_that_downloads(
+    sample_mount: Mounter, slow_server: Callable[..., SlowServer], tmp_path: Path
+) -> None:
+    """And that it waited for the server: what slow tells is enough to find out."""
+    server = slow_server("--delay", "9ms")
+    client = sample_mount(f"--download=read={server.port}", as_shipped=True)
+    recording = record(client, tmp_path / "perf.data")
+    reads = recording.slowest("read", most=READS).requests
+    assert len(reads) == READS
+    main = set()
+    polled = waited = 0
+    for request in reads:
+        assert request.meanwhile is not None
+        helper = request.meanwhile.helpers[0]
+        main.add(helper.tid)
+        assert helper.tid != request.daemon_tid
+        assert Path(f"/proc/{client.pid}/task/{helper.tid}").exists()
+        assert helper.peers == (f"127.0.0.1:{server.port}",)
+        calls = {name: ns for name, _, ns in helper.syscalls}
+        assert calls["poll"] <= helper.waited <= request.duration
+        polled += calls["poll"]
+        waited += helper.waited
+    assert len(main) == 1
+    assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
+    command = [sys.executable, "-m", "fusetools", "slow", "-n", "1", "-i", recording.path]
+    text = subprocess.run(list(map(str, command)), capture_output=True, text=True).stdout
+    said = " ".join(text.split())
+    assert f"for thread {main.pop()}, which called poll" in said
+    assert f"connected to 127.0.0.1:{server.port}" in said
+
+
 def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
     """By frame pointers these end in the C library, and flame says so, and what mends it."""
     path = tmp_path / "perf.data"

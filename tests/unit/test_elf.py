@@ -195,20 +195,20 @@ int buffered(const char *s) { char b[4000]; strcpy(b, s); return puts(b); }
 @pytest.mark.parametrize("level", ["-O0", "-Os", "-O2", "-O3"])
 @pytest.mark.parametrize("flag", ["-fno-omit-frame-pointer", "-fomit-frame-pointer"])
 def test_frame_pointers(tmp_path: Path, level: str, flag: str) -> None:
-    """What the compiler was told, and what pyelftools reads of the same tables."""
+    """What the compiler was told, and what readelf shows of the same tables."""
     source, out = tmp_path / "a.c", tmp_path / "liba.so"
     source.write_text(FRAMES)
     run("gcc", level, flag, "-w", "-shared", "-fPIC", "-nostartfiles", source, "-o", out)
     assert _core.elf_frame_pointers(out) == (flag == "-fno-omit-frame-pointer")
     run("strip", "-s", out)
-    assert _core.elf_frame_pointers(out) == (frame_pointers.by_pyelftools(out) or 0.0)
+    assert _core.elf_frame_pointers(out) == (frame_pointers.by_readelf(out) or 0.0)
     run("objcopy", "--remove-section", ".eh_frame", out)
     assert _core.elf_frame_pointers(out) is None
 
 
 def test_frame_pointers_of_a_mixture(library: Path) -> None:
-    """Functions of both kinds, from C++ with exceptions: by bytes, as pyelftools counts."""
-    assert _core.elf_frame_pointers(library) == frame_pointers.by_pyelftools(library)
+    """Functions of both kinds, from C++ with exceptions: by bytes, as readelf shows."""
+    assert _core.elf_frame_pointers(library) == frame_pointers.by_readelf(library)
 
 
 def test_calibrate_is_exported() -> None:
