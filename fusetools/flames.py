@@ -79,7 +79,7 @@ def kind_of(
         file = os.path.basename(path)
         if file in daemons or re.match(r"lib(cvmfs|fuse)", file):
             return "daemon"
-        return "library" if ".so" in file else "program"
+        return "library" if ".so" in file or file == "[vdso]" else "program"
     if name.startswith("[FUSE "):
         return "FUSE"
     if name in ("[queue]", "[dispatch]", "[reply]", "[wakeup]"):

@@ -63,9 +63,9 @@ def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
             assert library.frame_pointers == 1.0 if keeps else library.frame_pointers < 0.2
         for library in mount.libraries:
             theirs = frame_pointers.by_readelf(Path(library.host_path))
-            assert library.frame_pointers is None or library.frame_pointers == pytest.approx(
-                theirs or 0
-            )
+            share = library.frame_pointers or 0.0
+            # In libc one function of some 30 bytes is counted differently.
+            assert share == pytest.approx(theirs or 0.0, abs=1e-4), library.path
     described = {m["path"]: m["stacks"] for m in json.loads(doctor("--json").stdout)["mounts"]}
     stacks = described[str(shipped.path)]
     assert "libcvmfs_fuse3.so" in stacks and "keep no frame pointers" in stacks

@@ -20,6 +20,9 @@ class SlowCore:
 
     CoreError = RuntimeError
 
+    def describe(self, path: str) -> dict:
+        raise self.CoreError("a trace.dat")
+
     def merge(self, inputs: list[str], output: str, session: str) -> dict:
         target = Path(output)
         partial = target.with_name(f".{target.name}.{os.getpid()}")

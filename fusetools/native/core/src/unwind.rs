@@ -143,6 +143,11 @@ impl Unwinding {
                 None => break,
             }
         }
+        // What such a program's tables lead to last is no code either.
+        while !whole && chain.len() > 1 && chain.last().is_some_and(|ip| space.find(*ip).is_none())
+        {
+            chain.pop();
+        }
         Some(Unwound { chain, whole })
     }
 
