@@ -243,6 +243,7 @@ class Flame(TypedDict):
     stacks: dict[str, int]  # "comm;outermost;…;innermost": ns, or sum of periods
     shown: tuple[int, int]
     stackless: int
+    cut: int  # of the weight shown, that of stacks that end before their thread's start
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]
@@ -279,6 +280,12 @@ def elf_functions(
     Names are as in the file (mangled), without a symbol version; `.cold` halves are left out. The
     file offset is where a uprobe goes (vaddr - p_vaddr + p_offset of the segment). `debug_path`
     adds the symbols of a separate debug file, which must have the same build id.
+    """
+
+def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
+    """Of the functions that use the frame pointer's register, the share (0 to 1, by bytes of code)
+    that keep a frame pointer, by the file's unwind tables; 0 where none uses it; None: it cannot be
+    told.
     """
 
 def elf_build_id(path: str | PathLike[str]) -> str | None:

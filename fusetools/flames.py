@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
 STATES = ("blocked", "runnable", "preempted")
+# Whole stacks of whatever has unwind tables.
+COPY = "fusetools record --call-graph dwarf -- WORKLOAD"
 
 # Where a daemon reads requests, and waits for one.
 IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
@@ -157,11 +159,13 @@ def stacks_of(
     callbacks: Collection[str],
     given: dict[str, str],
     merge: str,
+    again: str,
 ) -> Stacks:
     """The core's answer as a result.
 
     ``given``: what named functions instead of the recording, as of ``symbols``; ``merge``: the
-    command that puts what names them into the recording, and where.
+    command that puts what names them into the recording, and where; ``again``: the one that records
+    whole stacks, "" where none does.
     """
     # Off the CPU in us, as the scripts that users know print them.
     in_us = graph != "on-cpu"
@@ -179,6 +183,7 @@ def stacks_of(
         count=found["shown"][0],
         total=found["shown"][1],
         stackless=found["stackless"],
+        cut=_cut(graph, found),
         left_out=LeftOut(
             idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
         ),
@@ -186,9 +191,14 @@ def stacks_of(
         states={state: found[state] for state in STATES},
         kernel=_named(found["kernel"], given.get("kallsyms")),
         user=_named(found["user"], given.get("symfs")),
-        notes=tuple(_notes(graph, found, given, merge)),
+        notes=tuple(_notes(graph, found, given, merge, again)),
         facts=facts,
     )
+
+
+def _cut(graph: str, found: dict[str, Any]) -> int | None:
+    """By frame pointers only the name of what is outermost tells whether a stack is whole."""
+    return found["cut"] if graph != "requests" and found["user"][0] else None
 
 
 def _named(found: tuple[bool, int, int], given: str | None) -> Named:
@@ -196,7 +206,9 @@ def _named(found: tuple[bool, int, int], given: str | None) -> Named:
     return Named(given or "recording" if known else "", addresses, nameless)
 
 
-def _notes(graph: str, found: dict[str, Any], given: dict[str, str], merge: str) -> Iterator[str]:
+def _notes(
+    graph: str, found: dict[str, Any], given: dict[str, str], merge: str, again: str
+) -> Iterator[str]:
     def listed(files: Sequence[str]) -> str:
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         return f"{', '.join(files[:3])}{more}"
@@ -221,6 +233,11 @@ def _notes(graph: str, found: dict[str, Any], given: dict[str, str], merge: str)
         yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
     if known and (files := found["stripped"]):
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
+    total, cut = found["shown"][1], _cut(graph, found) or 0
+    if cut * 1000 >= total > 0:
+        share = f"{100 * cut / total:.1f} %".replace(".0 %", " %")
+        fix = f"; fix: {again}" if again and not found["copied"] else ""
+        yield f"{share} of the time has stacks cut before their thread's start{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
     if found["full"]:

@@ -376,9 +376,25 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class Helper:
+    """Another thread whose work a thread waited for, and that woke it up.
+
+    ``waited``: ns that the wait took; ``syscalls``: what this thread called meanwhile, as of
+    ``Meanwhile``; ``peers``: whom it connected to meanwhile ("192.0.2.1:3128"), None where it used
+    sockets and the recording does not tell of whom.
+    """
+
+    tid: int
+    waited: int
+    syscalls: tuple[tuple[str, int, int], ...]
+    peers: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class Meanwhile:
     """What the daemon's thread did between the callback's entry and its reply.
 
+    ``helpers``: the thread that ended its longest wait, the one that ended that one's, and so on.
     ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
     where its switches were not recorded. ``syscalls``: (name, calls, ns), longest first.
     """
@@ -388,6 +404,7 @@ class Meanwhile:
     blocked: int | None
     elsewhere: int | None
     syscalls: tuple[tuple[str, int, int], ...] = ()
+    helpers: tuple[Helper, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -626,9 +643,10 @@ class Stacks:
     ``stacks``: "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or of samples the
     unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
-    ``stackless``: those without a recorded stack. ``unfinished``: whose end was not seen.
-    ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their functions.
-    ``notes``: what else is to be said, a line each.
+    ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
+    before their thread's start (None where not known). ``unfinished``: whose end
+    was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their
+    functions. ``notes``: what else is to be said, a line each.
     """
 
     graph: str
@@ -639,6 +657,7 @@ class Stacks:
     count: int
     total: int
     stackless: int
+    cut: int | None
     left_out: LeftOut
     unfinished: int
     states: dict[str, int]

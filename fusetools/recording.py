@@ -23,9 +23,9 @@ import stat
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -324,26 +324,33 @@ class Recording:
 
         Those that have not ended count up to the recording's end.
         """
-        from fusetools import requests
+        from fusetools import helpers, requests
 
         asked = self._requests()
         found, facts = asked("slowest", filters, requests.operations(patterns), most)
         spans = [requests.at_work(one) for one in found["kept"]]
         moments = self._moments(asked.probes, spans)
-        return requests.slowest(found, moments, asked.probes, asked.names, facts)
+        result = requests.slowest(found, moments, asked.probes, asked.names, facts)
+        gather = partial(self._moments, asked.probes)
+        chains = helpers.chains(spans, moments, gather, asked.probes)
+        told = zip(result.requests, chains)
+        return replace(result, requests=tuple(helpers.helped(*pair) for pair in told))
 
     def show(self, unique: int, filters: Filters | None = None) -> Shown:
         """One request's story, by its number. Raises Error if there is none, or several."""
-        from fusetools import requests
+        from fusetools import helpers, requests
 
         asked = self._requests()
         found, facts = asked("numbered", filters, unique)
         kept = requests.only(found["kept"], unique, asked.names, self.path)
         caller, daemon = self._moments(asked.probes, requests.spans(kept))
         sides = (caller, daemon)
-        return requests.shown(
+        result = requests.shown(
             kept, sides, asked.probes, self._functions, found["first"], asked.names, facts
         )
+        span, gather = requests.at_work(kept), partial(self._moments, asked.probes)
+        (chain,) = helpers.chains([span], [daemon], gather, asked.probes)
+        return replace(result, request=helpers.helped(result.request, chain))
 
     def errors(self, *patterns: str, filters: Filters | None = None) -> Errors:
         """What requests were answered with, by operation; ``patterns`` as in slowest()."""
@@ -458,8 +465,11 @@ class Recording:
         path, host = shlex.quote(str(self.path)), described["hostname"] or "its host"
         merge = f"fix, on {host}: fusetools merge {path} -o {path}"
         said_of = ", ".join(said)
+        # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
+        again = "" if self.session.facts.get("call_graph") == "dwarf" else flames.COPY
+        again = again if described["arch"] == "x86_64" else ""
         return flames.stacks_of(
-            graph, found, unit, facts, said_of, daemons, callbacks, given, merge
+            graph, found, unit, facts, said_of, daemons, callbacks, given, merge, again
         )
 
     def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
@@ -484,6 +494,7 @@ class Recording:
             count=sum(root.calls for root in roots),
             total=sum(root.total for root in roots),
             stackless=0,
+            cut=None,
             left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
             unfinished=graph.unmatched,
             states={},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import errno
+import ipaddress
 import json
 import os
 import shlex
@@ -42,6 +43,9 @@ from fusetools.stories import needed
 
 # What the kernel keeps for itself (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
+
+# Whom a daemon connects to.
+CONNECT = "sock:inet_sock_set_state"
 
 # Parts of the time in which the queue is drawn.
 PARTS = 60
@@ -84,6 +88,8 @@ def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
             found.append(probe._replace(role="name"))
         elif probe.role == "reply" and probe.function in ("fuse_reply_entry", "fuse_reply_create"):
             found.append(probe._replace(role="inode"))
+    if CONNECT in events:
+        found.append(Probe(CONNECT, "syscall", "", "", "connect"))
     return found
 
 
@@ -225,6 +231,16 @@ def _meanwhile(
     return Meanwhile(on_cpu, runnable, blocked, elsewhere, tuple(rows))
 
 
+def peer(values: Sequence[int | None]) -> str | None:
+    """Whom a connection is to, out of an event's values: "192.0.2.1:3128", "[2001:db8::1]:80"."""
+    port, first, last = values[:3]
+    if port is None or first is None or last is None:
+        return None
+    halves = (half.to_bytes(8, "little") for half in (first, last))
+    address = ipaddress.IPv6Address(b"".join(halves))
+    return f"{address.ipv4_mapped}:{port}" if address.ipv4_mapped else f"[{address}]:{port}"
+
+
 # show
 
 
@@ -352,6 +368,8 @@ class _Teller:
             if whose == self.tid:
                 return f"wakes {self._task(values[0])}"
             return f"is woken by {self._task(whose)}" if whose else "is woken"
+        if role == "connect":
+            return f"connects to {peer(values) or 'a peer that is not known'}"
         if role in ("sys_enter", "sys_exit"):
             if text is None:
                 return ""

@@ -45,6 +45,7 @@ class Described:
     how: str
     advice: Advice | None = None
     probed: str = "nothing"
+    stacks: str = ""
 
 
 PROBED = ("callbacks", "callbacks' entries", "replies", "nothing")
@@ -117,7 +118,19 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     names = ", ".join(
         Path(file.path).name for file in plan.targets[0].libraries if file.host_path in places
     )
-    return Described(mount.path, kind, who, f"{what} in {names}", advice, probed)
+    stacks = _stacks(mount, plan.copies)
+    return Described(mount.path, kind, who, f"{what} in {names}", advice, probed, stacks)
+
+
+def _stacks(mount: Mount, copied: bool) -> str:
+    """How the user's part of a recording's stacks of the daemon will be."""
+    without = planner.without_frame_pointers(mount)
+    if not without:
+        return "stacks of the daemon: whole"
+    names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+    keep = "keeps" if len(without) == 1 else "keep"
+    how = "its waits are recorded with DWARF" if copied else "its stacks are cut there"
+    return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"
 
 
 def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
@@ -133,6 +146,7 @@ def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
                     "by": mount.answered_by,
                     "how": mount.how,
                     "probed": mount.probed,
+                    "stacks": mount.stacks,
                 }
                 for mount in mounts
             ],
@@ -157,6 +171,7 @@ def to_text(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
     for mount in mounts:
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
         lines += _wrap([f"{mount.path} ({mount.kind})"], "  ") + _wrap([answered], "    ")
+        lines += _wrap([mount.stacks], "    ")
     if facts.ftrace_users:
         lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
     advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]

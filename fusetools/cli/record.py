@@ -54,11 +54,11 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 )
 @click.option(
     "--call-graph",
-    type=click.Choice(["fp", "dwarf", "kernel"]),
-    default="fp",
+    type=click.Choice(["auto", "fp", "dwarf", "kernel"]),
+    default="auto",
     show_default=True,
-    help="How user stacks are recorded: by frame pointers, unwound at the end (dwarf: 8 KB for "
-    "each), or the kernel's alone.",
+    help="How user stacks are recorded: by frame pointers, by copies to unwind (dwarf: 8 KB for "
+    "each), or the kernel's part alone; auto copies the waits of daemons without frame pointers.",
 )
 @click.option(
     "--wakers", is_flag=True, help="Add the stacks of those who wake others, for flame --offwake."

@@ -41,6 +41,9 @@ class Library:
     ``machine``, ``runtime`` and ``imports`` as _core.elf_about tells them: whose code it is
     ("x86_64"), the language whose runtime survives no return probe ("Go", or ""), the functions of
     libfuse's API that it imports.
+
+    ``frame_pointers``: of its functions that use the frame pointer's register, the share that keep
+    one (0 to 1, by bytes of code); None: it cannot be told.
     """
 
     path: str
@@ -51,6 +54,7 @@ class Library:
     machine: str = ""
     runtime: str = ""
     imports: tuple[str, ...] = ()
+    frame_pointers: float | None = None
 
 
 @dataclass(frozen=True)

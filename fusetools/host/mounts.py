@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from fusetools import _core
 from fusetools.host.facts import Library, Mount
@@ -18,6 +19,8 @@ from fusetools.host.files import Files, bounded
 from fusetools.host.processes import FUSE, comm
 from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
+
+T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -237,9 +240,8 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
     # Long enough for a machine that is busy, since it is the daemon that is looked for here.
     answer = bounded(partial(look, mappings), 3 * PATIENCE)
     if answer is None:  # one hangs: each for itself
-        single = [
-            bounded(partial(look, [m]), PATIENCE) or '[["", null, "", "", []]]' for m in mappings
-        ]
+        none = '[["", null, "", "", [], null]]'
+        single = [bounded(partial(look, [m]), PATIENCE) or none for m in mappings]
         answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
         Library(
@@ -251,21 +253,25 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
             machine,
             runtime,
             tuple(imports),
+            frame_pointers,
         )
-        for mapping, (path, build_id, machine, runtime, imports) in zip(
+        for mapping, (path, build_id, machine, runtime, imports, frame_pointers) in zip(
             mappings, json.loads(answer)
         )
     )
 
 
-def _inside(files: Files, path: str) -> tuple[str | None, str, str, list[str]]:
-    """Build id, machine, runtime and imports of a file; nothing of one that cannot be read."""
+def _inside(files: Files, path: str) -> tuple[str | None, str, str, list[str], float | None]:
+    """Build id, machine, runtime, imports and frame pointers of a file; nothing of one that cannot
+    be read."""
     try:
         if path:
-            return (_core.elf_build_id(files.at(path)), *_core.elf_about(files.at(path)))
+            at = files.at(path)
+            about = (_core.elf_build_id(at), *_core.elf_about(at))
+            return (*about, _core.elf_frame_pointers(at))
     except _core.CoreError:
         pass
-    return None, "", "", []
+    return None, "", "", [], None
 
 
 def _reachable(files: Files, pid: int, mapping: Mapping) -> str:

@@ -72,12 +72,14 @@ class Probe:
 class Event:
     """An event that perf records, of the kernel's own or of a Probe.
 
+    ``stack``: how the stack of whoever it happens to is recorded: "fp" (by frame pointers), "dwarf"
+    (the top of the user's is copied, and unwound at the recording's end), "" for none.
     ``workload``: only in the workload and its children, else wherever it happens. ``frequency``: a
     sample so often a second on each CPU that is not idle, not one for each time it happens.
     """
 
     name: str  # "system:name", or one that is perf's own
     filter: str = ""
-    stack: bool = False
+    stack: str = ""
     workload: bool = False
     frequency: int = 0

@@ -321,8 +321,7 @@ class _Requests:
             if len(both) > 1:
                 both = [f"({one})" if "||" in one else one for one in both]
             chosen = " && ".join(both)
-            begin = stage["role"] == "begin"
-            return ([first], [Event(first.event, chosen, stack=begin)]), ""
+            return ([first], [Event(first.event, chosen, stack=_stack(stage))]), ""
         keeps = "return $arg<N>" in self.facts.fetch_args
         back = Probe(
             event=event + RETURN,
@@ -348,7 +347,7 @@ class _Requests:
         good = self.facts.fuse_send_unique or "fuse:fuse_request_sent" in self.facts.tracepoints
         if way.get("if") == "unique" and self.kprobes and not good:
             return None
-        return [], [Event(name, self.only, stack=stage["role"] == "begin")]
+        return [], [Event(name, self.only, stack=_stack(stage))]
 
     def _instances(self) -> int:
         return INSTANCES if self.facts.maxactive else 0
@@ -456,3 +455,8 @@ def _pairs(
         )
         probes += [entry, back]
     return probes, missing
+
+
+def _stack(stage: Mapping[str, Any]) -> str:
+    """Only where a request begins it tells who makes it."""
+    return "fp" if stage["role"] == "begin" else ""

@@ -13,7 +13,8 @@ class Request:
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
     groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
     ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: how
-    user stacks are recorded: "fp", "dwarf", or "kernel" for the kernel's alone; ``wakers``: also
+    user stacks are recorded: "fp", "dwarf", "kernel" for the kernel's alone, or "auto": "fp", but
+    "dwarf" for the waits of daemons whose code keeps no frame pointers; ``wakers``: also
     the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
     file that the workload's own output goes to, None: where ours goes.
@@ -25,7 +26,7 @@ class Request:
     command: tuple[str, ...] = ()
     duration: float | None = None
     output: str = "perf.data"
-    call_graph: str = "fp"
+    call_graph: str = "auto"
     wakers: bool = False
     as_root: bool = False
     backend: str = "auto"

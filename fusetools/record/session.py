@@ -762,6 +762,7 @@ class Recording:
             "fusetools": __version__,
             "command": list(self.request.command),
             "arguments": list(self.arguments),
+            "call_graph": self.request.call_graph,
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 6),
             "exit_status": outcome.exit_status if self.workload else None,

@@ -200,6 +200,7 @@ def _figures(shown: Stacks) -> dict[str, Any]:
         "unit": shown.unit if shown.graph == "on-cpu" else "ns",
         "stacks": len(shown.stacks),
         "stackless": shown.stackless,
+        "cut": shown.cut,
         "unfinished": shown.unfinished,
         "states": shown.states,
         "left_out": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusetools.model import (
@@ -149,9 +149,17 @@ def request(r: Request) -> dict[str, Any]:
         {"stage": name, "ns": ns, "parts_ns": parts} for (name, ns), parts in zip(r.stages, r.parts)
     ]
     if r.meanwhile:
-        calls = [{"syscall": s, "calls": n, "ns": ns} for s, n, ns in r.meanwhile.syscalls]
-        row["meanwhile"] = {**vars(r.meanwhile), "syscalls": calls}
+        helpers = [
+            {**vars(helper), "syscalls": _syscalls(helper.syscalls)}
+            for helper in r.meanwhile.helpers
+        ]
+        calls = _syscalls(r.meanwhile.syscalls)
+        row["meanwhile"] = {**vars(r.meanwhile), "syscalls": calls, "helpers": helpers}
     return row
+
+
+def _syscalls(calls: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return [{"syscall": name, "calls": n, "ns": ns} for name, n, ns in calls]
 
 
 def queue(result: Queue) -> str:

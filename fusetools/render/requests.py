@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from fusetools.model import (
     Errors,
+    Helper,
     MountQueue,
     OperationErrors,
     Queue,
@@ -81,11 +82,21 @@ def told(r: Request) -> list[list[str]]:
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
     about = [f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)]
+    helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
         [part for part in about if part],
         list(_stages(r)),
         calls,
+        *(_helper(helper) for helper in helpers),
     ]
+
+
+def _helper(h: Helper) -> list[str]:
+    """What another thread did that was waited for."""
+    calls = [_called(*call) for call in h.syscalls[:4]]
+    head = f"it waited {duration(h.waited)} for thread {h.tid}, which called {calls[0]}"
+    to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
+    return [head, *calls[1:], *([f"connected to {to}"] if to else [])]
 
 
 def what(r: Request, room: int) -> str:

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "calls.h"
+#include "download.h"
 #include "histogram.h"
 #include "inode_table.h"
 #include "loader.h"
@@ -24,6 +25,7 @@ namespace cvmfs {
 
 static loader::Settings *settings;
 static InodeTable *inodes;
+static Fetcher *fetcher;  // nullptr: nothing is ever downloaded
 static int root_fd;
 static Log2Histogram histograms[loader::kNumOperations];
 static CallLog calls;
@@ -36,6 +38,27 @@ static uint64_t Unique(fuse_req_t req) {
   uint64_t unique;
   memcpy(&unique, reinterpret_cast<const char *>(req) + sizeof(void *), sizeof(unique));
   return unique;
+}
+
+/** Waits for the files that the call is meant to need; whether all of them came. */
+static bool Downloaded(loader::Operation operation) {
+  Injection &injection = settings->injections[operation];
+  bool ok = true;
+  for (Download &download : injection.downloads) {
+    if (!download.share.Due()) continue;
+    const uint64_t start = MonotonicNs();
+    ok = fetcher->Fetch(download.port, loader::kOperationNames[operation].callback) && ok;
+    injection.download_ns += MonotonicNs() - start;
+  }
+  return ok;
+}
+
+/** Delays and fails the call as the options say; true when it has been replied to. */
+static bool Injected(loader::Operation operation, fuse_req_t req) {
+  int error = settings->injections[operation].Apply();
+  if (!Downloaded(operation) && error == 0) error = EIO;
+  if (error != 0) fuse_reply_err(req, error);
+  return error != 0;
 }
 
 /** A callback at work, to its last line. */
@@ -291,6 +314,10 @@ static void cvmfs_init(void *, struct fuse_conn_info *connection) {
   // Otherwise the kernel asks for a file's attributes before it reads from it, and how
   // often depends on the kernel: the number of getattr calls would not be exact.
   connection->want &= ~FUSE_CAP_AUTO_INVAL_DATA;
+  // Only now: the process that begins to mount is not the one that serves.
+  for (const Injection &injection : settings->injections) {
+    if (!injection.downloads.empty() && fetcher == nullptr) fetcher = new Fetcher();
+  }
 }
 
 static void cvmfs_destroy(void *) { close(root_fd); }
@@ -325,12 +352,18 @@ static std::string InternalAffairs() {
     for (const Delay &delay : injection.delays) n_delay += delay.share.due();
     uint64_t n_error = 0;
     for (const Error &error : injection.errors) n_error += error.share.due();
+    uint64_t n_download = 0;
+    for (const Download &download : injection.downloads) n_download += download.share.due();
     counters += "samplefs.ns_" + name + "|" + std::to_string(histograms[i].sum_ns()) +
                 "|time spent in cvmfs_" + name + " [ns]\n" + "samplefs.n_delay_" + name +
                 "|" + std::to_string(n_delay) + "|Number of delays by --delay\n" +
                 "samplefs.ns_delay_" + name + "|" + std::to_string(injection.delay_ns) +
                 "|time spent in those delays [ns]\n" + "samplefs.n_error_" + name + "|" +
-                std::to_string(n_error) + "|Number of errors by --error\n";
+                std::to_string(n_error) + "|Number of errors by --error\n" +
+                "samplefs.n_download_" + name + "|" + std::to_string(n_download) +
+                "|Number of downloads by --download\n" + "samplefs.ns_download_" + name +
+                "|" + std::to_string(injection.download_ns) +
+                "|time spent waiting for those downloads [ns]\n";
   }
   return text + counters;
 }

@@ -1,4 +1,4 @@
-/** The delays and errors that the options --delay and --error ask for. */
+/** The delays, errors and downloads that --delay, --error and --download ask for. */
 #ifndef SAMPLES_FS_INJECT_H_
 #define SAMPLES_FS_INJECT_H_
 
@@ -44,10 +44,18 @@ struct Error {
   Share share;
 };
 
+struct Download {
+  Download(int port, uint64_t ppm) : port(port), share(ppm) {}
+  const int port;  // on 127.0.0.1
+  Share share;
+};
+
 struct Injection {
   std::deque<Delay> delays;           // all that are due add up
   std::deque<Error> errors;           // the first that is due wins
+  std::deque<Download> downloads;     // all that are due, one after the other
   std::atomic<uint64_t> delay_ns{0};  // waited so far, as measured
+  std::atomic<uint64_t> download_ns{0};
 
   /**
    * Waits as long as this call is meant to before its reply, or after it; sets from when

@@ -32,7 +32,7 @@ enum Operation {
 };
 
 struct OperationName {
-  const char *callback;  // cvmfs_NAME, and the name in --delay and --error
+  const char *callback;  // cvmfs_NAME, and the name in --delay, --error and --download
   const char *heading;   // in `internal affairs`
 };
 inline constexpr OperationName kOperationNames[kNumOperations] = {

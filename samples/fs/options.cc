@@ -23,6 +23,12 @@ const char kUsage[] =
     "  --error OPERATION=ERRNO[:SHARE%]\n"
     "                          every call, or that share, fails with ERRNO (EIO, ENOENT "
     "…)\n"
+    "  --download OPERATION=PORT[:SHARE%]\n"
+    "                          every call, or that share, waits until the download thread "
+    "has\n"
+    "                          got a file by HTTP/1.0 from PORT of 127.0.0.1 (server.py); "
+    "it\n"
+    "                          fails with EIO where it does not\n"
     "  --kernel-cache SECONDS  how long the kernel may keep entries and attributes, and\n"
     "                          whether it keeps file contents between opens; 0: not at "
     "all\n"
@@ -38,8 +44,9 @@ const char kUsage[] =
     "\n"
     "Operations: lookup forget forget_multi getattr readlink opendir releasedir readdir "
     "open\n"
-    "read release statfs getxattr listxattr. --delay and --error may be given several "
-    "times.\n"
+    "read release statfs getxattr listxattr. --delay, --error and --download may be "
+    "given\n"
+    "several times.\n"
     "A share is counted, not drawn: of N calls exactly floor(N * SHARE / 100) are due.\n"
     "Unmount with fusermount3 -u MOUNTPOINT or SIGTERM.\n";
 
@@ -139,6 +146,21 @@ static void ParseError(const std::string &text, Settings *settings) {
   settings->injections[operation].errors.emplace_back(ParseErrno(fields[0], where), ppm);
 }
 
+static void ParseDownload(const std::string &text, Settings *settings) {
+  const std::string where = "--download " + text;
+  std::vector<std::string> fields;
+  const Operation operation = ParseInjection(text, where, &fields);
+  if (operation == kForget || operation == kForgetMulti)
+    throw UsageError(where + ": a forget needs no file");
+  if (fields.size() > 2) throw UsageError(where + ": expected OPERATION=PORT[:SHARE%]");
+  std::string rest;
+  const double port = ParseNumber(fields[0], where, &rest);
+  if (!rest.empty() || port != floor(port) || port < 1 || port > 65535)
+    throw UsageError(where + ": '" + fields[0] + "' is not between 1 and 65535");
+  const uint64_t ppm = fields.size() == 2 ? ParseShare(fields[1], where) : Share::kAll;
+  settings->injections[operation].downloads.emplace_back(static_cast<int>(port), ppm);
+}
+
 void ParseOptions(int argc, char **argv, Options *options) {
   options->settings.kernel_cache = 60;
   std::vector<std::string> operands;
@@ -174,7 +196,8 @@ void ParseOptions(int argc, char **argv, Options *options) {
       value = option.substr(equals + 1);
       option.resize(equals);
     }
-    if (option != "--delay" && option != "--error" && option != "--kernel-cache" &&
+    if (option != "--delay" && option != "--error" && option != "--download" &&
+        option != "--kernel-cache" &&
         option != "--threads" && option != "--socket" && option != "-o")
       throw UsageError("there is no option '" + option + "'");
     if (!attached) {
@@ -187,6 +210,8 @@ void ParseOptions(int argc, char **argv, Options *options) {
       ParseDelay(value, &options->settings);
     } else if (option == "--error") {
       ParseError(value, &options->settings);
+    } else if (option == "--download") {
+      ParseDownload(value, &options->settings);
     } else if (option == "--kernel-cache") {
       options->settings.kernel_cache = ParseNumber(value, option, &rest);
       if (!rest.empty()) throw UsageError(option + ": '" + value + "' is not in seconds");

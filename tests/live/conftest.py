@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 import affairs
 import mounts
@@ -34,11 +35,11 @@ def until(condition: str) -> str:
 class SampleMount:
     """A mounted sample file system, a child process of the test."""
 
-    def __init__(self, directory: Path, arguments: list[str], stripped: bool) -> None:
+    def __init__(self, directory: Path, arguments: list[str], build: str) -> None:
         self.tree = directory / "tree"
         self.path = directory / "mount"
         self.socket = directory / "socket"
-        self.build = BUILD / ("stripped" if stripped else "with-symbols")
+        self.build = BUILD / build
         subprocess.run([BUILD / "make_tree", self.tree], check=True)
         self.path.mkdir()
 
@@ -184,8 +185,31 @@ class SampleMount:
             subprocess.run(["umount", "-l", self.path], check=True)
 
 
+class SlowServer:
+    """A running samples/fs/server.py, a child process of the test."""
+
+    def __init__(self, log: Path, *options: str) -> None:
+        self._log = log
+        with log.open("wb") as output:
+            command = [sys.executable, ROOT / "samples" / "fs" / "server.py", *options]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output)
+        wait_until(lambda: log.read_text().endswith("\n"), "the server's port")
+        self.port = int(log.read_text())
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What it answered so far: "path", and "begin" and "end" in ns of CLOCK_MONOTONIC."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()[1:]]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
 class Mounter(Protocol):
-    """options: further arguments for samplefs; delay, error: values of --delay and --error."""
+    """options: further arguments for samplefs; delay, error: values of --delay and --error.
+
+    stripped, as_shipped: another build than the one with symbols and frame pointers.
+    """
 
     def __call__(
         self,
@@ -194,6 +218,7 @@ class Mounter(Protocol):
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
+        as_shipped: bool = False,
     ) -> SampleMount: ...
 
 
@@ -219,12 +244,14 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         delay: tuple[str, ...] = (),
         error: tuple[str, ...] = (),
         stripped: bool = False,
+        as_shipped: bool = False,
     ) -> SampleMount:
         arguments = ["--kernel-cache", str(kernel_cache), *options]
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
+        build = "stripped" if stripped else "as-shipped" if as_shipped else "with-symbols"
         # In a directory with a short path: that of a socket has at most 107 bytes.
-        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, stripped)
+        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build)
         made.append(sample)
         sample.wait()
         return sample
@@ -232,3 +259,17 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     yield mount
     for sample in made:
         sample.clean()
+
+
+@pytest.fixture
+def slow_server(tmp_path: Path) -> Iterator[Callable[..., SlowServer]]:
+    """Starts the server that the sample file system downloads from, with these options."""
+    servers: list[SlowServer] = []
+
+    def start(*options: str) -> SlowServer:
+        servers.append(SlowServer(tmp_path / f"server-{len(servers)}.log", *options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import frame_pointers
 import pytest
 from conftest import HANGS, mount_entry, wait_until
 
@@ -50,6 +51,28 @@ def test_the_daemon_of_a_mount(sample_mount: Any) -> None:
         notes = subprocess.run(["readelf", "-n", file], capture_output=True, text=True).stdout
         build_id = re.search(r"Build ID: (\w+)", notes)
         assert library.build_id == (build_id[1] if build_id else None)
+
+
+def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
+    """Of the sample as it was compiled; of all that the daemons have mapped, as readelf does."""
+    whole, shipped = sample_mount(), sample_mount(as_shipped=True)
+    facts = read_host()
+    for sample, keeps in ((whole, True), (shipped, False)):
+        mount = mount_at(facts, sample.path)
+        for file in (sample.library, sample.stub_library):
+            library = next(lib for lib in mount.libraries if lib.path == str(file.resolve()))
+            assert library.frame_pointers is not None
+            assert library.frame_pointers == 1.0 if keeps else library.frame_pointers < 0.2
+        for library in mount.libraries:
+            theirs = frame_pointers.by_readelf(Path(library.host_path))
+            share = library.frame_pointers or 0.0
+            # In libc one function of some 30 bytes is counted differently.
+            assert share == pytest.approx(theirs or 0.0, abs=1e-4), library.path
+    described = {m["path"]: m["stacks"] for m in json.loads(doctor("--json").stdout)["mounts"]}
+    stacks = described[str(shipped.path)]
+    assert "libcvmfs_fuse3.so" in stacks and "keep no frame pointers" in stacks
+    assert "libcvmfs_fuse3.so" not in described[str(whole.path)]
+    assert stacks in " ".join(doctor().stdout.split())
 
 
 def test_two_mounts_are_not_confused(sample_mount: Any) -> None:

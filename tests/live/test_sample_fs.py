@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable
 
 import affairs
 import pytest
-from conftest import HANGS, ROOT, Mounter, SampleMount, mount_entry, wait_until
+from conftest import HANGS, ROOT, Mounter, SampleMount, SlowServer, mount_entry, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -62,7 +64,7 @@ def test_looks_like_the_client(sample_mount: Mounter) -> None:
     assert str(mount.library) in maps and str(mount.stub_library) in maps
 
 
-@pytest.mark.parametrize("build", ["with-symbols", "stripped"])
+@pytest.mark.parametrize("build", ["with-symbols", "stripped", "as-shipped"])
 def test_symbols(samples: Path, build: str) -> None:
     def symbols(library: str, *options: str) -> set[str]:
         path = next((samples / build).glob(library))
@@ -81,11 +83,11 @@ def test_symbols(samples: Path, build: str) -> None:
             for start in mangled
             if symbol.startswith(start) and ".cold" not in symbol
         }
-        assert found == (mangled if build == "with-symbols" else set())
+        assert found == (set() if build == "stripped" else mangled)
         exported = symbols(library, "-D")
         assert exported & {"B g_cvmfs_exports", "T stub_main"}
         assert not [symbol for symbol in exported if f"{prefix}_lookup" in symbol]
-    if build == "with-symbols":
+    if build != "stripped":
         assert "t _ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc" in symbols("libcvmfs_fuse3.so.*")
 
 
@@ -427,6 +429,61 @@ def test_stripped(sample_mount: Mounter) -> None:
     assert totals(mount) == {"cvmfs_lookup": 101, "cvmfs_getattr": 101}
 
 
+def prologues(library: Path) -> tuple[int, int]:
+    """(callbacks, those of them that keep a frame pointer), as objdump shows their code."""
+    command = ["objdump", "-d", "--no-show-raw-insn", library]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    functions = re.split(r"\n\n[0-9a-f]+ <", done.stdout)
+    callbacks = [text for text in functions if re.match(r"_ZN5cvmfsL\d+cvmfs_", text)]
+    # The compiler may put a few others between the two instructions.
+    frame = re.compile(r"push +%rbp\n(.*\n){0,8}?.*mov +%rsp,%rbp\n")
+    kept = [text for text in callbacks if frame.search(text)]
+    return len(callbacks), len(kept)
+
+
+def test_as_shipped_keeps_no_frame_pointers(samples: Path) -> None:
+    """Of all callbacks, and of init and destroy."""
+    kept = {
+        build: prologues(next((samples / build).glob("libcvmfs_fuse3.so.*")))
+        for build in ("with-symbols", "as-shipped")
+    }
+    assert kept == {"with-symbols": (16, 16), "as-shipped": (16, 0)}
+
+
+def test_downloads(
+    sample_mount: Mounter, slow_server: Callable[..., SlowServer], tmp_path: Path
+) -> None:
+    """Another thread of the daemon makes them, as many as are due, and the callback waits."""
+    server = slow_server("--delay", "7ms")
+    mount = sample_mount(
+        f"--download=read={server.port}:50%", f"--download=open={server.port}", as_shipped=True
+    )
+    done = mount.workload("read", 31, *FILES[:5])
+    counters = mount.counters()
+    assert not done["errors"] and done["bytes_read"] > 0
+    n_read = counters["samplefs.n_download_read"]
+    assert n_read == calls(done)["read"] // 2
+    assert counters["samplefs.n_download_open"] == 31
+    requests = server.requests()
+    assert Counter(request["path"] for request in requests) == {"/read": n_read, "/open": 31}
+    # The thread waits for what the server does, and the callback for the thread.
+    for name in ("read", "open"):
+        served = sum(r["end"] - r["begin"] for r in requests if r["path"] == f"/{name}")
+        waited = counters[f"samplefs.ns_download_{name}"]
+        assert 7e6 * counters[f"samplefs.n_download_{name}"] <= served < waited
+        assert waited < counters[f"samplefs.ns_{name}"]
+
+
+def test_a_failed_download_is_an_error(
+    sample_mount: Mounter, slow_server: Callable[..., SlowServer]
+) -> None:
+    server = slow_server()
+    server.stop()
+    mount = sample_mount(f"--download=open={server.port}", as_shipped=True)
+    done = mount.workload("open", 3, FILES[0])
+    assert done["errors"] == {"EIO": 3}
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -443,6 +500,10 @@ def test_stripped(sample_mount: Mounter) -> None:
         (["--error", "open=EWRONG", "T", "T"], "'EWRONG' is no error's name"),
         (["--error", "open=EIO:1%:spin", "T", "T"], "expected OPERATION=ERRNO[:SHARE%]"),
         (["--error", "forget=EIO", "T", "T"], "a forget has no reply"),
+        (["--download", "read=http", "T", "T"], "'http' does not begin with a number"),
+        (["--download", "read=65536", "T", "T"], "'65536' is not between 1 and 65535"),
+        (["--download", "read=80:1%:spin", "T", "T"], "expected OPERATION=PORT[:SHARE%]"),
+        (["--download", "forget=80", "T", "T"], "a forget needs no file"),
         (["--kernel-cache", "1h", "T", "T"], "'1h' is not in seconds"),
         (["--kernel-cache=-1", "T", "T"], "'-1' does not begin with a number"),
         (["--threads", "0", "T", "T"], "'0' is not between 1 and 1000"),

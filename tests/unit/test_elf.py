@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import frame_pointers
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
@@ -166,7 +168,7 @@ def test_damaged_files(library: Path, tmp_path: Path) -> None:
     for place in (*range(0, 64 + 12 * 56, 4), *range(sections, len(good) - 4, 4)):
         for value in (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0"):
             bad.write_bytes(good[:place] + value + good[place + 4 :])
-            for read in (_core.elf_functions, _core.elf_build_id):
+            for read in (_core.elf_functions, _core.elf_build_id, _core.elf_frame_pointers):
                 try:
                     read(bad)
                 except _core.CoreError as error:
@@ -175,6 +177,38 @@ def test_damaged_files(library: Path, tmp_path: Path) -> None:
         bad.write_bytes(good[:size])
         with pytest.raises(_core.CoreError):
             _core.elf_functions(bad)
+
+
+FRAMES = """
+#include <stdio.h>
+#include <string.h>
+int one(int n, char **list) { int sum = 0; for (int i = 0; i < n; i++) sum += printf("%s", list[i]);
+  for (int i = n; i-- > 1;) sum += puts(list[i]) + i + n; return sum; }
+int two(int a, int b, int c, int d, int e, int f) {
+  int s = puts("x"); return s + a + puts("y") * b + puts("z") * c + puts("w") * d + e + f; }
+int leaf(int a) { return a + 1; }
+int buffered(const char *s) { char b[4000]; strcpy(b, s); return puts(b); }
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="compiles for x86-64")
+@pytest.mark.parametrize("level", ["-O0", "-Os", "-O2", "-O3"])
+@pytest.mark.parametrize("flag", ["-fno-omit-frame-pointer", "-fomit-frame-pointer"])
+def test_frame_pointers(tmp_path: Path, level: str, flag: str) -> None:
+    """What the compiler was told, and what readelf shows of the same tables."""
+    source, out = tmp_path / "a.c", tmp_path / "liba.so"
+    source.write_text(FRAMES)
+    run("gcc", level, flag, "-w", "-shared", "-fPIC", "-nostartfiles", source, "-o", out)
+    assert _core.elf_frame_pointers(out) == (flag == "-fno-omit-frame-pointer")
+    run("strip", "-s", out)
+    assert _core.elf_frame_pointers(out) == (frame_pointers.by_readelf(out) or 0.0)
+    run("objcopy", "--remove-section", ".eh_frame", out)
+    assert _core.elf_frame_pointers(out) is None
+
+
+def test_frame_pointers_of_a_mixture(library: Path) -> None:
+    """Functions of both kinds, from C++ with exceptions: by bytes, as readelf shows."""
+    assert _core.elf_frame_pointers(library) == frame_pointers.by_readelf(library)
 
 
 def test_calibrate_is_exported() -> None:

@@ -463,11 +463,58 @@ def test_call_graphs() -> None:
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
     assert "--kernel-callchains" not in argv("fp")
-    assert "--call-graph dwarf,8192" in argv("dwarf")
-    assert "-e sched:sched_switch --filter" in argv("dwarf")
-    assert "-e cpu-clock/freq=99,name=cpu-clock/I" in argv("dwarf")
-    assert "-e fuse_daemon:cvmfs_lookup/call-graph=no/" in argv("dwarf")
+    copied = "call-graph=dwarf,stack-size=8192"
+    assert f"-e sched:sched_switch/{copied}/ --filter" in argv("dwarf")
+    assert "-e sched:sched_switch/call-graph=fp/" not in argv("dwarf")
+    assert f"-e cpu-clock/freq=99,{copied},name=cpu-clock/I" in argv("dwarf")
+    assert "-e fuse_daemon:cvmfs_lookup --exclude-perf" in argv("dwarf")
     assert "-e fuse:fuse_request_send/call-graph=fp/" in argv("dwarf")
+
+
+def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[str, str, bool]]:
+    return [(e.filter, e.stack, e.workload) for e in plan.events if e.name == name]
+
+
+def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
+    """By what the host's facts say of its files, libc among them; each switch in one event only."""
+    libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
+    own = replace(CALLBACKS, frame_pointers=1.0)
+    client = mount(libraries=(libc, own, FUSE))
+    assert planner.without_frame_pointers(client) == ("libc.so.6",)
+    both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
+    mine = 'COMM == "cvmfs2"'
+    facts = host("6.18", client)
+    assert switches(make(facts)) == [
+        (f"!({both})", "fp", True),
+        (mine, "dwarf", False),
+        (f"({both}) && !({mine})", "fp", False),
+    ]
+    woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
+    assert switches(make(facts), "sched:sched_waking")[1:] == [(woken, "", False)]
+    wakers = make(facts, Request(command=("x",), wakers=True))
+    assert switches(wakers, "sched:sched_waking")[1:] == [
+        (mine, "dwarf", False),
+        (f"({woken}) && !({mine})", "fp", False),
+    ]
+    assert switches(make(facts, cgroup=False)) == [
+        (mine, "dwarf", False),
+        (f"!({mine})", "fp", False),
+    ]
+    # The samples are everybody's.
+    assert {e.stack for e in make(facts).events if e.name == planner.CLOCK} == {"fp"}
+
+    # Each daemon by its own files; where all of them keep frame pointers, or another way is asked
+    # for, nothing is copied.
+    whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
+    two = switches(make(host("6.18", client, whole)))
+    assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
+    for plan in (
+        make(host("6.18", whole)),
+        make(facts, Request(command=("x",), call_graph="fp")),
+        make(replace(facts, arch="aarch64")),
+    ):
+        assert not plan.copies and len(switches(plan)) == 2
+    assert make(facts).copies
 
 
 def test_buffers_and_limit() -> None:

@@ -675,7 +675,7 @@ impl Analysis {
             Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking | Role::Length | Role::Stack => {}
+            Role::Switch | Role::Waking | Role::Connect | Role::Length | Role::Stack => {}
             Role::Inode | Role::Name | Role::Taken => {}
         }
     }

@@ -56,7 +56,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn error(path: &Path, why: impl fmt::Display) -> Error {
+pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
     Error {
         what: format!("cannot read the symbols of {}", path.display()),
         why: why.to_string(),

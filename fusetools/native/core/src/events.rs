@@ -30,6 +30,8 @@ pub enum Role {
     SysExit,
     Switch,
     Waking,
+    /// A TCP connection is asked for (sock:inet_sock_set_state, to TCP_SYN_SENT).
+    Connect,
     /// A sample's call chain, beside what else is taken of it: comes after that.
     Stack,
     /// How long a request or an answer is: another reading of the event that begins or ends it.
@@ -77,7 +79,8 @@ pub const ABSENT: u64 = u64::MAX;
 /// | SysEnter | id | | | |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
-/// | Waking | pid | | | |
+/// | Waking | pid | common_flags (8, 16: in an interrupt) | | |
+/// | Connect | port | address, its first 8 bytes | and its last 8 | |
 /// | Length | unique | connection | len | req |
 /// | Stack | address (of the sample) | period | place of the record in the file | stack |
 ///

@@ -90,6 +90,8 @@ pub struct Flame {
     /// What is shown: samples, waits or requests; and of how many no stack was recorded.
     pub shown: Amount,
     pub stackless: u64,
+    /// Of the weight of samples and waits, that of stacks which do not go on to where their thread begins.
+    pub cut: u64,
     /// Left out: of a daemon without a request, of the workload outside of any, of neither.
     pub idle: Amount,
     pub own: Amount,
@@ -153,6 +155,8 @@ struct Note {
     requested: bool,
     /// Its stack, by the names that things had when it began; ROOT: it is not asked for.
     node: u32,
+    /// The stack goes on to where the thread begins.
+    whole: bool,
 }
 
 /// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
@@ -413,6 +417,7 @@ impl<'a> Engine<'a> {
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
             node: ROOT,
+            whole: false,
         }
     }
 
@@ -451,6 +456,9 @@ impl<'a> Engine<'a> {
             }
             _ => self.node(comm, stack, ev.pid),
         };
+        if stack == ABSENT || !self.frames.whole(stack, &self.spaces, ev.pid) {
+            self.flame.cut = self.flame.cut.saturating_add(period);
+        }
         self.fold.add(node, period);
     }
 
@@ -514,12 +522,15 @@ impl<'a> Engine<'a> {
         }
         let stack = ev.v[3];
         let mut node = None;
+        let mut whole = false;
         if stack != ABSENT {
             let comm = self.comm(ev.pid, ev.tid);
             node = Some(self.node(comm, stack, ev.pid));
+            whole = self.frames.whole(stack, &self.spaces, ev.pid);
         }
         if let Some(wait) = self.off.begun(ev.tid, ev.time) {
             wait.stack = stack;
+            wait.note.whole = whole;
             wait.note.node = node.unwrap_or(wait.note.node);
         }
     }
@@ -600,6 +611,9 @@ impl<'a> Engine<'a> {
             }
             self.fold.add(node, ns);
             self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
+            if !wait.note.whole {
+                self.flame.cut = self.flame.cut.saturating_add(ns);
+            }
             any = true;
         }
         self.flame.shown.count += u64::from(any);

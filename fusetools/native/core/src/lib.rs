@@ -10,6 +10,7 @@ pub mod export;
 pub mod file;
 pub mod flame;
 pub mod format;
+pub mod frames;
 pub(crate) mod gopclntab;
 pub mod hist;
 mod join;

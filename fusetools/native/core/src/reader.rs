@@ -698,7 +698,8 @@ impl Take {
             Role::SysEnter => [&["id"], &[], &[], &[]],
             Role::SysExit => [&["id"], &["ret"], &[], &[]],
             Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
-            Role::Waking => [&["pid"], &[], &[], &[]],
+            Role::Waking => [&["pid"], &["common_flags"], &[], &[]],
+            Role::Connect => [&["dport"], &[], &[], &[]],
             Role::Stack => [&[], &[], &[], &[]],
             Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
         };
@@ -711,9 +712,23 @@ impl Take {
         } else {
             None
         };
+        let mut v = names.map(find);
+        if meaning.role == Role::Connect {
+            let address = format.and_then(|format| format.field("daddr_v6"));
+            let address = address.filter(|field| field.size == 16);
+            if let Some(offset) = address.and_then(|field| u32::try_from(field.offset).ok()) {
+                // 16 bytes, of IPv4 as ::ffff:a.b.c.d: both halves, as they lie there.
+                let half = |offset| Number {
+                    offset,
+                    size: 8,
+                    signed: false,
+                };
+                (v[1], v[2]) = (half(offset), half(offset.saturating_add(8)));
+            }
+        }
         Take {
             kind,
-            v: names.map(find),
+            v,
             stack: meaning.role == Role::Stack,
             name,
         }

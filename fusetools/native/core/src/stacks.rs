@@ -54,6 +54,8 @@ pub struct Frames<'a> {
     chains: Vec<Chain>,
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
+    /// By stack and space, as `of_stacks`: whether it goes on to where its thread begins.
+    whole: FxHashMap<(u64, u64), bool>,
     /// The frame of addresses that are in no file.
     unknown: Option<u32>,
     /// Different addresses met of the kernel, and of programs' files.
@@ -86,6 +88,7 @@ impl<'a> Frames<'a> {
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
             user: Vec::new(),
+            whole: FxHashMap::default(),
             unknown: None,
             kernel_named,
             user_named,
@@ -160,6 +163,48 @@ impl<'a> Frames<'a> {
         let frames: Box<[u32]> = frames.into();
         self.of_stacks.insert((stack, version), frames.clone());
         frames
+    }
+
+    /// Whether a stack goes on to where its thread begins. What was unwound tells so itself; of frame pointers it is known
+    /// by what is outermost: a function that threads begin with, or one of a C library without a name that called others.
+    pub fn whole(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> bool {
+        let version = spaces.of(pid).map_or(0, |space| space.version);
+        if let Some(&whole) = self.whole.get(&(stack, version)) {
+            return whole;
+        }
+        let Some((chain, user)) = self.chain(stack) else {
+            return false;
+        };
+        let marked = chain.last() == Some(&CONTEXT_USER);
+        let whole = user && !marked && {
+            let frames = self.of(stack, spaces, pid);
+            let mut frames = frames.iter().map(|&frame| {
+                let (name, origin) = &self.names[frame as usize];
+                let path = match origin {
+                    Origin::File(file) => &*self.files[*file as usize].path,
+                    _ => "",
+                };
+                (&**name, path)
+            });
+            let beginning = |name: &str| BEGINNINGS.iter().any(|known| is_of(name, known));
+            let nameless = |name: &str| name.starts_with('[');
+            match frames.next() {
+                Some((name, _)) if beginning(name) => true,
+                Some((name, path)) if nameless(name) && path.starts_with('/') => {
+                    let library = is_c_library(path);
+                    let caller =
+                        frames.find(|(name, path)| !(nameless(name) && is_c_library(path)));
+                    // The program's own first function, or the library's, which are not exported.
+                    caller.is_some_and(|(name, other)| {
+                        is_of(name, "__libc_start_main")
+                            || library && !is_c_library(other) && !other.is_empty()
+                    })
+                }
+                _ => false,
+            }
+        };
+        self.whole.insert((stack, version), whole);
+        whole
     }
 
     /// Where in a stack that begins below a callback: after the callback's own frame, else where the kernel begins.
@@ -276,6 +321,35 @@ impl<'a> Frames<'a> {
         let paths: BTreeSet<&String> = files.map(|&f| &self.files[f as usize].path).collect();
         paths.into_iter().cloned().collect()
     }
+}
+
+/// Functions that threads begin with: of glibc and Go.
+const BEGINNINGS: [&str; 12] = [
+    "_start",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "__libc_start_main",
+    "__libc_start_call_main",
+    "__libc_start_main_impl",
+    "_dl_start_user",
+    "runtime.goexit",
+    "runtime.mstart",
+];
+
+/// Whether a function's name is this one, but for what compilers and symbol versions add ("@@GLIBC_2.34", ".abi0").
+fn is_of(name: &str, function: &str) -> bool {
+    let rest = name.strip_prefix(function);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '.']))
+}
+
+fn is_c_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ["libc.so", "libc-2", "libpthread", "ld-"]
+        .iter()
+        .any(|known| name.starts_with(known))
 }
 
 /// As stackcollapse-perf.pl prints a function's name.

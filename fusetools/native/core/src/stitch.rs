@@ -915,7 +915,7 @@ impl Stitch {
             Role::Return => self.kernel_return(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
-            Role::Stack | Role::Inode | Role::Name | Role::Taken => {}
+            Role::Stack | Role::Inode | Role::Name | Role::Taken | Role::Connect => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
@@ -22,6 +22,8 @@ const IP: u32 = 8;
 
 /// Where code can be: not in the first pages, nor above what a program gets unless it asks for more.
 const CODE: Range<u64> = 1 << 12..1 << 47;
+
+const PAGE: u64 = 4096;
 
 /// Spaces of which the tables are kept at a time.
 const MOST_SPACES: usize = 64;
@@ -77,7 +79,9 @@ pub struct Unwinding {
 
 impl Unwinding {
     /// Unwinds a stack. `registers`: those of the bits of `mask`, lowest first; `stack`: the bytes from the stack pointer
-    /// up. None where the instruction pointer is not among the registers.
+    /// up; `returns`: where the calls with return probes go back to that the thread is in, innermost first. None where the
+    /// instruction pointer is not among the registers.
+    #[allow(clippy::too_many_arguments)]
     pub fn chain(
         &mut self,
         mask: u64,
@@ -86,6 +90,7 @@ impl Unwinding {
         spaces: &Spaces,
         files: &Files,
         pid: i32,
+        returns: &mut dyn Iterator<Item = u64>,
     ) -> Option<Unwound> {
         let register = |bit| register(mask, registers, bit);
         let cut = only_address(mask, registers);
@@ -111,26 +116,31 @@ impl Unwinding {
             let word: [u8; 8] = word.and_then(|word| word.try_into().ok()).ok_or(())?;
             Ok(u64::from_le_bytes(word))
         };
-        let registers = UnwindRegsX86_64::new(ip, sp, bp);
-        let mut frames = unwinder.iter_frames(ip, registers, &mut self.cache, &mut read);
+        let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
+        let mut frame = FrameAddress::from_instruction_pointer(ip);
         let mut chain = Vec::new();
         let mut whole = false;
         while chain.len() < DEEPEST {
-            match frames.next() {
-                Ok(Some(frame)) => {
-                    let address = frame.address_for_lookup();
-                    // Where a program's tables need a register that is not followed, what comes is no code. That of a
-                    // return probe is in no file, and what comes after it is good.
-                    if !CODE.contains(&address) {
-                        break;
-                    }
-                    chain.push(address);
-                }
+            let address = frame.address_for_lookup();
+            // Where a program's tables need a register that is not followed, what comes is no code.
+            if !CODE.contains(&address) {
+                break;
+            }
+            chain.push(address);
+            let caller = unwinder.unwind_frame(frame, &mut registers, &mut self.cache, &mut read);
+            let address = match caller {
+                Ok(Some(address)) if space.find(address).is_some() => Some(address),
+                // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
+                Ok(Some(address)) if address % PAGE == 0 => returns.next(),
                 Ok(None) => {
                     whole = true;
                     break;
                 }
-                Err(_) => break,
+                _ => break,
+            };
+            match address.and_then(FrameAddress::from_return_address) {
+                Some(caller) => frame = caller,
+                None => break,
             }
         }
         // What such a program's tables lead to last is no code either.

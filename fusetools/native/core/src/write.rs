@@ -5,6 +5,7 @@
 
 mod bundles;
 mod head;
+mod returns;
 mod source;
 mod stacks;
 
@@ -18,8 +19,9 @@ use std::path::{Path, PathBuf};
 
 pub use self::bundles::Bundle;
 use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_TEXT};
+use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
-use self::stacks::Stacks;
+use self::stacks::{has_copies, Stacks};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -265,7 +267,10 @@ pub fn merge_with(
         written.put(&mut out, &session[begin..end])?;
     }
     let build_ids = readers().flat_map(Reader::build_ids).collect();
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids);
+    // Copies of stacks, and so what they need, are in one input at most.
+    let copied = readers().find(|reader| unwinds && has_copies(reader));
+    let returns = copied.map(Returns::read).unwrap_or_default();
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
     written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());

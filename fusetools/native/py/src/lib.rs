@@ -13,7 +13,7 @@ use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::hist::Hist;
 use fusetools_core::programs::Files;
 use fusetools_core::spaces::MappedFile;
-use fusetools_core::{elf, write, Error, Reader, ScanInfo};
+use fusetools_core::{elf, frames, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -66,6 +66,11 @@ fn elf_build_id(path: PathBuf) -> PyResult<Option<String>> {
 fn elf_about(path: PathBuf) -> PyResult<(String, String, Vec<String>)> {
     let about = elf::about(&path).map_err(elf_error)?;
     Ok((about.machine, about.runtime, about.imports))
+}
+
+#[pyfunction]
+fn elf_frame_pointers(path: PathBuf) -> PyResult<Option<f64>> {
+    frames::frame_pointers(&path).map_err(elf_error)
 }
 
 #[pyfunction]
@@ -152,6 +157,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "sys_exit" => Role::SysExit,
         "switch" => Role::Switch,
         "waking" => Role::Waking,
+        "connect" => Role::Connect,
         "stack" => Role::Stack,
         "length" => Role::Length,
         _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
@@ -490,6 +496,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
     module.add_function(wrap_pyfunction!(elf_about, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;

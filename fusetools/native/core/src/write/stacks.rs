@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::head::mismatch;
+use super::returns::Returns;
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
@@ -33,6 +34,12 @@ pub(super) fn copied(reader: &Reader, attr: &Attr) -> Option<u64> {
     (stacks && can_unwind(Some(arch), mask)).then_some(mask)
 }
 
+/// Whether an event of a recording has copies of user stacks that can be unwound.
+pub(super) fn has_copies(reader: &Reader) -> bool {
+    let mut attrs = reader.attrs().iter();
+    attrs.any(|attr| copied(reader, attr).is_some())
+}
+
 /// What became of a sample.
 pub(super) enum Stacked {
     AsIs,
@@ -47,6 +54,7 @@ pub(super) struct Stacks<'a> {
     build_ids: FxHashMap<String, Vec<u8>>,
     spaces: Spaces,
     unwinding: Unwinding,
+    returns: Returns,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
     /// By file of the spaces, places in it.
@@ -58,12 +66,14 @@ impl<'a> Stacks<'a> {
     pub(super) fn new(
         files: Option<&'a Files>,
         build_ids: FxHashMap<String, Vec<u8>>,
+        returns: Returns,
     ) -> Stacks<'a> {
         Stacks {
             files,
             build_ids,
             spaces: Spaces::default(),
             unwinding: Unwinding::default(),
+            returns,
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
@@ -96,7 +106,7 @@ impl<'a> Stacks<'a> {
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
         }
-        let pid = layout.task(record).map_or(-1, |(pid, _)| pid);
+        let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let Some(chain) = layout.chain(record) else {
             return Stacked::Broken;
         };
@@ -113,12 +123,20 @@ impl<'a> Stacks<'a> {
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             chain.truncate(of_user.unwrap_or(chain.len()));
             let (registers, spaces) = (&user.registers, &self.spaces);
+            let time = u64_at(record, layout.time).filter(|_| layout.time != 0);
+            let mut returns = self.returns.of(tid, time.unwrap_or(0));
             let unwound = match user.narrow {
                 // Tables of 32 bits are not read.
                 true => only_address(mask, registers),
-                false => self
-                    .unwinding
-                    .chain(mask, registers, user.bytes, spaces, files, pid),
+                false => self.unwinding.chain(
+                    mask,
+                    registers,
+                    user.bytes,
+                    spaces,
+                    files,
+                    pid,
+                    &mut returns,
+                ),
             };
             if let Some(unwound) = unwound {
                 add_user(&mut chain, &unwound);

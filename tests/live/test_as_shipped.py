@@ -1,0 +1,133 @@
+"""The sample client as it ships: no frame pointers, and downloads by another thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from conftest import BUILD, Mounter, SampleMount, SlowServer
+
+import fusetools
+from fusetools.recording import Recording
+
+pytestmark = pytest.mark.live
+FETCH = ["cvmfs::cvmfs_read", "cvmfs::Fetcher::Fetch", "download::DownloadManager::Fetch"]
+READS = 61
+
+
+def record(mount: SampleMount, path: Path, *options: str) -> Recording:
+    """READS reads, by default options and these; each of them needs a download."""
+    files = sorted((mount.path / "dir-00").glob("file-*"))[:7]
+    command = [sys.executable, "-m", "fusetools", "record", "--mount", mount.path, "-o", path]
+    command += [*options, "--", BUILD / "workload", "read", READS, *files]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return fusetools.open(path)
+
+
+@pytest.fixture
+def client(sample_mount: Mounter, slow_server: Callable[..., SlowServer]) -> SampleMount:
+    server = slow_server("--delay", "9ms")
+    return sample_mount(f"--download=read={server.port}", as_shipped=True)
+
+
+def in_order(stack: str, names: list[str]) -> bool:
+    frames = iter(stack.split(";"))
+    return all(name in frames for name in names)
+
+
+def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> None:
+    before = client.counters()["samplefs.ns_download_read"]
+    recording = record(client, tmp_path / "perf.data")
+    counters = client.counters()
+    shown = recording.stacks("off-cpu", layers=["daemon"])
+    assert counters["samplefs.n_download_read"] >= READS
+    assert shown.cut is not None and shown.cut <= 0.05 * shown.total
+    # Where the host has symbols of its C library, clone3 and start_thread.
+    begun = sum(
+        us
+        for stack, us in shown.stacks.items()
+        if stack.startswith(("samplefs;clone", "samplefs;__clone", "samplefs;[libc"))
+    )
+    assert begun >= 0.95 * sum(shown.stacks.values())
+
+    # Every wait for a download, and so the time that the daemon says it waited.
+    fetching = {s: us for s, us in shown.stacks.items() if FETCH[-1] in s.split(";")}
+    assert all(in_order(stack, FETCH) for stack in fetching), list(fetching)
+    waited = (counters["samplefs.ns_download_read"] - before) / 1000
+    assert 0.95 * waited < sum(fetching.values()) < waited
+    conditions = [stack for stack in shown.stacks if ";pthread_cond_wait" in stack]
+    assert conditions and all(FETCH[0] in stack.split(";") for stack in conditions)
+
+
+def test_stock_perf_shows_the_same(client: SampleMount, tmp_path: Path) -> None:
+    """What is left of the copies is a call chain as any other, with the callback in it."""
+    path = tmp_path / "perf.data"
+    record(client, path)
+    evlist = subprocess.run(["perf", "evlist", "-v", "-i", path], capture_output=True, text=True)
+    assert "STACK_USER" not in evlist.stdout
+    command = ["perf", "script", "-i", path, "--no-inline", "-F", "event,ip,sym"]
+    script = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    waits = [block for block in script.split("\n\n") if "DownloadManager::Fetch" in block]
+    assert len(waits) >= READS
+    assert all("cvmfs_read" in block and "stub_read" in block for block in waits)
+
+
+def test_who_ended_a_download(client: SampleMount, tmp_path: Path) -> None:
+    recording = record(client, tmp_path / "perf.data", "--wakers")
+    shown = recording.stacks("off-wake", layers=["daemon"])
+    fetching = {s: us for s, us in shown.stacks.items() if FETCH[-1] in s.split(";")}
+    by_thread = {
+        stack: us
+        for stack, us in fetching.items()
+        if "download::DownloadManager::MainDownload" in stack.partition(";--;")[2].split(";")
+    }
+    assert sum(by_thread.values()) > 0.95 * sum(fetching.values()) > 0
+
+
+def test_slow_names_the_thread_that_downloads(
+    sample_mount: Mounter, slow_server: Callable[..., SlowServer], tmp_path: Path
+) -> None:
+    """And that it waited for the server: what slow tells is enough to find out."""
+    server = slow_server("--delay", "9ms")
+    client = sample_mount(f"--download=read={server.port}", as_shipped=True)
+    recording = record(client, tmp_path / "perf.data")
+    reads = recording.slowest("read", most=READS).requests
+    assert len(reads) == READS
+    main = set()
+    polled = waited = 0
+    for request in reads:
+        assert request.meanwhile is not None
+        helper = request.meanwhile.helpers[0]
+        main.add(helper.tid)
+        assert helper.tid != request.daemon_tid
+        assert Path(f"/proc/{client.pid}/task/{helper.tid}").exists()
+        assert helper.peers == (f"127.0.0.1:{server.port}",)
+        calls = {name: ns for name, _, ns in helper.syscalls}
+        assert calls["poll"] <= helper.waited <= request.duration
+        polled += calls["poll"]
+        waited += helper.waited
+    assert len(main) == 1
+    assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
+    command = [sys.executable, "-m", "fusetools", "slow", "-n", "1", "-i", recording.path]
+    text = subprocess.run(list(map(str, command)), capture_output=True, text=True).stdout
+    said = " ".join(text.split())
+    assert f"for thread {main.pop()}, which called poll" in said
+    assert f"connected to 127.0.0.1:{server.port}" in said
+
+
+def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
+    """By frame pointers these end in the C library, and flame says so, and what mends it."""
+    path = tmp_path / "perf.data"
+    shown = record(client, path, "--call-graph", "fp").stacks("off-cpu", layers=["daemon"])
+    assert shown.cut is not None and shown.cut > 0.9 * shown.total
+    (note,) = [note for note in shown.notes if "cut" in note]
+    assert note.endswith("fix: fusetools record --call-graph dwarf -- WORKLOAD")
+    command = [sys.executable, "-m", "fusetools", "flame", "--offcpu", "--layer", "daemon"]
+    command += ["-i", str(path), "-o", str(tmp_path / "x.svg"), "--json"]
+    figures = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert figures["cut"] == shown.cut

@@ -1,0 +1,127 @@
+"""Which thread's work another one waited for, out of moments as the core gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusetools.helpers import chains
+from fusetools.model import Helper
+from fusetools.recording import Probe
+from fusetools.requests import Span, peer
+
+ROLES = ("switch", "waking", "sys_enter", "sys_exit", "connect")
+PROBES = [Probe(f"x:{role}", "syscall", "", "", role) for role in ROLES]
+SWITCH, WAKING, ENTER, EXIT, CONNECT = range(5)
+WORKER, DOWNLOAD, RESOLVER = 7, 8, 9
+PROXY = (3128, 0, int.from_bytes(b"\0\0\xff\xff\xc0\0\2\1", "little"))
+
+
+def of(time: int, tid: int, kind: int, *values: int, call: str | None = None) -> tuple[Any, ...]:
+    padded = [*values, *[None] * (4 - len(values))]
+    return (time, tid, 0, kind, padded, call)
+
+
+def woken(time: int, waker: int, tid: int, flags: int = 0) -> tuple[Any, ...]:
+    return of(time, waker, WAKING, tid, flags)
+
+
+class Machine:
+    """Moments by thread, given for spans as the core does."""
+
+    def __init__(self, **threads: list[tuple[Any, ...]]) -> None:
+        self.threads = {int(name[1:]): moments for name, moments in threads.items()}
+        self.asked: list[list[Span | None]] = []
+
+    def __call__(self, spans: list[Span | None]) -> list[list[tuple[Any, ...]]]:
+        self.asked.append(spans)
+        return [
+            [m for m in self.threads.get(s.tid, []) if s.start <= m[0] <= s.end] if s else []
+            for s in spans
+        ]
+
+
+def helpers(machine: Machine, span: Span) -> tuple[Helper, ...]:
+    (found,) = chains([span], machine([span]), machine, PROBES)
+    return found
+
+
+def test_a_download_by_another_thread() -> None:
+    machine = Machine(
+        t7=[
+            of(100, WORKER, SWITCH, WORKER, 1, 0),
+            woken(110, DOWNLOAD, WORKER),  # for the lock, a moment only
+            of(112, DOWNLOAD, SWITCH, DOWNLOAD, 1, WORKER),
+            of(120, WORKER, SWITCH, WORKER, 1, 0),
+            woken(900, DOWNLOAD, WORKER),
+            of(905, 0, SWITCH, 0, 0, WORKER),
+        ],
+        t8=[
+            of(115, DOWNLOAD, ENTER, call="poll"),
+            of(130, DOWNLOAD, EXIT, call="poll"),
+            of(140, DOWNLOAD, ENTER, call="connect"),
+            of(145, DOWNLOAD, CONNECT, *PROXY),
+            of(150, DOWNLOAD, EXIT, call="connect"),
+            of(160, DOWNLOAD, ENTER, call="poll"),
+            of(860, DOWNLOAD, EXIT, call="poll"),
+            of(890, DOWNLOAD, ENTER, call="futex"),
+        ],
+    )
+    assert helpers(machine, Span(WORKER, 90, 1000)) == (
+        # The first poll had begun before: it counts from where the wait does.
+        Helper(
+            DOWNLOAD,
+            780,
+            (("poll", 2, 710), ("connect", 1, 10), ("futex", 1, 10)),
+            ("192.0.2.1:3128",),
+        ),
+    )
+
+
+def test_a_chain_and_its_end() -> None:
+    """A thread that itself waited for a third one; and that one for the first."""
+    machine = Machine(
+        t7=[of(10, WORKER, SWITCH, WORKER, 1, 0), woken(90, DOWNLOAD, WORKER)],
+        t8=[
+            of(15, DOWNLOAD, ENTER, call="futex"),
+            of(16, DOWNLOAD, SWITCH, DOWNLOAD, 1, 0),
+            woken(80, RESOLVER, DOWNLOAD),
+            of(85, DOWNLOAD, EXIT, call="futex"),
+        ],
+        t9=[
+            of(16, RESOLVER, ENTER, call="recvfrom"),
+            of(17, RESOLVER, SWITCH, RESOLVER, 1, 0),
+            woken(75, WORKER, RESOLVER),
+            of(76, RESOLVER, EXIT, call="recvfrom"),
+        ],
+    )
+    first, second = helpers(machine, Span(WORKER, 0, 100))
+    assert (first.tid, first.waited, first.syscalls) == (DOWNLOAD, 80, (("futex", 1, 70),))
+    assert first.peers == ()
+    assert (second.tid, second.waited) == (RESOLVER, 64)
+    assert second.peers is None  # of a socket, and nothing tells whose
+
+
+def test_what_is_no_help() -> None:
+    asleep = of(10, WORKER, SWITCH, WORKER, 1, 0)
+    span = Span(WORKER, 0, 100)
+    calls = [of(20, DOWNLOAD, ENTER, call="poll"), of(30, DOWNLOAD, EXIT, call="poll")]
+    # An interrupt, whoever it came upon; the idle task; after the reply.
+    for ended in (
+        woken(90, DOWNLOAD, WORKER, 8),
+        woken(90, DOWNLOAD, WORKER, 16),
+        woken(90, 0, WORKER),
+        woken(190, DOWNLOAD, WORKER),
+    ):
+        assert helpers(Machine(t7=[asleep, ended], t8=calls), span) == ()
+    # One that is not recorded has no system calls.
+    assert helpers(Machine(t7=[asleep, woken(90, DOWNLOAD, WORKER)]), span) == ()
+    assert chains([None], [[]], Machine(), PROBES) == [()]
+
+
+def test_peers() -> None:
+    assert peer(PROXY) == "192.0.2.1:3128"
+    first, last = (
+        int.from_bytes(half, "little") for half in (b"\x20\1\r\xb8\0\0\0\0", b"\0" * 7 + b"\1")
+    )
+    assert peer((80, first, last)) == "[2001:db8::1]:80"
+    assert peer((80, None, None)) is None
