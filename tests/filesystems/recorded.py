@@ -262,7 +262,8 @@ def record(fs: FileSystem, folder: Path) -> Recorded:
                 done = subprocess.run(
                     [*command, "--", "sh", "-c", script], capture_output=True, text=True
                 )
-        assert done.returncode == 0, done.stderr
+        if done.returncode:
+            raise RuntimeError(f"the recording failed: {done.stderr}")
         alive = daemon.poll() is None
         answers = read(place.mount / "given" / "file-00") == catalogue.content(0)
     finally:
