@@ -27,7 +27,7 @@ SLEPT = DELAY_MS * 1_000_000 // 2
 def wrong(
     reasons: dict[str, str], sometimes: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The file systems for which the product fails this test today, some not always, and in what."""
+    """The file systems for which the product fails this test today, or sometimes, and in what."""
 
     def mark(test: Callable[..., None]) -> Callable[..., None]:
         test.wrong = reasons  # type: ignore[attr-defined]
