@@ -216,15 +216,19 @@ def strace(commands: list[list[str]], folder: Path) -> tuple[dict[str, int], dic
 
 @contextlib.contextmanager
 def fusectl(folder: Path) -> Iterator[Path]:
-    """The directory of all connections, in a mount of our own."""
+    """The directory of all connections: in a mount that nobody else sees, and that ends with us."""
     path = folder / "connections"
     path.mkdir()
     subprocess.run(["mount", "-t", "fusectl", "none", path], check=True)
     try:
-        yield path
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     finally:
-        subprocess.run(["umount", path], check=True)
-        path.rmdir()
+        subprocess.run(["umount", "-l", path], check=True)
+    path.rmdir()
+    try:
+        yield Path(f"/proc/{os.getpid()}/fd/{fd}")
+    finally:
+        os.close(fd)
 
 
 def doctor(mount: Path) -> dict[str, Any]:
@@ -264,7 +268,8 @@ def record(fs: FileSystem, folder: Path) -> Recorded:
                 done = subprocess.run(
                     [*command, "--", "sh", "-c", script], capture_output=True, text=True
                 )
-        assert done.returncode == 0, done.stderr
+        if done.returncode:
+            raise RuntimeError(f"the recording failed: {done.stderr}")
         alive = daemon.poll() is None
         answers = read(place.mount / "given" / "file-00") == catalogue.content(0)
     finally:

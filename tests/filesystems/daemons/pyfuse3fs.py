@@ -6,6 +6,7 @@ Inode numbers are places in a list of paths; file handles are descriptors.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -139,6 +140,7 @@ class Shown(pyfuse3.Operations):
 
 if __name__ == "__main__":
     source, mount = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     pyfuse3.init(Shown(source), mount, {*pyfuse3.default_options, "fsname=pyfuse3fs"})
     try:
         trio.run(pyfuse3.main)

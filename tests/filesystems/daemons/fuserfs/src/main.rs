@@ -179,6 +179,8 @@ fn main() -> std::io::Result<()> {
         eprintln!("Usage: fuserfs SOURCE MOUNT");
         std::process::exit(2);
     };
+    // A killed test ends the input, too; to end by the signal would leave the mount behind.
+    unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     let mut shown = Shown {
         paths: Vec::new(),
         numbers: HashMap::new(),
