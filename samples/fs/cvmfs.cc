@@ -53,14 +53,6 @@ static bool Downloaded(loader::Operation operation) {
   return ok;
 }
 
-/** Delays and fails the call as the options say; true when it has been replied to. */
-static bool Injected(loader::Operation operation, fuse_req_t req) {
-  int error = settings->injections[operation].Apply();
-  if (!Downloaded(operation) && error == 0) error = EIO;
-  if (error != 0) fuse_reply_err(req, error);
-  return error != 0;
-}
-
 /** A callback at work, to its last line. */
 class Callback {
  public:
@@ -82,7 +74,8 @@ class Callback {
   /** Delays and fails the call as the options say; true when it has been replied to. */
   bool Injected(fuse_req_t req) {
     Delay();
-    const int error = settings->injections[operation_].Fail();
+    int error = settings->injections[operation_].Fail();
+    if (!Downloaded(operation_) && error == 0) error = EIO;
     if (error != 0) fuse_reply_err(req, error);
     return error != 0;
   }
