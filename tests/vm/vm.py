@@ -255,7 +255,9 @@ def _qemu(kernel: Kernel, folder: Path, initramfs: Path, memory: int) -> list[st
         *("-m", str(memory), "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
         "-append",
-        f"console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check vmfolder={folder}",
+        # A guest is stuck after 120 s, not 20: a busy host keeps a whole CPU from it for that long.
+        "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check watchdog_thresh=60"
+        f" rcupdate.rcu_cpu_stall_timeout=300 vmfolder={folder}",
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=vmroot"),
         *("-fsdev", f"local,id=folder,path={folder},security_model=none"),
