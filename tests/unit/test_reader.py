@@ -397,12 +397,17 @@ def record(directory: Path, options: list[str], workload: list[str], kill: bool 
         assert process.stderr is not None
         if kill:
             end = time.monotonic() + 120  # a hang, not a busy machine
-            while not (recording.exists() and recording.stat().st_size > 1 << 16):
+            before = None  # bytes that only describe what ran before the workload
+            while before is None or recording.stat().st_size < before + (1 << 16):
                 assert time.monotonic() < end
                 if process.poll() is not None:
                     pytest.skip(f"perf may not record here: {process.stderr.read().decode()}")
+                task = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+                children = task.read_text().split()
+                names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in children]
+                if before is None and workload[0] in names:
+                    before = recording.stat().st_size
                 subprocess.run(["ls", "-lR", "/etc"], stdout=subprocess.DEVNULL, check=False)
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             process.kill()
             for child in children:
                 os.kill(int(child), signal.SIGKILL)
