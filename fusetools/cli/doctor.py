@@ -87,7 +87,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     if not traceable(mount):
         return Described(mount.path, kind, who, mount.why)
     one = dataclasses.replace(facts, mounts=(mount,))
-    request = Request(command=("true",))
+    request = Request(command=("true",), call_graph="auto")
     try:
         targets = planner.targets(one, request, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
@@ -129,7 +129,7 @@ def _stacks(mount: Mount, copied: bool) -> str:
         return "stacks of the daemon: whole"
     names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
     keep = "keeps" if len(without) == 1 else "keep"
-    how = "its waits are recorded with DWARF" if copied else "its stacks are cut there"
+    how = "--call-graph auto copies its waits" if copied else "its stacks are cut there"
     return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"
 
 

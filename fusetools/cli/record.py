@@ -55,7 +55,7 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 @click.option(
     "--call-graph",
     type=click.Choice(["auto", "fp", "dwarf", "kernel"]),
-    default="auto",
+    default="fp",
     show_default=True,
     help="How user stacks are recorded: by frame pointers, by copies to unwind (dwarf: 8 KB for "
     "each), or the kernel's part alone; auto copies the waits of daemons without frame pointers.",

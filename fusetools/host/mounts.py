@@ -187,10 +187,15 @@ def _why_none(files: Files, daemons: list[Daemon]) -> str:
     return "no process here has its connection open: it runs in another pid namespace or is gone"
 
 
-def unanswering(files: Files) -> list[str]:
-    """Mount points whose FUSE file system does not answer in time: not to be touched."""
+def unanswering(files: Files, known: dict[int, bool] | None = None) -> list[str]:
+    """Mount points whose FUSE file system does not answer in time: not to be touched.
+
+    ``known``: of a connection, whether it answers; it is not asked, which its daemon would count.
+    """
+    known = known or {}
     mounts = parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
-    paths = sorted({mount.path for mount in mounts})
+    paths = sorted({mount.path for mount in mounts if mount.connection not in known})
+    hung = [mount.path for mount in mounts if not known.get(mount.connection, True)]
 
     def ask(paths: list[str]) -> str:
         for path in paths:
@@ -199,8 +204,8 @@ def unanswering(files: Files) -> list[str]:
         return ""
 
     if bounded(partial(ask, paths), PATIENCE) is not None:
-        return []
-    return [path for path in paths if bounded(partial(ask, [path]), PATIENCE) is None]
+        return hung
+    return hung + [path for path in paths if bounded(partial(ask, [path]), PATIENCE) is None]
 
 
 @dataclass(frozen=True)

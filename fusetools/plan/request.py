@@ -26,7 +26,7 @@ class Request:
     command: tuple[str, ...] = ()
     duration: float | None = None
     output: str = "perf.data"
-    call_graph: str = "auto"
+    call_graph: str = "fp"
     wakers: bool = False
     as_root: bool = False
     backend: str = "auto"

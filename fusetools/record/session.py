@@ -625,6 +625,18 @@ class Recording:
         self.state.processes = []
         self.lock.write()
 
+    def _answering(self) -> dict[int, bool]:
+        """By connection of a traced mount, whether it answers: its daemon runs, and no request
+        waits for it. A question of our own would be one more in the daemon's own count."""
+        files = Files(Path("/"))
+        found = {}
+        for target in self.plan.targets:
+            connection, pid = target.mount.connection, target.mount.daemon_pid
+            waiting = files.read(f"/sys/fs/fuse/connections/{connection}/waiting", quiet=True) or ""
+            runs = pid is not None and started(pid) == self.daemons.get(pid)
+            found[connection] = runs and pid not in self.stopped_daemons and waiting.strip() == "0"
+        return found
+
     def _new_mounts(self) -> None:
         """Names the mounts that were not there when the recording was planned, unless others were
         asked for: autofs mounts when a path is used first."""
@@ -705,7 +717,7 @@ class Recording:
             _core.merge,
             kallsyms=symbols.KALLSYMS,
             maps=self.maps,
-            avoid=unanswering(Files(Path("/"))),
+            avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
         )

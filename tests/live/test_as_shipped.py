@@ -20,7 +20,8 @@ READS = 61
 
 
 def record(mount: SampleMount, path: Path, *options: str) -> Recording:
-    """READS reads, by default options and these; each of them needs a download."""
+    """READS reads, with copies of the daemon's stacks or these options; each needs a download."""
+    options = options if "--call-graph" in options else ("--call-graph", "auto", *options)
     files = sorted((mount.path / "dir-00").glob("file-*"))[:7]
     command = [sys.executable, "-m", "fusetools", "record", "--mount", mount.path, "-o", path]
     command += [*options, "--", BUILD / "workload", "read", READS, *files]

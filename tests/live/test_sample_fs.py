@@ -435,8 +435,9 @@ def prologues(library: Path) -> tuple[int, int]:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     functions = re.split(r"\n\n[0-9a-f]+ <", done.stdout)
     callbacks = [text for text in functions if re.match(r"_ZN5cvmfsL\d+cvmfs_", text)]
-    # The compiler may put a few others between the two instructions.
-    frame = re.compile(r"push +%rbp\n(.*\n){0,8}?.*mov +%rsp,%rbp\n")
+    # The compiler may put a few others between the two instructions; after room was made on the
+    # stack it is the address of something there.
+    frame = re.compile(r"push +%rbp\n((?!.*(?:sub|add) +\S+,%rsp).*\n){0,8}?.*mov +%rsp,%rbp\n")
     kept = [text for text in callbacks if frame.search(text)]
     return len(callbacks), len(kept)
 

@@ -477,6 +477,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
 
 def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     """By what the host's facts say of its files, libc among them; each switch in one event only."""
+    auto = Request(command=("x",), call_graph="auto")
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
     own = replace(CALLBACKS, frame_pointers=1.0)
     client = mount(libraries=(libc, own, FUSE))
@@ -484,37 +485,37 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
     facts = host("6.18", client)
-    assert switches(make(facts)) == [
+    assert switches(make(facts, auto)) == [
         (f"!({both})", "fp", True),
         (mine, "dwarf", False),
         (f"({both}) && !({mine})", "fp", False),
     ]
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
-    assert switches(make(facts), "sched:sched_waking")[1:] == [(woken, "", False)]
-    wakers = make(facts, Request(command=("x",), wakers=True))
+    assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
+    wakers = make(facts, replace(auto, wakers=True))
     assert switches(wakers, "sched:sched_waking")[1:] == [
         (mine, "dwarf", False),
         (f"({woken}) && !({mine})", "fp", False),
     ]
-    assert switches(make(facts, cgroup=False)) == [
+    assert switches(make(facts, auto, cgroup=False)) == [
         (mine, "dwarf", False),
         (f"!({mine})", "fp", False),
     ]
     # The samples are everybody's.
-    assert {e.stack for e in make(facts).events if e.name == planner.CLOCK} == {"fp"}
+    assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
 
     # Each daemon by its own files; where all of them keep frame pointers, or another way is asked
     # for, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
-    two = switches(make(host("6.18", client, whole)))
+    two = switches(make(host("6.18", client, whole), auto))
     assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
     for plan in (
-        make(host("6.18", whole)),
+        make(host("6.18", whole), auto),
         make(facts, Request(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
     ):
         assert not plan.copies and len(switches(plan)) == 2
-    assert make(facts).copies
+    assert make(facts, auto).copies
 
 
 def test_buffers_and_limit() -> None:
