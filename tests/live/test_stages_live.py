@@ -104,15 +104,17 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
         if stories.operations[stories.operation[i]] != operation:
             continue
         seen = stock.seen[key]
-        woken = bool(stories.daemon_waking[i])
-        # Who was woken up for it may wait for a CPU: that is no lack of threads.
-        busy = int(stories.no_thread[i]) + (0 if woken else int(stories.no_cpu[i]))
-        total += int(stories.no_thread[i])
+        no_thread, no_cpu = int(stories.no_thread[i]), int(stories.no_cpu[i])
+        total += no_thread
         free = min(max(seen.begin, seen.free), seen.read) - seen.begin
-        # Where a thread slept and was woken up for it, none was missing.
-        assert busy == (0 if woken else free), seen
         waited.append(behind(seen, calls, stock))
-        assert woken or waited[-1] <= busy, seen
+        if stories.daemon_waking[i]:
+            # A thread slept and was woken up for it: none was missing.
+            assert no_thread == 0, seen
+        else:
+            # A thread may also wait for a CPU once it is free.
+            assert no_thread <= free <= no_thread + no_cpu, seen
+            assert waited[-1] <= no_thread + no_cpu, seen
     (answer,) = (o for o in recording.stages(operation).operations if o.waits)
     (queue,) = (stage for stage in answer.stages if stage.name == "queue")
     assert queue.parts["no_thread"] == total
