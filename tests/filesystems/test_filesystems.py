@@ -300,7 +300,7 @@ def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
     {
         name: "--requests says '[daemon];[on CPU]' of threads that sleep"
         for name in FILE_SYSTEMS
-        if name not in ("bindfs", "sshfs", "unionfs-fuse")
+        if name != "sshfs"
     }
     | {"rclone": "--requests says '[queue]' of requests that the daemon works on"}
 )
