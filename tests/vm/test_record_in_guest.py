@@ -113,7 +113,7 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
         {FUSETOOLS} clean > cleaned 2>&1
         {LEFT}"""
     )
-    assert "cvmfs_lookup" in (tmp_path / "before").read_text()
+    assert "libcvmfs_fuse3.so" in (tmp_path / "before").read_text()
     left = (tmp_path / "left").read_text()
     assert "somebody/elses" in left
     assert len(left.splitlines()) == 1, left
@@ -127,13 +127,12 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         f"""{mount("stripped")}
         export PATH={tools}:$PATH
         umount /sys/fs/cgroup
-        {FAILS}
-        fails {FUSETOOLS} record -- {workload} > refused 2>&1
+        {FUSETOOLS} record -- {workload} > without-names 2>&1
         {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
         {FUSETOOLS} count --json > count.json
         {LEFT}"""
     )
-    assert "is stripped" in (tmp_path / "refused").read_text()
+    assert "is stripped" in (tmp_path / "without-names").read_text()
     assert "no cgroup can be made" in (tmp_path / "said").read_text()
     replies = counts((tmp_path / "count.json").read_text(), "daemon")
     assert replies == Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
