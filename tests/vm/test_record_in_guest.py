@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import FAILS, RUNNING, SAMPLES, own_counts
+from samplefs import RUNNING, SAMPLES, own_counts
 
 import fusetools
 
