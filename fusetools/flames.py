@@ -113,6 +113,10 @@ def question(
 
     name = described["name"]
     record = "fusetools record -- WORKLOAD"
+    if (detail := described.get("detail", "stacks")) != "stacks":
+        raise Error(
+            f"{name} holds no stacks", f"recorded with --detail {detail}", described["again"]
+        )
     stacks = set(described["stacks"])
     events = set(described["events"])
     requests = [p for p in needed(catalogue, described["events"]) if p.role != "length"]

@@ -52,6 +52,23 @@ FREQUENCY = 99
 FRAME_POINTERS = 0.9
 CONNECT = "sock:inet_sock_set_state"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
+# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
+# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
+# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
+# epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
+# accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
+# read, with
+# which a daemon waits for its next request, and what only waits for disks, uninterruptibly.
+_WAITS: tuple[tuple[int, int], ...] = (
+    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
+    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
+    *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
+    *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
+)
+WAITS = " || ".join(
+    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
+    for first, last in _WAITS
+)
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -299,12 +316,16 @@ def plan(
     copied = [mount for mount in mounts if unwindable and without_frame_pointers(mount)]
     have = set(facts.tracepoints)
     workload = bool(request.command)
-    for name, scoped in _task_events(
-        facts.arch, daemons, _comms(copied, comms or {}), request, cgroup
-    ):
-        if name in have:
-            events.append(scoped)
-    if "sched:sched_switch" not in have:
+    latency = request.detail == "latency"
+    if not latency:
+        for name, scoped in _task_events(
+            facts.arch, daemons, _comms(copied, comms or {}), request, cgroup
+        ):
+            if name in have:
+                events.append(scoped)
+    if latency:
+        pass  # not asked for
+    elif "sched:sched_switch" not in have:
         missing.append(Missing("off-CPU", "the kernel shows no tracepoint sched:sched_switch"))
     elif not workload:
         missing.append(
@@ -321,14 +342,20 @@ def plan(
                 "no cgroup can be made for it: everybody's switches and system calls are recorded",
             )
         )
-    if "raw_syscalls:sys_enter" not in have:
+    if "raw_syscalls:sys_enter" not in have and not latency:
         missing.append(Missing("system calls", "the kernel shows no raw_syscalls tracepoints"))
     connections = [target.mount.connection for target in found]
-    ours = kernel.plan(facts, connections, request.backend, request.functions)
+    # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
+    # for it. Without the waits only the beginning tells.
+    begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
+    ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
+    if latency and request.backend == "auto" and not request.functions:
+        ours = kernel.without_functions(ours)
     events += ours.events
     events += [Event(probe.event) for probe in probes]
-    how = "dwarf" if request.call_graph == "dwarf" else "fp"
-    events.append(Event(CLOCK, stack=how, frequency=FREQUENCY))
+    if request.detail == "stacks":
+        how = "dwarf" if request.call_graph == "dwarf" else "fp"
+        events.append(Event(CLOCK, stack=how, frequency=FREQUENCY))
     missing += ours.missing
     if not ours.events and not ours.graph and not probes:
         first = missing[0]
@@ -342,7 +369,7 @@ def plan(
         probes=(*probes, *ours.probes),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
-        switch_records=workload and cgroup and "sched:sched_switch" in have,
+        switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
         graph=ours.graph,
         functions=ours.functions,
         clock="mono" if "mono" in facts.clocks or not ours.graph else "perf",
@@ -571,6 +598,14 @@ def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
     return " || ".join(f"{field} {quoted(comm)}" for field in fields for comm in comms)
 
 
+def _all(*conditions: str) -> str:
+    """A filter: each of ``conditions`` that is not empty holds."""
+    wanted = [one for one in conditions if one]
+    if len(wanted) > 1:
+        wanted = [f"({one})" if " || " in one or " && " in one else one for one in wanted]
+    return " && ".join(wanted)
+
+
 def _task_events(
     arch: str, daemons: Sequence[str], copied: Sequence[str], request: Request, cgroup: bool
 ) -> list[tuple[str, Event]]:
@@ -581,12 +616,14 @@ def _task_events(
     uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
     daemons whose stacks are.
 
-    The stacks of the workload's own waits are copied on demand alone: mostly they end in the
-    system call whose name is known anyway, and they are as many as the requests.
+    A switch from the idle task has no stack: it is the dearest of all, for whoever was woken waits
+    for it. The stacks of the workload's own waits are copied on demand alone: mostly they end in
+    the system call whose name is known anyway, and they are as many as the requests.
     """
     enter = "(id < 335 || id > 336)" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
+    usual = usual if request.detail == "stacks" else ""
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
         ("sched:sched_waking", ("comm", "COMM"), "", usual if request.wakers else ""),
@@ -598,17 +635,23 @@ def _task_events(
     if workload and cgroup:
         for name, fields, also, stack in scopes:
             others = f"!({_any(fields, daemons)})" if daemons else ""
-            both = " && ".join(part for part in (others, also) if part)
-            events.append((name, Event(name, both, stack, workload=True)))
+            events.append((name, Event(name, _all(others, also), stack, workload=True)))
     everybody = workload and not cgroup
     for name, fields, also, stack in scopes if daemons or everybody else ():
         own = "" if everybody else _any(fields, daemons)
-        if stack == "fp" and copied:
-            mine = _any(("COMM",), copied)
+        switch = name == "sched:sched_switch"
+        if switch and stack:
+            events.append((name, Event(name, _all(own, "prev_pid == 0"))))
+            also = "prev_pid != 0"
+        mine = _any(("COMM",), copied) if stack == "fp" or name == "raw_syscalls:sys_enter" else ""
+        if mine and usual == "fp":
+            if switch:
+                mine = _all(mine, "prev_state != 1")
+            elif not stack:
+                mine = _all(mine, WAITS)
             events.append((name, Event(name, mine, "dwarf")))
-            own = f"({own}) && !({mine})" if own else f"!({mine})"
-        both = f"({own}) && {also}" if own and also else own or also
-        events.append((name, Event(name, both, stack)))
+            own = _all(own, f"!({mine})")
+        events.append((name, Event(name, _all(own, also), stack)))
     if daemons:
         # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# From the cheapest on; each records what those before it do, and more.
+DETAILS = ("latency", "stages", "stacks")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -17,7 +20,9 @@ class Request:
     "dwarf" for the waits of daemons whose code keeps no frame pointers; ``wakers``: also
     the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
-    file that the workload's own output goes to, None: where ours goes.
+    file that the workload's own output goes to, None: where ours goes. ``detail``: one of DETAILS:
+    requests and callbacks alone; with switches, wake-ups, system calls and kernel functions; with
+    stacks and samples for flame graphs.
     """
 
     mounts: tuple[str, ...] = ()
@@ -32,3 +37,4 @@ class Request:
     backend: str = "auto"
     functions: tuple[str, ...] = ()
     log: str | None = None
+    detail: str = "stacks"

@@ -106,6 +106,16 @@ def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
     return facts, plan
 
 
+def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
+    """What record() would record."""
+    if request.command:
+        _check_command(request.command[0])
+    if Path(tracefs.PLACE, "events").exists():
+        return prepare(request)
+    with prepared(request, ["record"]) as (_, _, _, facts, plan):
+        return facts, plan
+
+
 def _check(facts: HostFacts) -> None:
     if facts.perf is None:
         raise Error("cannot record", facts.perf_why or "perf is not installed", "make install")
@@ -775,6 +785,7 @@ class Recording:
             "command": list(self.request.command),
             "arguments": list(self.arguments),
             "call_graph": self.request.call_graph,
+            "detail": self.request.detail,
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 6),
             "exit_status": outcome.exit_status if self.workload else None,

@@ -119,6 +119,9 @@ pub struct Flame {
     pub full: bool,
 }
 
+/// How a stack ends that was taken when its thread went to sleep.
+const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
+
 /// Reads a recording. `catalogue`: what tells requests (Stitch) and switches, and a `Role::Stack` for each event whose
 /// stacks are wanted; for OnCpu the samples' alone, unless requests are asked for.
 pub fn flame(
@@ -512,7 +515,23 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Who goes to sleep to wait for a request has the stack with which it made it, if the request has none of its own.
+    fn begin_of_wait(&mut self, tid: i32, stack: u64) {
+        let stitch = self.stitch.as_ref();
+        let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
+        let Some(begin) = waiting.and_then(|story| story.at(Mark::Begin)) else {
+            return;
+        };
+        let mut known = self.begins.get(&tid).into_iter().flatten();
+        if !known.any(|(at, _)| *at == begin) {
+            remember(&mut self.begins, tid, (begin, stack));
+        }
+    }
+
     fn switch_stack(&mut self, ev: &Ev) {
+        if self.ask.graph == Graph::Requests && ev.v[3] != ABSENT {
+            self.begin_of_wait(ev.tid, ev.v[3]);
+        }
         let Some(wait) = self.off.begun(ev.tid, ev.time) else {
             return;
         };
@@ -707,7 +726,9 @@ impl<'a> Engine<'a> {
         }
         if let Some(stack) = stack {
             let names = self.frames.of(stack, &self.spaces, story.pid);
-            node = self.fold.path(node, &names);
+            let made = |frame: &u32| !SCHEDULER.contains(&&*self.frames.names[*frame as usize].0);
+            let made = names.iter().rposition(made).map_or(0, |at| at + 1);
+            node = self.fold.path(node, &names[..made]);
         }
         let name = format!("[FUSE {}]", story.operation.name());
         let name = self.frames.name(&name, Origin::Other);

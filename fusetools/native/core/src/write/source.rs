@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
-use super::stacks::{copied, Stacked, Stacks};
+use super::stacks::{copied, Call, Stacked, Stacks};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -103,7 +103,7 @@ impl Source for Perf<'_> {
                     return true;
                 };
                 let (layout, by_address) = (&written.layout, written.by_address);
-                match stacks.sample(layout, written.copied, by_address, record) {
+                match stacks.sample(layout, written.copied, by_address, written.call, record) {
                     Stacked::AsIs => {}
                     Stacked::Anew(record) => *bytes = Bytes::Made(record),
                     Stacked::Broken => {
@@ -114,6 +114,7 @@ impl Source for Perf<'_> {
                 }
             }
             Some(record::MMAP | record::MMAP2 | record::FORK) => stacks.change(record),
+            Some(record::LOST | record::LOST_SAMPLES) => stacks.lost(),
             _ => {}
         }
         true
@@ -173,6 +174,7 @@ struct Written {
     copied: Option<u64>,
     /// It is no tracepoint: where the processor was is what its samples tell.
     by_address: bool,
+    call: Call,
 }
 
 /// What an input's records need to stand in a file with others.
@@ -206,18 +208,19 @@ impl Mend {
     pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize, unwinds: bool) -> Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
-        let written = reader.attrs().iter().map(|attr| {
+        let events = || reader.attrs().iter().zip(reader.events());
+        let written = events().map(|(attr, info)| {
             let of = attr.layout;
             let flags = u64_at(&attr.raw, 40).unwrap_or(0);
             Written {
                 layout: Layout::new(of.sample_type | bit::IDENTIFIER, of.read_format, flags),
                 copied: copied(reader, attr).filter(|_| unwinds),
                 by_address: !attr.is_tracepoint(),
+                call: Call::of(&info.name),
             }
         });
-        let events = reader.attrs().iter().zip(reader.events());
         Mend {
-            events: events
+            events: events()
                 .map(|(attr, info)| (info.name != SESSION).then_some(attr.layout))
                 .collect(),
             first: first.layout,

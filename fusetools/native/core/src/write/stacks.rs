@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -40,6 +41,43 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
     attrs.any(|attr| copied(reader, attr).is_some())
 }
 
+/// Threads in system calls whose stacks at the entry are kept.
+const MOST_ENTERED: usize = 1 << 12;
+
+/// What a sample tells of a thread's system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Entered,
+    Left,
+    /// The thread runs no more: within the call, if it is in one.
+    Switched,
+    Nothing,
+}
+
+impl Call {
+    /// Of samples of the event of that name.
+    pub(super) fn of(event: &str) -> Call {
+        match event {
+            "raw_syscalls:sys_enter" => Call::Entered,
+            "raw_syscalls:sys_exit" => Call::Left,
+            "sched:sched_switch" => Call::Switched,
+            _ => Call::Nothing,
+        }
+    }
+}
+
+/// The user stack with which a thread entered the system call that it is in.
+enum Entered {
+    Copied {
+        mask: u64,
+        registers: Vec<u64>,
+        narrow: bool,
+        bytes: Vec<u8>,
+        time: u64,
+    },
+    Unwound(Option<Unwound>),
+}
+
 /// What became of a sample.
 pub(super) enum Stacked {
     AsIs,
@@ -55,6 +93,8 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
+    /// By thread.
+    entered: FxHashMap<i32, Entered>,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
     /// By file of the spaces, places in it.
@@ -74,6 +114,7 @@ impl<'a> Stacks<'a> {
             spaces: Spaces::default(),
             unwinding: Unwinding::default(),
             returns,
+            entered: FxHashMap::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
@@ -96,20 +137,29 @@ impl<'a> Stacks<'a> {
 
     /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
     /// where the processor was, stack or not.
+    ///
+    /// A thread that waits in a system call has the user's stack with which it entered it: where that was copied, the wait
+    /// gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
         copied: Option<u64>,
         by_address: bool,
+        call: Call,
         record: &[u8],
     ) -> Stacked {
+        let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
+        if matches!(call, Call::Entered | Call::Left) && !self.entered.is_empty() {
+            self.entered.remove(&tid);
+        }
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
         }
-        let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let Some(chain) = layout.chain(record) else {
             return Stacked::Broken;
         };
+        let chain_at = (chain.as_ptr() as usize).checked_sub(record.as_ptr() as usize + 8);
+        let after_chain = chain_at.map(|at| at + 8 + chain.len());
         let words = |bytes: &[u8]| -> Vec<u64> {
             let words = bytes.chunks_exact(8).filter_map(|word| u64_at(word, 0));
             words.collect()
@@ -120,6 +170,22 @@ impl<'a> Stacks<'a> {
             let Some(user) = layout.user_stack(record, mask) else {
                 return Stacked::Broken;
             };
+            if call == Call::Entered {
+                if self.entered.len() >= MOST_ENTERED {
+                    self.entered.clear();
+                }
+                let entered = Entered::Copied {
+                    mask,
+                    registers: user.registers,
+                    narrow: user.narrow,
+                    bytes: user.bytes.to_vec(),
+                    time: u64_at(record, layout.time).unwrap_or(0),
+                };
+                self.entered.insert(tid, entered);
+                let parts = [user.raw..user.place.start, user.place.end..record.len()];
+                return with_chain(record, user.chain, parts, &[])
+                    .map_or(Stacked::Broken, Stacked::Anew);
+            }
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             chain.truncate(of_user.unwrap_or(chain.len()));
             let (registers, spaces) = (&user.registers, &self.spaces);
@@ -141,26 +207,65 @@ impl<'a> Stacks<'a> {
             if let Some(unwound) = unwound {
                 add_user(&mut chain, &unwound);
             }
-            let raw = &record[user.raw..user.place.start];
-            let rest = &record[user.place.end..];
-            let room = usize::from(u16::MAX) & !7;
-            let others = user.chain + 8 + raw.len() + rest.len();
-            chain.truncate(room.saturating_sub(others) / 8);
-            let mut out = Vec::with_capacity(others + 8 * chain.len());
-            out.extend(&record[..user.chain]);
-            out.extend((chain.len() as u64).to_le_bytes());
-            chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
-            out.extend(raw);
-            out.extend(rest);
-            let Ok(size) = u16::try_from(out.len()) else {
+            let parts = [user.raw..user.place.start, user.place.end..record.len()];
+            let Some(out) = with_chain(record, user.chain, parts, &chain) else {
                 return Stacked::Broken;
             };
-            out[6..8].copy_from_slice(&size.to_le_bytes());
             anew = Some(out);
+        } else if let (Call::Switched, Some(at), Some(after), true) =
+            (call, chain_at, after_chain, layout.has_chain())
+        {
+            if let Some(user) = self.of_entry(pid, tid) {
+                let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+                chain.truncate(of_user.unwrap_or(chain.len()));
+                add_user(&mut chain, &user);
+                let parts = [after..record.len(), 0..0];
+                let Some(out) = with_chain(record, at, parts, &chain) else {
+                    return Stacked::Broken;
+                };
+                anew = Some(out);
+            }
         }
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    /// The user's stack of a thread in a system call, where it was copied at its entry.
+    fn of_entry(&mut self, pid: i32, tid: i32) -> Option<Unwound> {
+        let files = self.files?;
+        let entered = self.entered.get_mut(&tid)?;
+        if let Entered::Copied {
+            mask,
+            registers,
+            narrow,
+            bytes,
+            time,
+        } = entered
+        {
+            let unwound = match narrow {
+                true => only_address(*mask, registers),
+                false => self.unwinding.chain(
+                    *mask,
+                    registers,
+                    bytes,
+                    &self.spaces,
+                    files,
+                    pid,
+                    &mut self.returns.of(tid, *time),
+                ),
+            };
+            *entered = Entered::Unwound(unwound);
+        }
+        match entered {
+            Entered::Unwound(unwound) => unwound.clone(),
+            Entered::Copied { .. } => None,
+        }
+    }
+
+    /// Something was lost: which call a thread is in is not known any more.
+    pub(super) fn lost(&mut self) {
+        self.entered.clear();
     }
 
     fn gather(&mut self, pid: i32, chain: &[u64], own: Option<u64>) {
@@ -233,6 +338,28 @@ impl<'a> Stacks<'a> {
             Err(_) => Err(mismatch("their lists of symbols are longer than 4 GiB")),
         }
     }
+}
+
+/// A sample with another call chain at `at`, cut where it would be too long, and of what comes after it only `parts`.
+fn with_chain(
+    record: &[u8],
+    at: usize,
+    parts: [Range<usize>; 2],
+    chain: &[u64],
+) -> Option<Vec<u8>> {
+    let room = usize::from(u16::MAX) & !7;
+    let others = at + 8 + parts.iter().map(ExactSizeIterator::len).sum::<usize>();
+    let chain = &chain[..chain.len().min(room.saturating_sub(others) / 8)];
+    let mut out = Vec::with_capacity(others + 8 * chain.len());
+    out.extend(record.get(..at)?);
+    out.extend((chain.len() as u64).to_le_bytes());
+    chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
+    for part in parts {
+        out.extend(record.get(part)?);
+    }
+    let size = u16::try_from(out.len()).ok()?;
+    out.get_mut(6..8)?.copy_from_slice(&size.to_le_bytes());
+    Some(out)
 }
 
 /// Appends a user stack. One that does not go on to where its thread began ends with one more mark of a user's part, of
