@@ -119,6 +119,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),
         pid_namespace=files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE),
+        pid_max=_pid_max(files),
         tracepoints=_tracepoints(files, at),
         fuse="fuse" in (files.read("/proc/filesystems", quiet=True) or "").split(),
         fuse_module=module,
@@ -195,6 +196,11 @@ def _tracefs(files: Files) -> str | None:
         if files.read(f"{place}/available_tracers") is not None:
             return place
     return None
+
+
+def _pid_max(files: Files) -> int:
+    text = (files.read("/proc/sys/kernel/pid_max", quiet=True) or "").strip()
+    return int(text) if text.isdecimal() else 0
 
 
 def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:

@@ -50,6 +50,10 @@ FREQUENCY = 99
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
+# What stands for the workload's pid in a filter: threads that are started later have greater
+# numbers, until they begin anew; with fewer numbers than these that is too soon.
+WORKLOAD = "$workload"
+PIDS = 1 << 14
 CONNECT = "sock:inet_sock_set_state"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
 # System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
@@ -109,6 +113,7 @@ class ProbePlan:
     events: tuple[Event, ...]
     kernel_stacks: bool = False  # all stacks without the user's part
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
+    by_pid: bool = False  # filters have "FIELD >= WORKLOAD", which only record/ can fill in
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
@@ -317,9 +322,11 @@ def plan(
     have = set(facts.tracepoints)
     workload = bool(request.command)
     latency = request.detail == "latency"
+    by_pid = workload and facts.pid_max >= PIDS and not facts.pid_namespace
+    cgroup = cgroup and not by_pid
     if not latency:
         for name, scoped in _task_events(
-            facts.arch, daemons, _comms(copied, comms or {}), request, cgroup
+            facts.arch, daemons, _comms(copied, comms or {}), request, cgroup, by_pid
         ):
             if name in have:
                 events.append(scoped)
@@ -335,7 +342,7 @@ def plan(
                 "fusetools record -- WORKLOAD",
             )
         )
-    elif not cgroup:
+    elif not (cgroup or by_pid):
         missing.append(
             Missing(
                 "the workload apart from others",
@@ -370,6 +377,7 @@ def plan(
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
         switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
+        by_pid=by_pid,
         graph=ours.graph,
         functions=ours.functions,
         clock="mono" if "mono" in facts.clocks or not ours.graph else "perf",
@@ -607,7 +615,12 @@ def _all(*conditions: str) -> str:
 
 
 def _task_events(
-    arch: str, daemons: Sequence[str], copied: Sequence[str], request: Request, cgroup: bool
+    arch: str,
+    daemons: Sequence[str],
+    copied: Sequence[str],
+    request: Request,
+    cgroup: bool,
+    by_pid: bool,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
@@ -624,6 +637,7 @@ def _task_events(
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
     usual = usual if request.detail == "stacks" else ""
+    pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
         ("sched:sched_waking", ("comm", "COMM"), "", usual if request.wakers else ""),
@@ -636,9 +650,11 @@ def _task_events(
         for name, fields, also, stack in scopes:
             others = f"!({_any(fields, daemons)})" if daemons else ""
             events.append((name, Event(name, _all(others, also), stack, workload=True)))
-    everybody = workload and not cgroup
-    for name, fields, also, stack in scopes if daemons or everybody else ():
+    everybody = workload and not (cgroup or by_pid)
+    for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
         own = "" if everybody else _any(fields, daemons)
+        if by_pid:
+            own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
         switch = name == "sched:sched_switch"
         if switch and stack:
             events.append((name, Event(name, _all(own, "prev_pid == 0"))))

@@ -43,7 +43,7 @@ from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
 from fusetools.record import cgroup, graceperiods, symbols, throttling, tracecmd, tracefs
-from fusetools.record.perf import Perf, command_line, sizes
+from fusetools.record.perf import Perf, Since, command_line, sizes
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -318,7 +318,7 @@ class Recording:
         if self.request.command:
             request = self.request
             self.workload = Workload(request.command, self.user, os.environ, request.log)
-            group = self._cgroup(self.workload.pid)
+            group = None if self.plan.by_pid else self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
         self.room = sizes(self.facts.cpus, self._free())
@@ -344,7 +344,10 @@ class Recording:
             self.missing.append(Missing(f"kernel function {place}", why))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        return command_line(self.plan, perf, str(self.raw), fifos, self.room, group)
+        since = None
+        if self.workload and self.plan.by_pid:
+            since = Since(self.workload.pid, self.facts.pid_max)
+        return command_line(self.plan, perf, str(self.raw), fifos, self.room, group, since)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
         """perf, with its events on; without those whose probes cannot be placed, which shows only
