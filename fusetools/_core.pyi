@@ -268,6 +268,8 @@ class MergeInfo(TypedDict):
     warnings: list[str]  # what was left out or put right
     session_at: list[tuple[int, int]]  # where in the file the session's JSON is, part by part
     left_out: dict[str, int]  # event -> samples of other daemons
+    # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
+    stacks: tuple[int, int, int]
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -342,6 +344,7 @@ def merge(
     avoid: Sequence[str | PathLike[str]] | None = None,
     bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
     daemons: Sequence[int] | None = None,
+    workload: int | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 

@@ -510,9 +510,13 @@ class Recording:
         # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
         copy = "" if self.session.facts.get("call_graph") == "dwarf" else flames.COPY
         copy = copy if described["arch"] == "x86_64" else ""
-        return flames.stacks_of(
+        shown = flames.stacks_of(
             graph, found, unit, facts, said_of, daemons, callbacks, given, merge, copy
         )
+        shares = [_natural(n) or 0 for n in _list(self.session.facts.get("stacks"))]
+        if graph == "on-cpu" or len(shares) != 3:
+            return shown
+        return replace(shown, notes=(*shown.notes, *flames.sampled(*shares[:2])))
 
     def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
         from fusetools import flames

@@ -109,8 +109,9 @@ class HostFacts:
     ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
     kernel stack goes on below a function with a return probe; ``clocks`` of ftrace,
     ``graph_options`` (funcgraph-args …), ``pid_max``: threads have
-    smaller numbers, which begin anew there; ``pid_namespace``: threads have other numbers here than
-    ftrace's ring buffers tell, ``tracepoints`` ("system:name") of those that matter.
+    smaller numbers, which begin anew there, ``sample_rate``: perf may take so many a second;
+    ``pid_namespace``: threads have other numbers here than ftrace's ring buffers tell,
+    ``tracepoints`` ("system:name") of those that matter.
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
@@ -151,6 +152,7 @@ class HostFacts:
     graph_options: tuple[str, ...] = ()
     pid_namespace: bool = False
     pid_max: int = 0
+    sample_rate: int = 0
     tracepoints: tuple[str, ...] = ()
     fuse: bool = False
     fuse_module: bool = False

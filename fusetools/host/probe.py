@@ -119,7 +119,8 @@ def read_host(root: Path = Path("/")) -> HostFacts:
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),
         pid_namespace=files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE),
-        pid_max=_pid_max(files),
+        pid_max=_number(files, "/proc/sys/kernel/pid_max"),
+        sample_rate=_number(files, "/proc/sys/kernel/perf_event_max_sample_rate"),
         tracepoints=_tracepoints(files, at),
         fuse="fuse" in (files.read("/proc/filesystems", quiet=True) or "").split(),
         fuse_module=module,
@@ -198,8 +199,8 @@ def _tracefs(files: Files) -> str | None:
     return None
 
 
-def _pid_max(files: Files) -> int:
-    text = (files.read("/proc/sys/kernel/pid_max", quiet=True) or "").strip()
+def _number(files: Files, path: str) -> int:
+    text = (files.read(path, quiet=True) or "").strip()
     return int(text) if text.isdecimal() else 0
 
 

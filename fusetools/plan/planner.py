@@ -47,6 +47,11 @@ DAEMON_GROUP = "fuse_daemon"
 # neighbour, so that they do not keep step with what happens 100 times a second.
 CLOCK = "cpu-clock"
 FREQUENCY = 99
+# Stacks of switches: perf's context-switches, which can be told so many times a second, on each
+# CPU, and the name that they have in perf's file. 5 us each are half a per cent of a second.
+STACKS = "context-switches"
+STACKS_NAME = "fusetools_stacks"
+STACKS_FREQUENCY = 997
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
@@ -325,11 +330,10 @@ def plan(
     by_pid = workload and facts.pid_max >= PIDS and not facts.pid_namespace
     cgroup = cgroup and not by_pid
     if not latency:
-        for name, scoped in _task_events(
-            facts.arch, daemons, _comms(copied, comms or {}), request, cgroup, by_pid
-        ):
-            if name in have:
-                events.append(scoped)
+        of_copied = _comms(copied, comms or {})
+        most = facts.sample_rate or STACKS_FREQUENCY
+        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid, most)
+        events += [event for name, event in found_events if name in have]
     if latency:
         pass  # not asked for
     elif "sched:sched_switch" not in have:
@@ -362,7 +366,9 @@ def plan(
     events += [Event(probe.event) for probe in probes]
     if request.detail == "stacks":
         how = "dwarf" if request.call_graph == "dwarf" else "fp"
-        events.append(Event(CLOCK, stack=how, frequency=FREQUENCY))
+        events.append(
+            Event(CLOCK, stack=how, frequency=min(FREQUENCY, facts.sample_rate or FREQUENCY))
+        )
     missing += ours.missing
     if not ours.events and not ours.graph and not probes:
         first = missing[0]
@@ -614,6 +620,27 @@ def _all(*conditions: str) -> str:
     return " && ".join(wanted)
 
 
+def _switches(own: str, copied: str, frequency: int) -> list[tuple[str, Event]]:
+    """Each switch once, and the stacks of a part of them: they are the dearest of all.
+
+    A stack of each that does not wait for a signal, a message, another thread: page faults, disks.
+    Of the others so many a second; a wait in a system call of WAITS has the user's stack of its
+    entry. They become one at the recording's end (native/core/src/write/waits.rs). ``copied``:
+    whose stacks are copied; they are not sampled.
+    """
+    name = "sched:sched_switch"
+    always = "prev_state & 2"
+    mine = _all(copied, "prev_state != 1") if copied else ""
+    rest = f"!({mine})" if mine else ""
+    events = [Event(name, mine, "dwarf")] if mine else []
+    events += [
+        Event(name, _all(own, rest, always), "fp"),
+        Event(name, _all(own, rest, f"!({always})")),
+        Event(STACKS, stack="fp", frequency=frequency),
+    ]
+    return [(name, event) for event in events]
+
+
 def _task_events(
     arch: str,
     daemons: Sequence[str],
@@ -621,16 +648,16 @@ def _task_events(
     request: Request,
     cgroup: bool,
     by_pid: bool,
+    most: int,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
     COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
     the task that is woken. A uretprobe shows as a system call (uretprobe 335,
     uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
-    daemons whose stacks are.
+    daemons whose stacks are; ``most``: samples a second that the kernel allows.
 
-    A switch from the idle task has no stack: it is the dearest of all, for whoever was woken waits
-    for it. The stacks of the workload's own waits are copied on demand alone: mostly they end in
+    The stacks of the workload's own waits are copied on demand alone: mostly they end in
     the system call whose name is known anyway, and they are as many as the requests.
     """
     enter = "(id < 335 || id > 336)" if arch == "x86_64" else ""
@@ -655,17 +682,18 @@ def _task_events(
         own = "" if everybody else _any(fields, daemons)
         if by_pid:
             own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
-        switch = name == "sched:sched_switch"
-        if switch and stack:
-            events.append((name, Event(name, _all(own, "prev_pid == 0"))))
-            also = "prev_pid != 0"
-        mine = _any(("COMM",), copied) if stack == "fp" or name == "raw_syscalls:sys_enter" else ""
-        if mine and usual == "fp":
-            if switch:
-                mine = _all(mine, "prev_state != 1")
-            elif not stack:
-                mine = _all(mine, WAITS)
+        if name == "sched:sched_switch" and stack == "fp":
+            events += _switches(own, _any(("COMM",), copied), min(STACKS_FREQUENCY, most))
+            continue
+        if name == "sched:sched_waking" and stack == "fp" and copied:
+            mine = _any(("COMM",), copied)
             events.append((name, Event(name, mine, "dwarf")))
+            own = _all(own, f"!({mine})")
+        mine = _all(_any(("COMM",), daemons), WAITS) if name == "raw_syscalls:sys_enter" else ""
+        if mine and usual == "fp" and arch == "x86_64":
+            for comms, how in ((copied, "dwarf"), ([d for d in daemons if d not in copied], "fp")):
+                if comms:
+                    events.append((name, Event(name, _all(_any(("COMM",), comms), WAITS), how)))
             own = _all(own, f"!({mine})")
         events.append((name, Event(name, _all(own, also), stack)))
     if daemons:

@@ -280,6 +280,8 @@ class Recording:
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
+        # Of switches: with a stack of their own, with one of another alike, without.
+        self.stacks = (0, 0, 0)
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # By whose they are: what quotas of cgroups had taken before, and during the recording.
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
@@ -711,6 +713,7 @@ class Recording:
         session = encode_session(self._session())
         room = min(len(session) + 8192 + 64 * len(self.plan.probes), SESSION_BYTES)
         merged = self._merge(whole, session.ljust(room))
+        self.stacks = merged["stacks"]
         self.cost = self._examine(whole, merged["left_out"])
         text = encode_session(self._session(), room)
         if len(text) > room:
@@ -733,6 +736,7 @@ class Recording:
             avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
+            workload=self.workload.pid if self.workload and self.plan.by_pid else None,
         )
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
@@ -817,6 +821,7 @@ class Recording:
             "misses": self.misses,
             "lost": self.lost,
             "probe_cost_ns": self.cost,
+            "stacks": list(self.stacks),
             "warnings": outcome.warnings,
             "cgroups": outcome.throttled,
         }

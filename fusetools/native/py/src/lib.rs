@@ -420,7 +420,7 @@ type BundleRow = (String, String, Vec<(u64, String)>);
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None))]
+    bundles = Vec::new(), daemons = None, workload = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -432,6 +432,7 @@ fn merge<'py>(
     avoid: Option<Vec<PathBuf>>,
     bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
+    workload: Option<i32>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files::default();
     let maps = maps
@@ -469,6 +470,7 @@ fn merge<'py>(
             })
             .collect(),
         daemons,
+        workload,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -487,6 +489,8 @@ fn merge<'py>(
         "left_out",
         info.left_out.into_iter().collect::<HashMap<_, _>>(),
     )?;
+    let shares = info.shares;
+    result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
     Ok(result)
 }
 

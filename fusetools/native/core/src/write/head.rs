@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::stacks::copied;
+use super::waits::STACKS;
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
@@ -293,7 +294,8 @@ const SESSION_FIELDS: &str = "\tfield:__data_loc char[] json;\toffset:8;\tsize:4
 
 impl<'a> Head<'a> {
     pub(super) fn remove_session(&mut self) {
-        self.events.retain(|event| event.name != SESSION);
+        self.events
+            .retain(|event| event.name != SESSION && event.name != STACKS);
         if let Some(tracing) = &mut self.tracing {
             tracing.remove("fusetools");
         }

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::head::mismatch;
 use super::returns::Returns;
+use super::waits::{Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
@@ -44,28 +45,6 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
 /// Threads in system calls whose stacks at the entry are kept.
 const MOST_ENTERED: usize = 1 << 12;
 
-/// What a sample tells of a thread's system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
-    Entered,
-    Left,
-    /// The thread runs no more: within the call, if it is in one.
-    Switched,
-    Nothing,
-}
-
-impl Call {
-    /// Of samples of the event of that name.
-    pub(super) fn of(event: &str) -> Call {
-        match event {
-            "raw_syscalls:sys_enter" => Call::Entered,
-            "raw_syscalls:sys_exit" => Call::Left,
-            "sched:sched_switch" => Call::Switched,
-            _ => Call::Nothing,
-        }
-    }
-}
-
 /// The user stack with which a thread entered the system call that it is in.
 enum Entered {
     Copied {
@@ -75,13 +54,21 @@ enum Entered {
         bytes: Vec<u8>,
         time: u64,
     },
-    Unwound(Option<Unwound>),
+    Known(Option<Unwound>),
+}
+
+/// The words of a call chain.
+pub(super) fn words(chain: &[u8]) -> Vec<u64> {
+    let words = chain.chunks_exact(8).filter_map(|word| u64_at(word, 0));
+    words.collect()
 }
 
 /// What became of a sample.
 pub(super) enum Stacked {
     AsIs,
     Anew(Vec<u8>),
+    /// It is part of the next one.
+    LeftOut,
     /// It contradicts itself.
     Broken,
 }
@@ -95,6 +82,8 @@ pub(super) struct Stacks<'a> {
     returns: Returns,
     /// By thread.
     entered: FxHashMap<i32, Entered>,
+    waits: Waits,
+    pub(super) scope: Scope,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
     /// By file of the spaces, places in it.
@@ -115,6 +104,8 @@ impl<'a> Stacks<'a> {
             unwinding: Unwinding::default(),
             returns,
             entered: FxHashMap::default(),
+            waits: Waits::default(),
+            scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
@@ -138,19 +129,32 @@ impl<'a> Stacks<'a> {
     /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
     /// where the processor was, stack or not.
     ///
-    /// A thread that waits in a system call has the user's stack with which it entered it: where that was copied, the wait
+    /// `own`: the stack of a switch, which is told apart. A thread that waits in a system call has the user's stack with which it entered it: where that was copied, the wait
     /// gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
         copied: Option<u64>,
         by_address: bool,
-        call: Call,
+        tells: Tells,
+        own: Option<Vec<u64>>,
         record: &[u8],
     ) -> Stacked {
+        if tells == Tells::Sampled {
+            return Stacked::LeftOut;
+        }
         let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
-        if matches!(call, Call::Entered | Call::Left) && !self.entered.is_empty() {
+        let entered = matches!(tells, Tells::Entered { .. });
+        if (entered || tells == Tells::Left) && !self.entered.is_empty() {
             self.entered.remove(&tid);
+        }
+        if tells != Tells::Nothing {
+            self.waits.note(tells, tid, layout.raw(record));
+        }
+        if let (Tells::Switched { state, stack }, false) = (tells, layout.has_chain()) {
+            return stack.map_or(Stacked::AsIs, |id| {
+                self.switched(layout, (pid, tid), own, state, id, record)
+            });
         }
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
@@ -160,20 +164,26 @@ impl<'a> Stacks<'a> {
         };
         let chain_at = (chain.as_ptr() as usize).checked_sub(record.as_ptr() as usize + 8);
         let after_chain = chain_at.map(|at| at + 8 + chain.len());
-        let words = |bytes: &[u8]| -> Vec<u64> {
-            let words = bytes.chunks_exact(8).filter_map(|word| u64_at(word, 0));
-            words.collect()
-        };
         let mut chain = words(chain);
+        if entered && copied.is_none() {
+            let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            let user = of_user.map(|at| Unwound {
+                chain: chain.split_off(at + 1),
+                whole: true, // by frame pointers nothing tells that it is not
+            });
+            self.enter(tid, Entered::Known(user));
+            let (Some(at), Some(after)) = (chain_at, after_chain) else {
+                return Stacked::AsIs;
+            };
+            return with_chain(record, at, [after..record.len(), 0..0], &[])
+                .map_or(Stacked::Broken, Stacked::Anew);
+        }
         let mut anew = None;
         if let (Some(mask), Some(files)) = (copied, self.files) {
             let Some(user) = layout.user_stack(record, mask) else {
                 return Stacked::Broken;
             };
-            if call == Call::Entered {
-                if self.entered.len() >= MOST_ENTERED {
-                    self.entered.clear();
-                }
+            if entered {
                 let entered = Entered::Copied {
                     mask,
                     registers: user.registers,
@@ -181,7 +191,7 @@ impl<'a> Stacks<'a> {
                     bytes: user.bytes.to_vec(),
                     time: u64_at(record, layout.time).unwrap_or(0),
                 };
-                self.entered.insert(tid, entered);
+                self.enter(tid, entered);
                 let parts = [user.raw..user.place.start, user.place.end..record.len()];
                 return with_chain(record, user.chain, parts, &[])
                     .map_or(Stacked::Broken, Stacked::Anew);
@@ -212,8 +222,8 @@ impl<'a> Stacks<'a> {
                 return Stacked::Broken;
             };
             anew = Some(out);
-        } else if let (Call::Switched, Some(at), Some(after), true) =
-            (call, chain_at, after_chain, layout.has_chain())
+        } else if let (Tells::Switched { .. }, Some(at), Some(after)) =
+            (tells, chain_at, after_chain)
         {
             if let Some(user) = self.of_entry(pid, tid) {
                 let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
@@ -229,6 +239,52 @@ impl<'a> Stacks<'a> {
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    fn enter(&mut self, tid: i32, entered: Entered) {
+        if self.entered.len() >= MOST_ENTERED {
+            self.entered.clear();
+        }
+        self.entered.insert(tid, entered);
+    }
+
+    /// A switch that has no stack of its own: with the one that was taken of it, or is of another one alike, as a sample of
+    /// the event that has stacks (`id`).
+    fn switched(
+        &mut self,
+        layout: &Layout,
+        (pid, tid): (i32, i32),
+        own: Option<Vec<u64>>,
+        state: Option<(usize, usize)>,
+        id: u64,
+        record: &[u8],
+    ) -> Stacked {
+        let Some(raw) = layout.raw(record).filter(|_| tid > 0) else {
+            return Stacked::AsIs;
+        };
+        let known = self.waits.switched((pid, tid), own, state, raw);
+        let user = self.of_entry(pid, tid);
+        if known.is_none() && user.is_none() {
+            return Stacked::AsIs;
+        }
+        let mut chain = known.unwrap_or_default();
+        if let Some(user) = user {
+            let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            chain.truncate(of_user.unwrap_or(chain.len()));
+            add_user(&mut chain, &user);
+        }
+        let parts = [layout.body..record.len(), 0..0];
+        let Some(mut out) = with_chain(record, layout.body, parts, &chain) else {
+            return Stacked::Broken;
+        };
+        // The identifier stands first.
+        out[8..16].copy_from_slice(&id.to_le_bytes());
+        self.gather(pid, &chain, None);
+        Stacked::Anew(out)
+    }
+
+    pub(super) fn shares(&self) -> Shares {
+        self.waits.shares
     }
 
     /// The user's stack of a thread in a system call, where it was copied at its entry.
@@ -255,10 +311,10 @@ impl<'a> Stacks<'a> {
                     &mut self.returns.of(tid, *time),
                 ),
             };
-            *entered = Entered::Unwound(unwound);
+            *entered = Entered::Known(unwound);
         }
         match entered {
-            Entered::Unwound(unwound) => unwound.clone(),
+            Entered::Known(user) => user.clone(),
             Entered::Copied { .. } => None,
         }
     }
