@@ -660,7 +660,7 @@ def _task_events(
     The stacks of the workload's own waits are copied on demand alone: mostly they end in
     the system call whose name is known anyway, and they are as many as the requests.
     """
-    enter = "(id < 335 || id > 336)" if arch == "x86_64" else ""
+    enter = "id < 335 || id > 336" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
     usual = usual if request.detail == "stacks" else ""

@@ -241,7 +241,6 @@ def test_details() -> None:
         "sched:sched_waking",
         "raw_syscalls:sys_enter",
         "raw_syscalls:sys_exit",
-        "sock:inet_sock_set_state",
     }
     assert names[2] - names[1] == {planner.CLOCK, planner.STACKS}
     assert not any(event.stack for plan in plans[:2] for event in plan.events)
@@ -581,21 +580,24 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
     facts = host("6.18", client)
+    waits = f"{mine} && prev_state != 1"
     assert switches(make(facts, auto)) == [
         (f"!({both})", "fp", True),
-        (mine, "dwarf", False),
-        (f"({both}) && !({mine})", "fp", False),
+        (waits, "dwarf", False),
+        (f"({both}) && (!({waits})) && prev_state & 2", "fp", False),
+        (f"({both}) && (!({waits})) && !(prev_state & 2)", "", False),
     ]
+    # Those for which a system call waits, at its entry.
+    entries = [e for e in make(facts, auto).events if e.name == "raw_syscalls:sys_enter"]
+    assert [e.stack for e in entries] == ["", "dwarf", ""]
+    assert entries[1].filter == f"{mine} && ({planner.WAITS})"
+    assert entries[2].filter.startswith(f"({mine} && (!({entries[1].filter})))")
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
     assert switches(wakers, "sched:sched_waking")[1:] == [
         (mine, "dwarf", False),
         (f"({woken}) && !({mine})", "fp", False),
-    ]
-    assert switches(make(facts, auto, cgroup=False)) == [
-        (mine, "dwarf", False),
-        (f"!({mine})", "fp", False),
     ]
     # The samples are everybody's.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
@@ -604,13 +606,13 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     # for, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
     two = switches(make(host("6.18", client, whole), auto))
-    assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
+    assert two[1] == (waits, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
         make(facts, Request(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
     ):
-        assert not plan.copies and len(switches(plan)) == 2
+        assert not plan.copies and len(switches(plan)) == 3
     assert make(facts, auto).copies
 
 
