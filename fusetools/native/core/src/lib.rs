@@ -14,6 +14,7 @@ pub mod frames;
 pub(crate) mod gopclntab;
 pub mod hist;
 mod join;
+pub mod live;
 pub mod moments;
 pub mod named;
 pub mod names;
