@@ -41,8 +41,11 @@ def command(
     With --live, run WORKLOAD (write it after --) and count meanwhile, as root, on the mounts of
     --mount or on all.
     """
+    from fusetools.output import Output
+
     chosen = filters(options)
     status = 0
+    target = Output(csv) if csv else None
     if live:
         result, status = _live(words, layers, options)
     else:
@@ -54,10 +57,11 @@ def command(
         except re.error as error:
             raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
         result = opened(path).counts(regex, layers=layers, filters=chosen)
-    if csv:
+    if target:
         from fusetools.render import csv as render
 
-        write(csv, render.counts(result))
+        with target:
+            write(target, render.counts(result))
     if as_json:
         from fusetools.render import json
 

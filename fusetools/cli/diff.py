@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusetools.cli.options import opened, say, write
+from fusetools.output import Output
 
 if TYPE_CHECKING:
     from fusetools.model import Counts
@@ -57,11 +58,13 @@ def command(
     """
     from fusetools.compare import compare
 
+    target = Output(csv) if csv else None
     result = compare(_counts(a), _counts(b), per or "")
-    if csv:
+    if target:
         from fusetools.render import csv as render
 
-        write(csv, render.differences(result))
+        with target:
+            write(target, render.differences(result))
     if as_json:
         from fusetools.render import json
 

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +13,7 @@ import click
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
+    from fusetools.output import Output
     from fusetools.recording import Filters, Recording
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,6 +117,8 @@ def opened(path: str) -> Recording:
 
 def say(text: str) -> None:
     """Print. Colours only on a terminal that wants them; blocks only where they can be encoded."""
+    if sys.stdout is None:
+        raise Error("cannot write to the standard output", "it is closed")
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         text.encode(encoding)
@@ -127,15 +129,10 @@ def say(text: str) -> None:
     click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
 
 
-def write(path: str, text: str | Iterable[str]) -> None:
-    """Into a file, or to the terminal if it is called -; in parts, where it is long."""
-    parts = [text] if isinstance(text, str) else text
-    if path == "-":
-        for part in parts:
-            say(part)
+def write(target: Output, text: str | Iterable[str]) -> None:
+    """Into the file, or to the terminal; in parts, where it is long."""
+    if not target.printed:
+        target.write(text)
         return
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(parts)
-    except (OSError, ValueError) as error:
-        raise Error(f"cannot write {path}", getattr(error, "strerror", "") or str(error)) from error
+    for part in [text] if isinstance(text, str) else text:
+        say(part)

@@ -42,8 +42,8 @@ def command(
 
     progress = Progress()
     paths = tuple(os.path.abspath(path) for path in mounts)
-    with tempfile.NamedTemporaryFile(prefix="fusetools-") as log:
-        request = Request(mounts=paths, command=workload, log=log.name, **options)
+    with tempfile.TemporaryFile() as log:
+        request = Request(mounts=paths, command=workload, log=log.fileno(), **options)
         try:
             result = overhead(request, repeat, sys.argv[1:], progress)
         finally:

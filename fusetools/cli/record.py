@@ -69,7 +69,7 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     "--output",
     default="perf.data",
     show_default=True,
-    type=click.Path(dir_okay=False),
+    metavar="FILE",
     help="The recording; an existing one becomes FILE.old.",
 )
 @click.option(

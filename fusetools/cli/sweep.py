@@ -102,7 +102,9 @@ def command(
     from fusetools.measure.folder import Folder
 
     path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
-    _run(Folder.create(path, chosen, repeat or 5), as_json)
+    from fusetools.record.session import owner
+
+    _run(Folder.create(path, chosen, repeat or 5, owner(bool(options["as_root"]))), as_json)
 
 
 def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

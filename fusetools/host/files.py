@@ -177,3 +177,15 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
         return None
     _, status = os.waitpid(child, 0)
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+
+
+def answers(path: str, seconds: float = 2.0) -> bool:
+    """Whether the file system of ``path`` answers; also where there is no such path."""
+
+    def look() -> str:
+        with contextlib.suppress(OSError, ValueError):
+            os.stat(path)
+            os.statvfs(path)  # which no cache answers
+        return ""
+
+    return bounded(look, seconds) is not None

@@ -92,6 +92,17 @@ def parse_mountinfo(text: str) -> list[Mount]:
     return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
 
 
+def mounted(files: Files, *types: str) -> list[str]:
+    """Where file systems of these types are."""
+    places = []
+    for line in (files.read("/proc/self/mountinfo", quiet=True) or "").split("\n"):
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) > 4 and after.partition(" ")[0] in types:
+            places.append(_unescape(fields[4]))
+    return places
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
 

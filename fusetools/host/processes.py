@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
@@ -49,6 +50,16 @@ def code(files: Files, pid: int) -> tuple[Code, ...]:
             path = match[6].replace("\\012", "\n")
             found.append(Code(start, end, offset, match[4], int(match[5]), path))
     return tuple(found)
+
+
+def lock_holder(files: Files, status: os.stat_result) -> int | None:
+    """Who holds the lock that flock(2) gave on a file; None: nobody, or none that is seen here."""
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    for line in (files.read("/proc/locks", quiet=True) or "").split("\n"):
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == f"{device}:{status.st_ino}":
+            return int(fields[4]) if fields[4].isdecimal() and int(fields[4]) > 0 else None
+    return None
 
 
 def comm(files: Files, pid: int) -> str:

@@ -17,7 +17,7 @@ class Request:
     "dwarf" for the waits of daemons whose code keeps no frame pointers; ``wakers``: also
     the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
-    file that the workload's own output goes to, None: where ours goes.
+    open file that the workload's own output goes to, None: where ours goes.
     """
 
     mounts: tuple[str, ...] = ()
@@ -31,4 +31,4 @@ class Request:
     as_root: bool = False
     backend: str = "auto"
     functions: tuple[str, ...] = ()
-    log: str | None = None
+    log: int | None = None

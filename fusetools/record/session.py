@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from array import array
 from collections import Counter
@@ -36,6 +35,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import code, thread_comms
+from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.bundles import bundled, unbundled
 from fusetools.plan.events import NUMBER, RETURN, Missing, Probe
@@ -44,6 +44,7 @@ from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
 from fusetools.record import cgroup, graceperiods, symbols, throttling, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
+from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -162,19 +163,37 @@ def _chosen(text: str) -> probeset.ProbeSet:
 
 
 def record(
-    request: Request, arguments: Sequence[str], tell: Callable[[ProbePlan, Removed], None]
+    request: Request,
+    arguments: Sequence[str],
+    tell: Callable[[ProbePlan, Removed], None],
+    place: Output | None = None,
 ) -> Outcome:
-    """Records, and returns what became of it; ``tell`` is called once when all is armed.
+    """Records, and returns what became of it; ``tell`` is called once when all is armed. ``place``:
+    where the recording goes, if not to request.output with the rights of who called sudo.
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
-    with prepared(request, arguments) as (lock, removed, user, facts, plan):
-        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan))
+    with place or output_of(request) as output, prepared(request, arguments) as prepared_:
+        lock, removed, user, facts, plan = prepared_
+        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan), output)
         with recording:
             recording.arm()
             tell(recording.plan, removed)
             recording.run()
             return recording.finish()
+
+
+def output_of(request: Request) -> Output:
+    """Where the recording goes. Error: it cannot be written there."""
+    if request.output == PRINTED:
+        raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
+    return Output(request.output, owner(request.as_root))
+
+
+def owner(as_root: bool) -> Owner | None:
+    """Whom files are for: who called sudo."""
+    user = None if as_root else caller(os.environ)
+    return Owner(user.uid, user.gid, user.groups, user.name) if user else None
 
 
 @contextlib.contextmanager
@@ -247,7 +266,10 @@ class Recording:
         user: User | None,
         facts: HostFacts,
         plan: ProbePlan,
+        output: Output | None = None,
     ) -> None:
+        self.output = output
+        self.made: Scratch | None = None
         self.facts = facts
         self.plan = plan
         self.missing = list(plan.unavailable)
@@ -284,8 +306,10 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         try:
             self._stop()
-            for name in self.state.directories:
-                shutil.rmtree(name, ignore_errors=True)
+            for name in self.state.folders:
+                shutil.rmtree(self.lock.directory / name, ignore_errors=True)
+            if self.made:
+                self.made.remove()
             if not (self.state.probes or self.state.cgroup or self.state.ftrace):
                 self.lock.forget()
         finally:
@@ -294,9 +318,15 @@ class Recording:
     def arm(self) -> None:
         """Up to the point where everything is recorded and the workload waits."""
         assert self.facts.perf is not None and self.facts.tracefs is not None
-        self.output = Path(os.path.abspath(self.request.output))
-        self.scratch = self._directory(self.output.parent, f".{self.output.name}.")
-        self.raw = self.scratch / "perf.data"
+        assert self.output is not None
+        self.made = Scratch(self.output)
+        self.state.scratch = [self.made.note]
+        self.lock.write()
+        self.made.make()
+        self.state.scratch = [self.made.note]
+        self.lock.write()
+        self.scratch = self.made.path
+        self.raw = self.scratch / DATA
 
         self.tracefs = Tracefs(self.facts.tracefs)
         self.state.tracefs = self.facts.tracefs
@@ -334,16 +364,16 @@ class Recording:
             self.missing.append(Missing(f"kernel function {place}", why))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        return command_line(self.plan, perf, str(self.raw), fifos, self.room, group)
+        return command_line(self.plan, perf, self.raw.name, fifos, self.room, group)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
         """perf, with its events on; without those whose probes cannot be placed, which shows only
         then. Error: for another reason it does not record."""
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
-            self.perf = Perf(self._directory(self.lock.directory, "perf."))
+            self.perf = Perf(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
-            pid = self.perf.start(argv, partial(with_parent, os.getpid()))
+            pid = self.perf.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
             self.state.processes.append((pid, started(pid) or 0))
             self.lock.write()
             try:
@@ -432,11 +462,13 @@ class Recording:
         self.graph = TraceCmd(root, self.scratch)
         size = tracecmd.buffer_size(self.facts.cpus, self._free())
         self.graph.buffers = size * self.facts.cpus
+        name = self.graph.output.name
         argv = tracecmd.command_line(
-            self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
+            self.facts.trace_cmd, name, self.plan.graph, self.plan.clock, size
         )
         # if we are killed, it shall still switch the tracer off
-        pid = self.graph.start(argv, partial(with_parent, os.getpid(), signal.SIGINT))
+        prepare = partial(with_parent, os.getpid(), signal.SIGINT)
+        pid = self.graph.start(argv, prepare, self.scratch)
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         self.graph.wait_until_on()
@@ -459,23 +491,22 @@ class Recording:
             tracecmd.restore(self.tracefs.root, self.state.ftrace)
             self.state.ftrace = {}
 
-    def _directory(self, parent: Path, prefix: str) -> Path:
-        """One of our own, noted before it is made."""
-        if not parent.is_dir():
-            raise Error(f"cannot write {self.output}", f"there is no directory {parent}")
-        name = tempfile.mktemp(prefix=prefix, dir=parent)
-        self.state.directories.append(name)
+    def _folder(self) -> Path:
+        """One of our own beside the lock, noted before it is made."""
+        path = self.lock.directory / f"perf.{os.urandom(4).hex()}"
+        self.state.folders.append(path.name)
         self.lock.write()
-        try:
-            Path(name).mkdir(mode=0o700)
-        except OSError as error:
-            raise Error(f"cannot write in {parent}", error.strerror or str(error)) from error
-        return Path(name)
+        path.mkdir(mode=0o700)
+        return path
 
     def _free(self) -> int:
         """Bytes that may still be written where the recording goes."""
         disk = os.statvfs(self.scratch)
         return disk.f_bavail * disk.f_frsize
+
+    def _place(self) -> str:
+        """Where the recording goes, in words."""
+        return self.output.parent if self.output else str(self.raw.parent)
 
     def _full(self) -> bool:
         """Whether perf stopped at its limit, or another process filled the disk."""
@@ -490,7 +521,7 @@ class Recording:
         raw = self.raw.stat().st_size if self.raw.exists() else 0
         if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
             return False
-        why = f"No space left on device for more of it ({self.scratch.parent})"
+        why = f"No space left on device for more of it ({self._place()})"
         self.outcome.warnings.append(f"the recording ended early: {why}")
         self.outcome.failed = True
         return True
@@ -595,7 +626,7 @@ class Recording:
             if not self.perf.stop() or died or self._full():
                 why = self.perf.complaint() or "perf was killed"
                 if self._full():
-                    why = f"No space left on device for more of it ({self.scratch.parent})"
+                    why = f"No space left on device for more of it ({self._place()})"
                 self.outcome.warnings.append(f"the recording ended early: {why}")
                 self.outcome.failed = True
             self.perf.close()
@@ -681,16 +712,33 @@ class Recording:
             outcome.failed = True
             whole.unlink(missing_ok=True)
             whole = self.raw
-        whole.chmod(0o600)
-        if self.user:
-            os.chown(whole, self.user.uid, self.user.gid, follow_symlinks=False)
-        if self.output.exists() or self.output.is_symlink():
-            self.output.replace(self.output.with_name(self.output.name + ".old"))
-        whole.replace(self.output)
-        outcome.output = self.output
-        outcome.size = self.output.stat().st_size
+        outcome.size = whole.stat().st_size
+        self._hand_over(whole)
         outcome.unavailable = tuple(self.missing)
         return outcome
+
+    def _hand_over(self, whole: Path) -> None:
+        """Gives the file its name and its owner; until then only root can get at it."""
+        assert self.output is not None and self.made is not None
+        directory = self.made.descriptor
+        descriptor = os.open(whole.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            os.fchmod(descriptor, 0o600)
+            if self.user:
+                os.fchown(descriptor, self.user.uid, self.user.gid)
+        finally:
+            os.close(descriptor)
+        self.outcome.output = Path(os.path.abspath(self.output.path))
+        try:
+            self.output.take(directory, whole.name, keep=True)
+        except OSError as error:
+            # Somebody made a directory of that name meanwhile: the recording is not lost.
+            name = f"{self.output.name[:200]}.{os.urandom(4).hex()}"
+            os.rename(whole.name, name, src_dir_fd=directory, dst_dir_fd=self.output.directory)
+            self.outcome.output = Path(self.output.parent, name)
+            why = f"{self.output.path} could not be replaced: {error.strerror}"
+            self.outcome.warnings.append(f"{why}; the recording is {self.outcome.output}")
+            self.outcome.failed = True
 
     def _write(self, whole: Path) -> None:
         """The recording. What it holds is examined once it is there, and noted in the room that
@@ -730,10 +778,24 @@ class Recording:
                 except _core.CoreError as error:
                     why = ": ".join(error.args)
                     whole.unlink(missing_ok=True)
-            apart = self.output.with_name(self.output.name + ".trace.dat")
-            graph.replace(apart)
-            self.outcome.warnings.append(f"function_graph is kept apart, in {apart}: {why}")
+            self.outcome.warnings.append(
+                f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
+            )
         return merge([str(self.raw)], str(whole), session)
+
+    def _keep_graph(self, graph: Path) -> Path:
+        """Puts trace-cmd's file beside the recording, for the same owner."""
+        assert self.output is not None and self.made is not None
+        name = self.output.name + ".trace.dat"
+        if self.user:
+            descriptor = os.open(
+                graph.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
+            )
+            os.fchown(descriptor, self.user.uid, self.user.gid)
+            os.close(descriptor)
+        directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
+        os.rename(graph.name, name, **directories)
+        return Path(self.output.parent, name)
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
         """(event, the field that tells its probes apart, (number, event) of each)."""

@@ -9,6 +9,7 @@ import grp
 import os
 import pwd
 import signal
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ class Usage:
 class Workload:
     """A command in a child process that waits to be released.
 
-    ``log``: the file that its output goes to, instead of where ours goes. It then belongs to a
-    measurement, and ends with us even if we are killed.
+    ``log``: the open file that its output goes to, emptied before, instead of where ours goes. It
+    then belongs to a measurement, and ends with us even if we are killed.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Workload:
         command: Sequence[str],
         user: User | None,
         environment: Mapping[str, str],
-        log: str | None = None,
+        log: int | None = None,
     ) -> None:
         self.command = tuple(command)
         self.status: int | None = None  # as from waitpid
@@ -175,7 +176,7 @@ def _run(
     environment: Mapping[str, str],
     released: int,
     fail: int,
-    log: str | None,
+    log: int | None,
     parent: int,
 ) -> None:
     """In the child. The pipes close at exec."""
@@ -185,9 +186,11 @@ def _run(
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         if log is not None:
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            if stat.S_ISREG(os.fstat(log).st_mode):
+                os.ftruncate(log, 0)
+                os.lseek(log, 0, os.SEEK_SET)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         if not os.read(released, 1):
             os._exit(127)
         if user:
