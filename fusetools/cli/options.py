@@ -29,6 +29,19 @@ def span(value: str) -> int:
     return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
 
 
+def size(value: str) -> int:
+    """Bytes: 4096, 500M, 2G."""
+    match = re.fullmatch(r"(\d{1,12})([kKMGT]?)", value)
+    number = (
+        int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()]
+        if match
+        else 0
+    )
+    if not 1 << 20 <= number < 1 << 60:
+        raise click.BadParameter(f"{value!r} is no size of 1M or more: write 500M or 2G")
+    return number
+
+
 _OPTIONS = {
     "input": click.option(
         "-i",

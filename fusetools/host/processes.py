@@ -62,6 +62,44 @@ def lock_holder(files: Files, status: os.stat_result) -> int | None:
     return None
 
 
+class Sleeper(NamedTuple):
+    """A process and what its first thread sleeps in: a function of the kernel, "" where that is not
+    shown. ``hung``: it waits for a file system, and no signal but SIGKILL may end that."""
+
+    pid: int
+    comm: str
+    function: str
+    hung: bool
+
+
+# What waits for a daemon's answer (fs/fuse/dev.c); reading pages it is in state D.
+_REQUESTS = re.compile(r"wait_answer|request_send|fuse_(?!dev_)")
+
+
+def family(files: Files, pid: int) -> list[Sleeper]:
+    """A process and those that descend from it, that are there."""
+    parents: dict[int, list[int]] = {}
+    states: dict[int, str] = {}
+    for name in files.list("/proc"):
+        # The name before the state may hold anything, also brackets.
+        stat = files.read(f"/proc/{name}/stat", quiet=True) if name.isdecimal() else None
+        fields = (stat or "").rpartition(") ")[2].split()
+        if len(fields) > 2:
+            states[int(name)] = fields[0]
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found = []
+    left = [pid]
+    while left:
+        one = left.pop()
+        left += parents.get(one, [])
+        if states.get(one, "Z") != "Z":
+            function = files.read(f"/proc/{one}/wchan", quiet=True) or ""
+            function = "" if function == "0" else function
+            hung = states[one] == "D" or (states[one] == "S" and _REQUESTS.search(function))
+            found.append(Sleeper(one, comm(files, one), function, bool(hung)))
+    return found
+
+
 def comm(files: Files, pid: int) -> str:
     return (files.read(f"/proc/{pid}/comm", quiet=True) or "?").rstrip("\n")
 

@@ -18,6 +18,8 @@ class Request:
     the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
     open file that the workload's own output goes to, None: where ours goes.
+    ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
+    which it ends.
     """
 
     mounts: tuple[str, ...] = ()
@@ -32,3 +34,5 @@ class Request:
     backend: str = "auto"
     functions: tuple[str, ...] = ()
     log: int | None = None
+    force: bool = False
+    max_size: int = 4 << 30

@@ -31,10 +31,10 @@ from fusetools import __version__, _core
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
-from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces, unanswering, with_daemon
+from fusetools.host.files import Files, bounded
+from fusetools.host.mounts import PATIENCE, all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
-from fusetools.host.processes import code, thread_comms
+from fusetools.host.processes import Sleeper, code, family, thread_comms
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.bundles import bundled, unbundled
@@ -55,6 +55,9 @@ SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
 SESSION = "fusetools:session"
 SESSION_BYTES = 16 << 20  # write::SESSION_MAX in the core
+GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
+KILLED = 2.0  # after SIGKILL
+LEFT = 124  # exit status, as timeout(1) has it
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
@@ -77,6 +80,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     throttled: list[dict[str, Any]] = field(default_factory=list)  # by quotas of cgroups
     failed: bool = False  # perf ended early, or the file is as perf left it
+    left: bool = False  # the workload, which hangs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
     calibration: float | None = None  # ns of one call of the function that costs are measured on
@@ -167,20 +171,40 @@ def record(
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     place: Output | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Records, and returns what became of it; ``tell`` is called once when all is armed. ``place``:
-    where the recording goes, if not to request.output with the rights of who called sudo.
+    """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
+    with what cannot wait until the end. ``place``: where the recording goes, if not to
+    request.output with the rights of who called sudo.
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
     with place or output_of(request) as output, prepared(request, arguments) as prepared_:
         lock, removed, user, facts, plan = prepared_
+        if not request.force:
+            _check_feedback(output, plan)
         recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan), output)
+        recording.warn = warn
         with recording:
             recording.arm()
             tell(recording.plan, removed)
             recording.run()
-            return recording.finish()
+            recording.finish()
+            recording.leave()
+            return recording.outcome
+
+
+def _check_feedback(output: Output, plan: ProbePlan) -> None:
+    """Error where the recording would record how it is written itself."""
+    device = output.device
+    number = os.major(device) << 20 | os.minor(device)
+    for target in plan.targets:
+        if target.mount.connection == number:
+            raise Error(
+                f"cannot write {output.path}",
+                f"it is on {target.mount.path}, which is traced: each write would make more events",
+                "-o FILE on another file system, or --force to record that",
+            )
 
 
 def output_of(request: Request) -> Output:
@@ -218,10 +242,15 @@ def prepared(
 
 
 def _check_command(name: str) -> None:
-    if shutil.which(name) is None:
-        path = Path(name)
-        there = "/" in name and path.exists()
-        raise cannot_run(name, 13 if there else 2)
+    def look() -> str:
+        if shutil.which(name) is not None:
+            return ""
+        return str(13 if "/" in name and Path(name).exists() else 2)
+
+    # It may lie on a file system that hangs: then it is tried.
+    number = bounded(look, PATIENCE)
+    if number:
+        raise cannot_run(name, int(number))
 
 
 @contextlib.contextmanager
@@ -269,6 +298,7 @@ class Recording:
         output: Output | None = None,
     ) -> None:
         self.output = output
+        self.warn: Callable[[str], None] = lambda _: None
         self.made: Scratch | None = None
         self.facts = facts
         self.plan = plan
@@ -297,6 +327,8 @@ class Recording:
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
         self.stopped_daemons: set[int] = set()
         self._stopped = False
+        self._times_asked = 0
+        self._perf_died = False
 
     def __enter__(self) -> Recording:
         self._signals = held_signals(self.outcome)
@@ -342,6 +374,8 @@ class Recording:
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
         self.room = sizes(self.facts.cpus, self._free())
+        if self.request.max_size < self.room.limit:
+            self.room = replace(self.room, limit=self.request.max_size)
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
@@ -513,15 +547,23 @@ class Recording:
         size = self.raw.stat().st_size if self.raw.exists() else 0
         return size >= self.room.limit or self._free() == 0
 
-    def _graph_fills_disk(self) -> bool:
-        """Whether what trace-cmd has written could soon not be kept. (perf has its own limit.)"""
+    def _at_limit(self) -> bool:
+        """Whether perf stopped at --max-size."""
+        size = self.raw.stat().st_size if self.raw.exists() else 0
+        return self.room.limit == self.request.max_size <= size
+
+    def _graph_too_large(self) -> bool:
+        """Whether what trace-cmd has written is too much, or could soon not be kept. (perf has its
+        own limit.)"""
         if self.graph is None or self._stopped:
             return False
         parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
         raw = self.raw.stat().st_size if self.raw.exists() else 0
-        if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
-            return False
         why = f"No space left on device for more of it ({self._place()})"
+        if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
+            if parts < self.request.max_size:
+                return False
+            why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
         self.outcome.warnings.append(f"the recording ended early: {why}")
         self.outcome.failed = True
         return True
@@ -551,7 +593,7 @@ class Recording:
         if signal.sigpending() & set(ENDING):
             raise Interrupted("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
-        begin = time.monotonic()
+        begin = self.began = time.monotonic()
         if self.workload:
             self.workload.start()
         limit = None if self.request.duration is None else begin + self.request.duration
@@ -559,31 +601,89 @@ class Recording:
         self.outcome.seconds = time.monotonic() - begin
         self._settle()
         self._stop()
-        if self.workload:
-            self._wait(None)
-            self.outcome.exit_status = self.workload.exit_status or 0
-            self.outcome.usage = self.workload.usage
+        self._note_end()
+
+    def _note_end(self) -> bool:
+        """Whether the workload has ended; its figures then."""
+        if self.workload is None or not self.workload.poll():
+            return self.workload is None
+        self.outcome.exit_status = self.workload.exit_status or 0
+        self.outcome.usage = self.workload.usage
+        return True
 
     def _wait(self, limit: float | None) -> None:
-        """Until ``limit``, the workload's end, or a signal that ends the recording. Signals go to
-        the workload, unless the terminal has sent it there already."""
-        asked = 0
+        """Until ``limit``, the workload's end, or a signal that ends the recording: without a
+        workload at once, else as soon as the workload has had time to end."""
         while not (self.workload and self.workload.poll()):
-            if self.workload is None and self.perf and self.perf.ended:
+            if self.perf and self.perf.ended and self._perf_ended():
                 return
             left = 1.0 if limit is None else min(1.0, limit - time.monotonic())
-            if left <= 0 or self._graph_fills_disk():
+            if left <= 0 or self._graph_too_large():
                 return
-            came = signal.sigtimedwait(SIGNALS, left)
-            if came is None or came.si_signo == signal.SIGCHLD:
+            if not self._pass_on(signal.sigtimedwait(SIGNALS, left)):
                 continue
-            self.outcome.interrupted = True
             if self.workload is None:
                 return
-            if came.si_code != SI_KERNEL:
-                asked += 1
-                # who asks twice means it
-                self.workload.signal(came.si_signo if asked == 1 else signal.SIGKILL)
+            end = time.monotonic() + (GRACE if self._times_asked < 2 else KILLED)
+            limit = min(end, limit or end)
+
+    def _pass_on(self, came: signal.struct_siginfo | None) -> bool:
+        """Whether that is a signal to end; it goes to the workload, unless the terminal has sent it
+        there already."""
+        if came is None or came.si_signo == signal.SIGCHLD:
+            return False
+        self.outcome.interrupted = True
+        self._times_asked += 1
+        if self.workload and self._times_asked > 1:  # who asks twice means it
+            self.workload.signal(signal.SIGKILL)
+        elif self.workload and came.si_code != SI_KERNEL:
+            self.workload.signal(came.si_signo)
+        return True
+
+    def _perf_ended(self) -> bool:
+        """perf has ended by itself: said at once; whether there is nothing to wait for."""
+        if self.workload and not self._perf_died:
+            self.warn(f"the recording ended: {self._why_ended()}; the workload goes on")
+        self._perf_died = True
+        return self.workload is None
+
+    def _why_ended(self) -> str:
+        assert self.perf is not None
+        if self._at_limit():
+            size = self.raw.stat().st_size
+            rate = size / max(time.monotonic() - self.began, 1e-3)
+            limit = f"{self.request.max_size >> 20} MiB (--max-size)"
+            return f"it reached {limit}, at {rate / 1e6:.1f} MB/s"
+        if self._full():
+            return f"No space left on device for more of it ({self._place()})"
+        return self.perf.complaint() or "perf was killed"
+
+    def leave(self) -> None:
+        """Waits for the workload, once all is written; not for one that hangs."""
+        files = Files(Path("/"))
+        if self._note_end() or self.workload is None:
+            return
+        pid = self.workload.pid
+        self.warn(f"{self.outcome.output} is written; the workload (pid {pid}) goes on")
+        hanging: float | None = None
+        end = None if self._times_asked < 2 else time.monotonic() + KILLED
+        while not self._note_end():
+            if self._pass_on(signal.sigtimedwait(SIGNALS, 0.5)) and self._times_asked > 1:
+                end = time.monotonic() + KILLED
+            hung = [one for one in family(files, pid) if one.hung]
+            hanging = (hanging or time.monotonic()) if hung else None
+            since = time.monotonic() - hanging if hanging is not None else 0.0
+            if since > GRACE or (end is not None and time.monotonic() > end):
+                self._name_left(family(files, pid))
+                return
+
+    def _name_left(self, sleepers: list[Sleeper]) -> None:
+        self.outcome.left = True
+        self.outcome.exit_status = LEFT
+        for one in sleepers:
+            where = f"in {one.function}" if one.function else "in the kernel"
+            what = f"waits {where} for a file system" if one.hung else "is alive"
+            self.outcome.warnings.append(f"left behind: {one.comm} (pid {one.pid}) {what}")
 
     def _settle(self) -> None:
         """Until the daemon has answered what the workload left behind (RELEASE, FORGET)."""
@@ -624,10 +724,7 @@ class Recording:
             self.perf.pause()
             self._expedite(True)
             if not self.perf.stop() or died or self._full():
-                why = self.perf.complaint() or "perf was killed"
-                if self._full():
-                    why = f"No space left on device for more of it ({self._place()})"
-                self.outcome.warnings.append(f"the recording ended early: {why}")
+                self.outcome.warnings.append(f"the recording ended early: {self._why_ended()}")
                 self.outcome.failed = True
             self.perf.close()
             self._expedite(False)
