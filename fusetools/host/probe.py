@@ -336,7 +336,9 @@ def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
     no request was seen (no permission, no tracepoint, a daemon that does not answer in time).
     """
     path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    with tempfile.TemporaryDirectory(prefix="fusetools-") as directory:
+    # As root: not where TMPDIR of who called sudo leads.
+    place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
         data = str(Path(directory) / "perf.data")
         record = ["perf", "record", "-q", "-N", "-B", "--no-bpf-event", "-a", "-o", data]
         for name in ("send", "end"):

@@ -6,7 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
-from fusetools.host.files import Files
+from fusetools.host.files import Files, bounded
 
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 PERF_EVENT = "anon_inode:[perf_event]"
@@ -29,6 +29,14 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
     return dict(sorted(found.items()))
 
 
+def patiently(files: Files, name: str) -> str:
+    """A file of /proc that waits for the process's memory: one whose page fault hangs holds its
+    lock. "" where it cannot be read in time."""
+    if not files.live:
+        return files.read(name, quiet=True) or ""
+    return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
+
+
 class Code(NamedTuple):
     """A part of a process's memory that holds code: addresses, the offset in its file, the file."""
 
@@ -43,7 +51,7 @@ class Code(NamedTuple):
 def code(files: Files, pid: int) -> tuple[Code, ...]:
     """What a process has mapped executable, as /proc/PID/maps tells it (proc(5))."""
     found = []
-    for line in (files.read(f"/proc/{pid}/maps", quiet=True) or "").splitlines():
+    for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
-from fusetools.host.files import Files
+from fusetools.host.files import Files, command_path, tool_environment
 from fusetools.host.mounts import unanswering
 from fusetools.output import Output, by_descriptor, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
@@ -112,7 +112,7 @@ def _of_version_6(path: str, converted: Path) -> str:
         head = file.read(len(_MAGIC) + 8)
     if not head.startswith(_MAGIC) or head[len(_MAGIC) :].split(b"\0")[0] == b"6":
         return path
-    tool = shutil.which("trace-cmd")
+    tool = shutil.which("trace-cmd", path=command_path())
     command = ["trace-cmd", "convert", "--file-version", "6", "-i", path, "-o"]
     what = f"cannot read {path}"
     if tool is None:
@@ -122,7 +122,11 @@ def _of_version_6(path: str, converted: Path) -> str:
             shlex.join([*command, "v6.dat"]) + "      (where trace-cmd is)",
         )
     done = subprocess.run(
-        [tool, *command[1:], str(converted)], capture_output=True, text=True, errors="replace"
+        [tool, *command[1:], str(converted)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=tool_environment(),
     )
     # trace-cmd exits with 0 on some errors.
     if done.returncode or not converted.exists():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from fusetools.host.files import tool_environment
 
 
 class Recorder:
@@ -30,7 +31,7 @@ class Recorder:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env={**os.environ, "LC_ALL": "C", "PERF_CONFIG": "/dev/null"},
+                env=tool_environment(),
                 start_new_session=True,
                 preexec_fn=prepare,
             )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -35,6 +36,7 @@ from fusetools.host.files import Files, bounded
 from fusetools.host.mounts import PATIENCE, all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import Sleeper, code, family, thread_comms
+from fusetools.host.words import is_cgroup
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.bundles import bundled, unbundled
@@ -42,7 +44,7 @@ from fusetools.plan.events import NUMBER, RETURN, Missing, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
-from fusetools.record import cgroup, graceperiods, symbols, throttling, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, merger, symbols, throttling, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
 from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.state import Lock, Removed, started
@@ -577,6 +579,8 @@ class Recording:
         self.state.cgroup = str(cgroup.path(hierarchy, name))
         self.lock.write()
         try:
+            if not is_cgroup(hierarchy.own):
+                raise OSError(errno.EINVAL, "perf does not take the name of ours")
             made = cgroup.Cgroup(hierarchy, name)
             made.add(pid)
         except OSError as error:
@@ -859,7 +863,7 @@ class Recording:
         """perf's events, function_graph's, and the session, into one file, with what names its
         stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
         merge = partial(
-            _core.merge,
+            self._merged,
             kallsyms=symbols.KALLSYMS,
             maps=self.maps,
             avoid=unanswering(Files(Path("/")), self._answering()),
@@ -879,6 +883,21 @@ class Recording:
                 f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
             )
         return merge([str(self.raw)], str(whole), session)
+
+    def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> _core.MergeInfo:
+        """In a process of its own; without what names the daemons' stacks where that hangs."""
+        try:
+            return merger.merge(inputs, whole, session, self._asked_to_end, **more)
+        except merger.Stuck:
+            why = "a file of the daemon's does not answer: its stacks have no names"
+            self.outcome.warnings.append(why)
+            for left in self.scratch.glob(f".{Path(whole).name}.*"):
+                left.unlink()
+            more["avoid"] = ["/"]
+            return merger.merge(inputs, whole, session, lambda: False, **more)
+
+    def _asked_to_end(self) -> bool:
+        return self._pass_on(signal.sigtimedwait(SIGNALS, 0)) and self._times_asked > 1
 
     def _keep_graph(self, graph: Path) -> Path:
         """Puts trace-cmd's file beside the recording, for the same owner."""
