@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,7 @@ def command(
     --mount or on all.
     """
     from fusetools.output import Output
+    from fusetools.recording import matching
 
     chosen = filters(options)
     status = 0
@@ -53,8 +53,8 @@ def command(
             raise click.UsageError("one REGEX at most; to count a workload: --live -- WORKLOAD")
         regex = words[0] if words else ""
         try:
-            re.compile(regex)
-        except re.error as error:
+            matching(regex, ())
+        except ValueError as error:
             raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
         result = opened(path).counts(regex, layers=layers, filters=chosen)
     if target:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PID = click.IntRange(1, (1 << 31) - 1)
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -59,7 +60,7 @@ _OPTIONS = {
         help="Only this layer; may be given again.",
     ),
     "pid": click.option(
-        "--pid", "pids", multiple=True, type=int, metavar="PID", help="Only this caller."
+        "--pid", "pids", multiple=True, type=PID, metavar="PID", help="Only this caller."
     ),
     "comm": click.option(
         "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
@@ -119,7 +120,9 @@ def filters(options: dict[str, Any]) -> Filters:
     start, end = options["start"], options["end"]
     if start is not None and end is not None and start >= end:
         raise click.UsageError("--from is not before --to")
-    return Filters(options["pids"], options["comms"], options.get("mounts", ()), start, end)
+    # As the core has names that are no UTF-8.
+    comms = tuple(os.fsencode(name).decode(errors="replace") for name in options["comms"])
+    return Filters(options["pids"], comms, options.get("mounts", ()), start, end)
 
 
 def opened(path: str) -> Recording:

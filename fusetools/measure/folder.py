@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 import re
 import shutil
@@ -42,6 +41,7 @@ from fusetools.output import (
 DEFINITION = "sweep.json"
 TABLE = "sweep.csv"
 MOST_ROUNDS = 1000
+MOST_FIGURE = 1e24
 MOST_BYTES = 64 << 20  # of a file of JSON
 
 
@@ -105,7 +105,7 @@ class Run:
 
 
 def _check(numbers: Iterable[Any]) -> None:
-    if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in numbers):
+    if not all(isinstance(n, (int, float)) and 0 <= n < MOST_FIGURE for n in numbers):
         raise ValueError("a figure makes no sense")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
-from fusetools.host.files import Files, command_path, tool_environment
+from fusetools.host.files import Files, command_path, open_regular, tool_environment
 from fusetools.host.mounts import unanswering
 from fusetools.output import Output, by_descriptor, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
@@ -108,8 +108,8 @@ def _host(inputs: Sequence[str]) -> dict[str, Any]:
 
 def _of_version_6(path: str, converted: Path) -> str:
     """The path of the same recording that the core can read: ``path``, or ``converted``."""
-    with Path(path).open("rb") as file:
-        head = file.read(len(_MAGIC) + 8)
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        head = file.read(len(_MAGIC) + 8) or b""
     if not head.startswith(_MAGIC) or head[len(_MAGIC) :].split(b"\0")[0] == b"6":
         return path
     tool = shutil.which("trace-cmd", path=command_path())

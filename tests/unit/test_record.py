@@ -24,8 +24,9 @@ from fusetools.record.workload import Workload, caller, environment_of
 def test_caller() -> None:
     assert caller({}) is None
     assert caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
-    assert caller({"SUDO_UID": "x", "SUDO_GID": "0"}) is None
-    assert caller({"SUDO_UID": "1000"}) is None
+    for uid, gid in (("x", "0"), ("1000", ""), ("9" * 30, "1"), ("4294967295", "1"), ("-1", "1")):
+        with pytest.raises(Error):  # and not as root
+            caller({"SUDO_UID": uid, "SUDO_GID": gid})
     user = caller({"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "x"})
     assert user is not None and user.name == "nobody" and 65534 in user.groups
     user = caller({"SUDO_UID": "123456", "SUDO_GID": "99", "SUDO_USER": "ghost"})

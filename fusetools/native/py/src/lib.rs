@@ -33,7 +33,12 @@ fn elf_error(error: elf::Error) -> PyErr {
 
 fn read_error(path: &Path, error: Error) -> PyErr {
     let why = match error {
-        Error::Io { source, .. } => source.to_string(),
+        Error::Io { path, source } => {
+            return CoreError::new_err((
+                format!("cannot read {}", path.display()),
+                source.to_string(),
+            ))
+        }
         Error::Symbols { path, why } => {
             return CoreError::new_err((format!("cannot read {}", path.display()), why))
         }
