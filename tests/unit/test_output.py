@@ -11,14 +11,21 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fusetools.errors import Error
+from fusetools.host.facts import Mount
 from fusetools.host.files import bounded
-from fusetools.output import Output, Owner, new_directory
+from fusetools.measure.experiment import Experiment
+from fusetools.measure.folder import Folder, Run
+from fusetools.output import Output, Owner, new_directory, new_file
+from fusetools.plan.planner import Target
+from fusetools.record import session
 from fusetools.record.scratch import Note, Scratch, reclaim
 from fusetools.record.state import Lock, State
 
@@ -388,3 +395,104 @@ def test_a_file_system_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(Error) as caught:
         Output("/tmp/x")
     assert caught.value.why == "the file system of /tmp does not answer"
+
+
+# Sweeps
+
+
+@as_root
+def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
+    """Who swaps the folder of the runs gets nothing of root's written over."""
+    secret = Path(f"{theirs}-secret")
+    secret.write_text("root's")
+    secret.chmod(0o600)
+
+    def steal(go_on: Callable[[], bool]) -> int:
+        os.chdir(theirs)
+        count = 0
+        while go_on():
+            with contextlib.suppress(OSError):
+                for point in os.listdir("sw/runs"):
+                    for n in os.listdir(f"sw/runs/{point}"):
+                        os.rename("sw/runs", f"sw/aside-{count}")
+                        count += 1
+                        os.makedirs(f"sw/runs/{point}/{n}")
+                        os.symlink(secret, f"sw/runs/{point}/{n}/output")
+                        os.symlink(secret, f"sw/runs/{point}/{n}/run.json")
+            with contextlib.suppress(OSError):
+                os.rename("sw/runs", f"sw/aside-{count}")
+                count += 1
+        return count
+
+    one = Experiment(("true", "{n}"), {"n": ("1", "2")}, trace=False)
+    folder = Folder.create(theirs / "sw", one, 300, NOBODY)
+    os.chown(theirs / "sw", 65534, 65534)
+    folder.lock(NOBODY)
+    thief = Other(steal)
+    done = 0
+    try:
+        for n in range(1, 301):
+            for index in range(2):
+                with contextlib.suppress(OSError), folder.begin(index, n) as place:
+                    log = new_file(place, "output")
+                    os.write(log, b"of the workload")
+                    os.close(log)
+                    folder.keep(index, place, Run(n, 0.1, 0.1, 0.1, 1))
+                    done += 1
+            with contextlib.suppress(OSError):
+                folder.save({}, "")
+    finally:
+        swaps = thief.stop()
+        seen = secret.read_text(), stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid
+        secret.unlink()
+    assert seen == ("root's", 0o600, 0)
+    assert swaps > 10 and done > 10
+
+
+def test_a_sweep_through_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    folder = Folder.create(tmp_path / "link", Experiment(("true",), {}, trace=False), 1)
+    with pytest.raises(Error) as caught:
+        folder.lock(None)
+    assert caught.value.why == f"it is a symbolic link to {tmp_path / 'real'}"
+
+
+# record
+
+
+def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
+    mount = Mount(
+        path="/mnt",
+        fstype="fuse.x",
+        source="x",
+        connection=os.major(device) << 20 | os.minor(device),
+        user=0,
+        group=0,
+        allow_other=True,
+    )
+    with Output(str(tmp_path / "x")) as output:
+        other = replace(mount, connection=mount.connection + 1)
+        session._check_feedback(output, SimpleNamespace(targets=[Target(other)]))
+        with pytest.raises(Error) as caught:
+            session._check_feedback(output, SimpleNamespace(targets=[Target(other), Target(mount)]))
+    assert "it is on /mnt, which is traced" in caught.value.why and "--force" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        ({}, 0),
+        ({"lost": 3}, 4),
+        ({"failed": True}, 1),
+        ({"failed": True, "lost": 3}, 1),
+        ({"exit_status": 5, "lost": 3}, 5),
+    ],
+)
+def test_the_exit_status_says_what_is_missing(
+    outcome: dict[str, object], status: int, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = session.Outcome(**outcome)  # type: ignore[arg-type]
+    monkeypatch.setattr(session, "record", lambda *_, **__: found)
+    assert run("record", "--", "true").exit_code == status
