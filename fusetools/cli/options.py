@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fusetools.recording import Filters, Recording
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-PID = click.IntRange(1, (1 << 31) - 1)
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -28,6 +26,13 @@ def span(value: str) -> int:
     if not match:
         raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
     return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
+
+
+def pid(value: str) -> int:
+    """A number that the kernel could have given a process."""
+    if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
+        raise click.BadParameter(f"{value!r} is no process's number")
+    return int(value)
 
 
 def size(value: str) -> int:
@@ -60,7 +65,7 @@ _OPTIONS = {
         help="Only this layer; may be given again.",
     ),
     "pid": click.option(
-        "--pid", "pids", multiple=True, type=PID, metavar="PID", help="Only this caller."
+        "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller."
     ),
     "comm": click.option(
         "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import PID, size
+from fusetools.cli.options import pid, size
 from fusetools.plan.request import Request
 
 LOST = 4  # exit status: the kernel dropped events
@@ -27,7 +27,7 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     metavar="PATH",
     help="Trace the FUSE file system on PATH (again for more).  [default: all that are mounted]",
 )
-@click.option("--pid", type=PID, help="The daemon's process, where it is not found.")
+@click.option("--pid", type=pid, metavar="PID", help="The daemon's process, where it is not found.")
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
