@@ -272,6 +272,9 @@ class MergeInfo(TypedDict):
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
 
+def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
+    """Whether the regular expression is found in each, in linear time. ValueError: it is none."""
+
 def elf_functions(
     path: str | PathLike[str], debug_path: str | PathLike[str] | None = None
 ) -> list[tuple[str, int, int, int]]:

@@ -13,6 +13,7 @@ pub mod format;
 pub mod frames;
 pub(crate) mod gopclntab;
 pub mod hist;
+pub mod input;
 mod join;
 pub mod live;
 pub mod moments;

@@ -18,6 +18,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use regex::Regex;
 
 create_exception!(
     _core,
@@ -32,7 +33,12 @@ fn elf_error(error: elf::Error) -> PyErr {
 
 fn read_error(path: &Path, error: Error) -> PyErr {
     let why = match error {
-        Error::Io { source, .. } => source.to_string(),
+        Error::Io { path, source } => {
+            return CoreError::new_err((
+                format!("cannot read {}", path.display()),
+                source.to_string(),
+            ))
+        }
         Error::Symbols { path, why } => {
             return CoreError::new_err((format!("cannot read {}", path.display()), why))
         }
@@ -71,6 +77,13 @@ fn elf_about(path: PathBuf) -> PyResult<(String, String, Vec<String>)> {
 #[pyfunction]
 fn elf_frame_pointers(path: PathBuf) -> PyResult<Option<f64>> {
     frames::frame_pointers(&path).map_err(elf_error)
+}
+
+/// Whether the pattern is found in each of the texts, in time linear in their length.
+#[pyfunction]
+fn matching(pattern: &str, texts: Vec<String>) -> PyResult<Vec<bool>> {
+    let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(texts.iter().map(|text| regex.is_match(text)).collect())
 }
 
 #[pyfunction]
@@ -525,6 +538,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
+    module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
