@@ -724,6 +724,8 @@ class Recording:
             ),
             missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
             probe_cost=_natural(session.get("probe_cost_ns")),
+            event_cost=_natural(session.get("event_cost_ns")),
+            pair_cost=_natural(session.get("pair_cost_ns")),
             throttled=tuple(_throttled(session.get("cgroups"))),
         )
 

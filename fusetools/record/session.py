@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import time
 from array import array
 from collections import Counter
@@ -55,6 +56,8 @@ from fusetools.record.workload import Usage, User, Workload, caller, cannot_run
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
+SYSCALLS = 10_000
+SYSCALL = "raw_syscalls:sys_enter"
 SESSION = "fusetools:session"
 SESSION_BYTES = 16 << 20  # write::SESSION_MAX in the core
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
@@ -336,6 +339,8 @@ class Recording:
         self.room = sizes(facts.cpus, 0)
         # Of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
+        self.pair_cost: int | None = None  # ns of the two probes of a call
+        self.event_cost: int | None = None  # ns of an event without a stack
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # By whose they are: what quotas of cgroups had taken before, and during the recording.
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
@@ -401,11 +406,16 @@ class Recording:
         self.quotas["daemon"] = daemons
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
+        bare = _core.calibrate(CALIBRATIONS) / CALIBRATIONS, _core.calibrate_syscalls(SYSCALLS)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
         if self.graph:
             self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
+            self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
+        if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
+            # A system call has two events.
+            self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
         self.before = self.tracefs.hits(self.plan.probes)
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
@@ -999,6 +1009,8 @@ class Recording:
             "misses": self.misses,
             "lost": self.lost,
             "probe_cost_ns": self.cost,
+            "pair_cost_ns": self.pair_cost,
+            "event_cost_ns": self.event_cost,
             "stacks": list(self.stacks),
             "warnings": outcome.warnings,
             "cgroups": outcome.throttled,
@@ -1095,6 +1107,23 @@ class Recording:
             if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
                 self.missing.append(Missing(f"requests, {probe.role}", why))
+
+
+def _recorded_syscall() -> float:
+    """ns of a system call of a process that is recorded, as all that are made now are: it is not of
+    the workload, so that what it does is left out at the end."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, struct.pack("d", _core.calibrate_syscalls(SYSCALLS)))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        told = answer.read(8)
+    os.waitpid(pid, 0)
+    return float(struct.unpack("d", told)[0]) if len(told) == 8 else 0.0
 
 
 def _is_stopped(files: Files, pid: int) -> bool:

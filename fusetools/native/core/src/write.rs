@@ -230,6 +230,7 @@ pub fn merge_with(
         _ => session.to_owned(),
     };
     head.remove_session();
+    head.remove_stacks();
     head.check()?;
     let apart = head.take_apart(&extras.bundles, &mut free_id)?;
     let (session, places) = match json.is_empty() {

@@ -294,10 +294,21 @@ const SESSION_FIELDS: &str = "\tfield:__data_loc char[] json;\toffset:8;\tsize:4
 
 impl<'a> Head<'a> {
     pub(super) fn remove_session(&mut self) {
-        self.events
-            .retain(|event| event.name != SESSION && event.name != STACKS);
+        self.events.retain(|event| event.name != SESSION);
         if let Some(tracing) = &mut self.tracing {
             tracing.remove("fusetools");
+        }
+    }
+
+    /// Leaves out the event of stacks, which become those of switches; perf wants to know its ids (ID_INDEX).
+    pub(super) fn remove_stacks(&mut self) {
+        let (gone, rest) = std::mem::take(&mut self.events)
+            .into_iter()
+            .partition(|event: &Event| event.name == STACKS);
+        self.events = rest;
+        if let Some(event) = self.events.first_mut() {
+            let gone: Vec<Event> = gone;
+            gone.iter().for_each(|of| event.also(of));
         }
     }
 
