@@ -245,13 +245,9 @@ def cost(result: Stages, overhead: bool) -> list[str]:
         return ["what recording itself took of this is not known"]
     matched = sum(o.timed for o in waits)
     took = sum(o.probes or 0 for o in waits)
-    whole = sum(o.total for o in waits)
     measured = result.facts.event_cost is not None
     about = "about" if measured else "at least"
-    said = [
-        f"recording adds {about} {duration(took / matched)} to each synchronous request"
-        + (f", {100 * took / whole:.0f} % of its time" if whole else "")
-    ]
+    said = [f"recording adds {about} {duration(took / matched)} to each synchronous request"]
     if overhead:
         uprobe = result.facts.probe_cost
         if measured:
