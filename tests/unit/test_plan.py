@@ -553,7 +553,7 @@ def test_call_graphs() -> None:
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
     assert "--kernel-callchains" in argv("kernel")
-    assert "-e context-switches/freq=997,call-graph=fp,name=fusetools_stacks/" in argv("kernel")
+    assert "-e context-switches/freq=4999,call-graph=fp,name=fusetools_stacks/" in argv("kernel")
     assert "-e cpu-clock/freq=99,call-graph=fp,name=cpu-clock/I" in argv("fp")
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)

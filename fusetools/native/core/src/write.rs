@@ -23,8 +23,8 @@ use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_
 use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::{has_copies, Stacks};
-use self::waits::Scope;
 pub use self::waits::Shares;
+use self::waits::{Scope, Waits};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -278,7 +278,8 @@ pub fn merge_with(
     // Copies of stacks, and so what they need, are in one input at most.
     let copied = readers().find(|reader| unwinds && has_copies(reader));
     let returns = copied.map(Returns::read).unwrap_or_default();
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
+    let waits = readers().next().map(Waits::read).unwrap_or_default();
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, waits);
     if let Some(workload) = extras.workload {
         let daemons = extras.daemons.iter().flatten().copied();
         stacks.scope = Scope::new(daemons.chain([workload]).collect());

@@ -138,16 +138,21 @@ fn a_wait_has_its_own_stack_or_that_of_the_last_one_alike() {
         enter(8, 110, 0, 5, None),
         switch(8, 120, 0), // another thread of that process
         stack(9, 130, &a), // its switch was lost
+        enter(7, 140, 1, 0, None),
+        switch(7, 150, 0), // before the first one alike of which a stack was taken
+        enter(7, 160, 1, 0, None),
+        switch(7, 170, 0),
+        stack(7, 172, &b),
     ];
     let (found, shares) = merged("waits", records, &Extras::default());
     let [a, b] = [a.to_vec(), b.to_vec()];
     let none = Vec::new();
-    let expected = [&a, &none, &a, &none, &b, &b, &a];
+    let expected = [&a, &none, &a, &none, &b, &b, &a, &b, &b];
     assert_eq!(chains(&found), expected.map(Clone::clone));
-    assert_eq!(found.len(), 13);
+    assert_eq!(found.len(), 17);
     let expected = Shares {
-        taken: 2,
-        alike: 3,
+        taken: 3,
+        alike: 4,
         without: 2,
     };
     assert_eq!(shares, expected);

@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
 use super::stacks::{copied, words, Stacked, Stacks};
-use super::waits::{about, tells, Tells};
+use super::waits::{about, tells, Tells, SOON};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -61,8 +61,7 @@ pub(super) struct Perf<'a> {
 
 type Next<'a> = (u64, Option<usize>, Bytes<'a>);
 
-/// ns after a switch within which its stack is told, and records that are looked at for it.
-const SOON: u64 = 100_000;
+/// Records that are looked at for the stack of a switch.
 const MOST_AHEAD: usize = 256;
 
 /// A record as it was read, or put together anew.

@@ -96,6 +96,7 @@ impl<'a> Stacks<'a> {
         files: Option<&'a Files>,
         build_ids: FxHashMap<String, Vec<u8>>,
         returns: Returns,
+        waits: Waits,
     ) -> Stacks<'a> {
         Stacks {
             files,
@@ -104,7 +105,7 @@ impl<'a> Stacks<'a> {
             unwinding: Unwinding::default(),
             returns,
             entered: FxHashMap::default(),
-            waits: Waits::default(),
+            waits,
             scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),

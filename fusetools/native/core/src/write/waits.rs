@@ -1,19 +1,23 @@
 //! Stacks of waits that were not all taken. One event tells every switch, without a stack; another one, right after it, the
 //! stacks of a part of them, at most so many a second. They become one: a switch of which no stack was taken gets that of
-//! the last one of the same process in the same system call, on the same descriptor, for the same FUSE operation.
+//! the last one of the same process in the same system call, on the same descriptor, for the same FUSE operation; where
+//! there was none before, that of the first one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::stacks::words;
 use crate::file::Attr;
 use crate::format::{number, Field, Format};
 use crate::reader::{EventInfo, Reader};
-use crate::record::{bit, u32_at};
+use crate::record::{self, bit, u32_at};
 
 /// Threads, and kinds of waits, that are remembered.
 const MOST_TASKS: usize = 1 << 14;
 const MOST_KINDS: usize = 1 << 14;
 /// No system call.
 const NONE: i64 = -1;
+/// ns after a switch within which its stack is told.
+pub(super) const SOON: u64 = 100_000;
 
 /// The event of the stacks, `context-switches` by another name (fusetools/plan/planner.py).
 pub(super) const STACKS: &str = "fusetools_stacks";
@@ -193,6 +197,62 @@ pub(super) struct Waits {
 }
 
 impl Waits {
+    /// The first stack of each kind, in a pass over a recording that is still as perf wrote it.
+    pub(super) fn read(reader: &Reader) -> Waits {
+        let mut waits = Waits::default();
+        let tells = tells(reader);
+        if !tells.contains(&Tells::Sampled) {
+            return waits;
+        }
+        // Of the last switch of a thread, which its stack follows.
+        let mut last: FxHashMap<i32, (u64, Kind)> = FxHashMap::default();
+        for record in reader.records() {
+            let (record::SAMPLE, Some(time), Some(event)) =
+                (record.kind, record.time, record.event)
+            else {
+                continue;
+            };
+            let (Some(tells), Some(attr)) = (tells.get(event), reader.attrs().get(event)) else {
+                continue;
+            };
+            let Some(task) = attr.layout.task(&record.bytes) else {
+                continue;
+            };
+            let raw = attr.layout.raw(&record.bytes);
+            match *tells {
+                Tells::Switched { state, .. } => {
+                    if last.len() >= MOST_TASKS {
+                        last.clear();
+                    }
+                    let kind = waits.kind(task, state, raw.unwrap_or_default());
+                    last.insert(task.1, (time, kind));
+                }
+                Tells::Sampled => {
+                    let of = last.remove(&task.1);
+                    let of = of.filter(|(at, _)| time.wrapping_sub(*at) <= SOON);
+                    let chain = attr.layout.chain(&record.bytes);
+                    if let (Some((_, kind)), Some(chain)) = (of, chain) {
+                        if waits.kinds.len() < MOST_KINDS {
+                            waits.kinds.entry(kind).or_insert_with(|| words(chain));
+                        }
+                    }
+                }
+                other => {
+                    last.remove(&task.1);
+                    waits.note(other, task.1, raw);
+                }
+            }
+        }
+        waits.tasks.clear();
+        waits
+    }
+
+    fn kind(&mut self, (pid, tid): (i32, i32), state: Option<Place>, raw: &[u8]) -> Kind {
+        let state = read(raw, state).unwrap_or(0);
+        let task = self.task(tid);
+        (pid, task.nr, task.first, task.opcode, task.callback, state)
+    }
+
     fn task(&mut self, tid: i32) -> &mut Task {
         if self.tasks.len() >= MOST_TASKS {
             self.tasks.clear();
@@ -232,9 +292,7 @@ impl Waits {
         state: Option<Place>,
         raw: &[u8],
     ) -> Option<Vec<u64>> {
-        let state = read(raw, state).unwrap_or(0);
-        let task = self.task(tid);
-        let kind = (pid, task.nr, task.first, task.opcode, task.callback, state);
+        let kind = self.kind((pid, tid), state, raw);
         if let Some(chain) = own {
             if self.kinds.len() >= MOST_KINDS {
                 self.kinds.clear();
