@@ -168,7 +168,7 @@ def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_pat
             )
             # Of a part of the switches no stack was taken, and perf's script shows none.
             bare = mine.pop(f"{name}__schedule", 0) if event != "cpu-clock" else 0
-            assert bare <= 0.2 * sum(mine.values())
+            assert bare <= 0.2 * sum(mine.values()) + 3
             assert mine == perfs
             assert perfs or event == "cpu-clock"
         seen |= set(ours["stacks"])
