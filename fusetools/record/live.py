@@ -11,7 +11,7 @@ from fusetools import _core
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.missing import Missing
-from fusetools.plan.counting import ANY, Counted, counting
+from fusetools.plan.counting import ANY, Counted, counting, too_many
 from fusetools.plan.events import DURATIONS
 from fusetools.plan.planner import CALIBRATION
 from fusetools.plan.request import Request
@@ -78,6 +78,7 @@ def count(request: Request, arguments: Sequence[str]) -> Live:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
         recording = _Counting(lock, request, arguments, user, facts, plan)
         recording.rows = rows
+        recording.outcome.warnings += too_many(plan, facts)
         with recording:
             recording.arm()
             recording.run()
