@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusetools.errors import Error
+from fusetools.host.files import answers
 from fusetools.model import Facts, GraphNode, LeftOut, Named, Stacks
 from fusetools.stories import needed
 
@@ -141,6 +142,9 @@ def question(
 
 def symbols(kallsyms: str | None, symfs: str | None) -> dict[str, str]:
     """What is to name functions instead of the recording. Error: it is not there."""
+    for path in (kallsyms, symfs):
+        if path is not None and not answers(path):
+            raise Error(f"cannot read {path}", "its file system does not answer")
     if kallsyms is not None and not Path(kallsyms).is_file():
         raise Error(f"cannot read {kallsyms}", "there is no such file")
     if symfs is not None and not Path(symfs).is_dir():

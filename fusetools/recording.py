@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shlex
 import stat
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusetools.errors import Error
+from fusetools.host.files import answers
 from fusetools.missing import Missing
 from fusetools.model import (
     LAYERS,
@@ -210,11 +210,12 @@ class Recording:
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
     ) -> Counts:
         """Calls of each function in whose name, or operation, the regular expression is found."""
-        wanted = re.compile(regex)
         found, facts = self._series(self._catalogue, (), layers, filters or Filters())
         paired = _paired(self._catalogue)
         counts = []
-        found = [s for s in found if wanted.search(s["function"]) or wanted.search(s["operation"])]
+        functions = matching(regex, [s["function"] for s in found])
+        operations = matching(regex, [s["operation"] for s in found])
+        found = [s for s, f, o in zip(found, functions, operations) if f or o]
         for s in found:
             function, layer = s["function"], s["layer"]
             timed = layer in ("request", "syscall") or (layer, function) in paired
@@ -923,9 +924,22 @@ def _ask(question: str, *arguments: Any) -> Any:
         raise Error(what, why, _MEND) from error
 
 
+def matching(regex: str, texts: Sequence[str]) -> list[bool]:
+    """Whether the regular expression (of Rust's crate regex: no backtracking) is found in each.
+    ValueError: it is none."""
+    from fusetools import _core
+
+    try:
+        return _core.matching(regex, texts)
+    except UnicodeEncodeError as error:
+        raise ValueError("it is no UTF-8 text") from error
+
+
 def check_readable(path: Path) -> None:
     """Raise Error unless ``path`` is a file that can be read."""
     what = f"cannot read {path}"
+    if not answers(str(path)):
+        raise Error(what, "its file system does not answer")
     try:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):

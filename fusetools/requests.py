@@ -6,7 +6,7 @@ From the core's answers to the types of fusetools.model.
 from __future__ import annotations
 
 import bisect
-import contextlib
+import codecs
 import errno
 import ipaddress
 import json
@@ -37,6 +37,7 @@ from fusetools.model import (
     Shown,
     Slowest,
 )
+from fusetools.output import Output, by_descriptor
 from fusetools.recording import OPERATIONS, Probe
 from fusetools.stages import parts_of
 from fusetools.stories import needed
@@ -533,27 +534,23 @@ def _column(raw: bytes, kind: str) -> array[int]:
 
 def export(asked: Questions, path: Path, form: str, filters: Any) -> Exported:
     """A file takes its place when it is whole; on an error nothing is left of it."""
-    printed = str(path) == "-"
-    special = printed or (path.exists() and not path.is_file())
-    folder = tempfile.gettempdir() if special else path.parent
-    part = Path(folder) / f".{path.name}.{os.getpid()}"
-    try:
-        part.open("x").close()
-        found, facts = asked("export", filters, str(part), form)
-        with part.open("a", encoding="ascii") as file:
+
+    def rows(descriptor: int) -> tuple[dict[str, Any], Facts]:
+        found, facts = asked("export", filters, str(by_descriptor(descriptor)), form)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        with open(descriptor, "w", encoding="ascii", closefd=False) as file:
             file.write(_end(found, form, asked.names, facts))
-        if not special:
-            part.replace(path)
+        return found, facts
+
+    with Output(str(path)) as target:
+        if not target.printed:
+            with target.part() as descriptor:
+                found, facts = rows(descriptor)
         else:
-            with part.open(encoding="utf-8") as rows, contextlib.ExitStack() as stack:
-                out = sys.stdout if printed else stack.enter_context(path.open("w"))
-                shutil.copyfileobj(rows, out)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise Error(f"cannot write {path}", error.strerror or str(error)) from error
-    finally:
-        part.unlink(missing_ok=True)
+            with tempfile.TemporaryFile() as file:
+                found, facts = rows(file.fileno())
+                file.seek(0)
+                shutil.copyfileobj(codecs.getreader("utf-8")(file), sys.stdout)
     return Exported(str(path), found["rows"], facts)
 
 

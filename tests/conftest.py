@@ -60,7 +60,8 @@ def run():
     """run("hist", "lookup") -> click's result; anything but an exit is raised."""
 
     def invoke(*args: str) -> Result:
-        result = CliRunner().invoke(cli.main, args)
+        # A defect of our own is raised.
+        result = CliRunner().invoke(cli.main, args, env={"FUSETOOLS_DEBUG": "1"})
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

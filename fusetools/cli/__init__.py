@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
+import traceback
 from typing import Any
 
 import click
@@ -13,11 +17,15 @@ import click
 from fusetools import __version__
 from fusetools.errors import Error
 
+REPORT = "  this is a defect: please report it, with what FUSETOOLS_DEBUG=1 fusetools … prints"
+DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
+
 # In the order in which a user meets them. The one-line help stands here, so that `fusetools --help`
 # imports no command; a test holds it against the first line of the command's own help.
 COMMANDS = {
     "doctor": "Show what this host can trace, and how to mend what is missing.",
     "record": "Record a workload on FUSE mounts into one perf.data.",
+    "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
     "stages": "Print where requests' time goes, stage by stage.",
@@ -72,6 +80,19 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        _open_standard_descriptors()
+        try:
+            super().main(*args, **options)
+            status: Any = 0
+        except SystemExit as left:
+            status = left.code
+        except Exception as error:
+            if os.environ.get("FUSETOOLS_DEBUG") == "1":
+                raise
+            status = _unexpected(error)
+        sys.exit(_flushed(status))
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -84,6 +105,52 @@ class Commands(click.Group):
             raise Failure(Error(where, error.strerror or str(error))) from error
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _open_standard_descriptors() -> None:
+    """A file that is opened where one is closed would get what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _unexpected(error: Exception) -> int:
+    """Says what nobody has thought of, in a line; the exit status."""
+    from fusetools.render.text import printable
+
+    if isinstance(error, OSError):
+        what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
+        said, status = f"{what}: {error.strerror or error}", 1
+    else:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+        said, status = f"unexpected {type(error).__name__} at {at}: {str(error)[:200]}", DEFECT
+    with contextlib.suppress(OSError):
+        click.echo(f"fusetools: {printable(said)}", err=True)
+        if status == DEFECT:
+            click.echo(REPORT, err=True)
+    return status
+
+
+def _flushed(status: Any) -> Any:
+    """The exit status, once all that was printed is written: the interpreter would have complained
+    with a traceback."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _close_output()
+    except OSError as error:
+        _close_output()
+        return status or _unexpected(error)
+    return status
+
+
+def _close_output() -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,12 @@ def command(
     With --live, run WORKLOAD (write it after --) and count meanwhile, as root, on the mounts of
     --mount or on all.
     """
+    from fusetools.output import Output
+    from fusetools.recording import matching
+
     chosen = filters(options)
     status = 0
+    target = Output(csv) if csv else None
     if live:
         result, status = _live(words, layers, options)
     else:
@@ -50,14 +53,15 @@ def command(
             raise click.UsageError("one REGEX at most; to count a workload: --live -- WORKLOAD")
         regex = words[0] if words else ""
         try:
-            re.compile(regex)
-        except re.error as error:
+            matching(regex, ())
+        except ValueError as error:
             raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
         result = opened(path).counts(regex, layers=layers, filters=chosen)
-    if csv:
+    if target:
         from fusetools.render import csv as render
 
-        write(csv, render.counts(result))
+        with target:
+            write(target, render.counts(result))
     if as_json:
         from fusetools.render import json
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fusetools.cli.options import opened, say, write
+from fusetools.host.files import open_regular
+from fusetools.output import Output
 
 if TYPE_CHECKING:
     from fusetools.model import Counts
@@ -57,11 +60,13 @@ def command(
     """
     from fusetools.compare import compare
 
+    target = Output(csv) if csv else None
     result = compare(_counts(a), _counts(b), per or "")
-    if csv:
+    if target:
         from fusetools.render import csv as render
 
-        write(csv, render.differences(result))
+        with target:
+            write(target, render.differences(result))
     if as_json:
         from fusetools.render import json
 
@@ -77,6 +82,6 @@ def _counts(path: str) -> Counts:
     from fusetools.render import csv
 
     check_readable(Path(path))
-    with Path(path).open("rb") as file:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         is_csv = path.endswith(".csv") or file.read(9) == b"function,"
     return csv.read_counts(Path(path)) if is_csv else opened(path).counts()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from fusetools.cli.options import export_options, filters, opened
+from fusetools.output import Output
 
 
 @click.command()
@@ -21,6 +22,7 @@ from fusetools.cli.options import export_options, filters, opened
 @click.option("-o", "--output", required=True, metavar="FILE", help="The file; -: print it.")
 def command(path: str, form: str, output: str, **options: Any) -> None:
     """Write every request, with all that is known of it, for other programs."""
+    Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":
         from fusetools.render import text

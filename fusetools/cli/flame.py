@@ -9,6 +9,7 @@ import click
 
 from fusetools.cli.options import filters, opened, recording_options, say, write
 from fusetools.errors import Error
+from fusetools.output import Output
 
 if TYPE_CHECKING:
     from fusetools.model import Stacks
@@ -121,6 +122,9 @@ def command(
             symfs=symfs,
         )
 
+    if output is None and not as_json:
+        output = "flame.html"
+    target = None if output is None else Output(output)
     shown = stacks(path)
     earlier = stacks(before) if before else None
     from fusetools.render import flame
@@ -128,11 +132,9 @@ def command(
     if not shown.stacks:
         what, why, mend = flame.nothing(shown, bool(operations or layers or any(options.values())))
         raise Error(what, why, mend)
-    if output is None and not as_json:
-        output = "flame.html"
-    if output is not None:
-        picture = flame.picture(shown, earlier, output, normalise, inverted, reversed)
-        write(output, picture)
+    if target is not None:
+        with target:
+            write(target, flame.picture(shown, earlier, target.path, normalise, inverted, reversed))
     if as_json:
         say(flame.json(shown, earlier))
     elif output != "-":

@@ -12,7 +12,7 @@ import click
     "--output",
     default="merged.data",
     metavar="FILE",
-    help="The recording; may be one of the inputs.  [default: merged.data]",
+    help="The recording; may be one of the inputs; -: print it.  [default: merged.data]",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
@@ -33,11 +33,13 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     merged = merging.merge(inputs, output, progress if shown else None)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
+    printed = output == "-"
     if as_json:
         from fusetools.render import json
 
-        click.echo(json.merged(merged), nl=False)
+        click.echo(json.merged(merged), nl=False, err=printed)
         return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
-    click.echo(f"{printable(output)}: {plural(merged.records, 'record')}")
+    name = "the standard output" if printed else printable(output)
+    click.echo(f"{name}: {plural(merged.records, 'record')}", err=printed)

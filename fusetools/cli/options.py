@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,10 +13,10 @@ import click
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
+    from fusetools.output import Output
     from fusetools.recording import Filters, Recording
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -27,6 +26,26 @@ def span(value: str) -> int:
     if not match:
         raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
     return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
+
+
+def pid(value: str) -> int:
+    """A number that the kernel could have given a process."""
+    if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
+        raise click.BadParameter(f"{value!r} is no process's number")
+    return int(value)
+
+
+def size(value: str) -> int:
+    """Bytes: 4096, 500M, 2G."""
+    match = re.fullmatch(r"(\d{1,12})([kKMGT]?)", value)
+    number = (
+        int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()]
+        if match
+        else 0
+    )
+    if not 1 << 20 <= number < 1 << 60:
+        raise click.BadParameter(f"{value!r} is no size of 1M or more: write 500M or 2G")
+    return number
 
 
 _OPTIONS = {
@@ -46,7 +65,7 @@ _OPTIONS = {
         help="Only this layer; may be given again.",
     ),
     "pid": click.option(
-        "--pid", "pids", multiple=True, type=int, metavar="PID", help="Only this caller."
+        "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller."
     ),
     "comm": click.option(
         "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
@@ -106,7 +125,9 @@ def filters(options: dict[str, Any]) -> Filters:
     start, end = options["start"], options["end"]
     if start is not None and end is not None and start >= end:
         raise click.UsageError("--from is not before --to")
-    return Filters(options["pids"], options["comms"], options.get("mounts", ()), start, end)
+    # As the core has names that are no UTF-8.
+    comms = tuple(os.fsencode(name).decode(errors="replace") for name in options["comms"])
+    return Filters(options["pids"], comms, options.get("mounts", ()), start, end)
 
 
 def opened(path: str) -> Recording:
@@ -117,6 +138,8 @@ def opened(path: str) -> Recording:
 
 def say(text: str) -> None:
     """Print. Colours only on a terminal that wants them; blocks only where they can be encoded."""
+    if sys.stdout is None:
+        raise Error("cannot write to the standard output", "it is closed")
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         text.encode(encoding)
@@ -127,15 +150,10 @@ def say(text: str) -> None:
     click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
 
 
-def write(path: str, text: str | Iterable[str]) -> None:
-    """Into a file, or to the terminal if it is called -; in parts, where it is long."""
-    parts = [text] if isinstance(text, str) else text
-    if path == "-":
-        for part in parts:
-            say(part)
+def write(target: Output, text: str | Iterable[str]) -> None:
+    """Into the file, or to the terminal; in parts, where it is long."""
+    if not target.printed:
+        target.write(text)
         return
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(parts)
-    except (OSError, ValueError) as error:
-        raise Error(f"cannot write {path}", getattr(error, "strerror", "") or str(error)) from error
+    for part in [text] if isinstance(text, str) else text:
+        say(part)

@@ -42,8 +42,8 @@ def command(
 
     progress = Progress()
     paths = tuple(os.path.abspath(path) for path in mounts)
-    with tempfile.NamedTemporaryFile(prefix="fusetools-") as log:
-        request = Request(mounts=paths, command=workload, log=log.name, **options)
+    with tempfile.TemporaryFile() as log:
+        request = Request(mounts=paths, command=workload, log=log.fileno(), **options)
         try:
             result = overhead(request, repeat, sys.argv[1:], progress)
         finally:
@@ -54,5 +54,5 @@ def command(
 
 
 # What a recording can be told, so can this.
-_OWN = ("workload", "duration", "output", "as_json")
+_OWN = ("workload", "duration", "output", "force", "as_json")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

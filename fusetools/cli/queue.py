@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from fusetools.cli.options import filters, opened, request_options, say, write
+from fusetools.output import Output
 
 
 @click.command()
@@ -15,11 +16,13 @@ from fusetools.cli.options import filters, opened, request_options, say, write
 @click.option("--csv", "csv_path", metavar="FILE", help="Every change into this file; -: print it.")
 def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> None:
     """Print how many requests wait for the daemon, and whether it is short of threads."""
+    target = None if csv_path is None else Output(csv_path)
     result = opened(path).queue(filters=filters(options))
-    if csv_path is not None:
+    if target is not None:
         from fusetools.render import csv
 
-        write(csv_path, csv.queue(result))
+        with target:
+            write(target, csv.queue(result))
     if as_json:
         from fusetools.render import json
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from fusetools.cli.options import pid, size
 from fusetools.plan.request import Request
 
+LOST = 4  # exit status: the kernel dropped events
 NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
 
 
@@ -25,7 +27,7 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     metavar="PATH",
     help="Trace the FUSE file system on PATH (again for more).  [default: all that are mounted]",
 )
-@click.option("--pid", type=int, help="The daemon's process, where it is not found.")
+@click.option("--pid", type=pid, metavar="PID", help="The daemon's process, where it is not found.")
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
@@ -69,9 +71,18 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     "--output",
     default="perf.data",
     show_default=True,
-    type=click.Path(dir_okay=False),
+    metavar="FILE",
     help="The recording; an existing one becomes FILE.old.",
 )
+@click.option(
+    "--max-size",
+    type=size,
+    default="4G",
+    show_default=True,
+    metavar="SIZE",
+    help="Stop recording at SIZE (500M, 2G), or where the disk would get full.",
+)
+@click.option("--force", is_flag=True, help="Record even if FILE is on a traced mount.")
 @click.option(
     "--json",
     "as_json",
@@ -84,7 +95,8 @@ def command(
     """Record a workload on FUSE mounts into one perf.data.
 
     The workload (write it after --) runs as the user who called sudo; its exit status is
-    passed on. Without one, record the daemons until Ctrl-C.
+    passed on, else 1 if the recording is not whole, 4 if events were lost, 124 if the workload
+    hangs and was left behind. Without a workload, record the daemons until Ctrl-C.
     """
     # what is slow to import is for those who record
     from fusetools.record import session
@@ -92,14 +104,18 @@ def command(
     request = Request(
         mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
     )
-    outcome = session.record(request, sys.argv[1:], _began)
+    outcome = session.record(request, sys.argv[1:], _began, warn=_warn)
     if as_json:
         from fusetools.render import json
 
         click.echo(json.recorded(outcome), nl=False)
     else:
         _ended(request, outcome)
-    sys.exit(outcome.exit_status or (1 if outcome.failed else 0))
+    sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
+
+
+def _warn(text: str) -> None:
+    _say(f"fusetools: {text}")
 
 
 def _say(text: str) -> None:

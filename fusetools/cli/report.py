@@ -26,15 +26,13 @@ def command(paths: tuple[str, ...], output: str) -> None:
     or several folders of fusetools sweep, also what compare says of them. Without an argument: of
     perf.data. The page needs no network, and no script to be read.
     """
+    from fusetools.output import Output
     from fusetools.render import html
+    from fusetools.render.measured import size
+    from fusetools.render.text import printable
     from fusetools.report import report
 
-    write(output, html.page(report([Path(path) for path in paths or ("perf.data",)])))
-    if output != "-":
-        click.echo(f"{output}: {_size(output)}")
-
-
-def _size(output: str) -> str:
-    from fusetools.render.measured import size
-
-    return size(Path(output).stat().st_size)
+    with Output(output) as target:
+        write(target, html.page(report([Path(path) for path in paths or ("perf.data",)])))
+        if not target.printed:
+            click.echo(f"{printable(output)}: {size(target.size())}")

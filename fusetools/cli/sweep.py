@@ -102,7 +102,9 @@ def command(
     from fusetools.measure.folder import Folder
 
     path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
-    _run(Folder.create(path, chosen, repeat or 5), as_json)
+    from fusetools.record.session import owner
+
+    _run(Folder.create(path, chosen, repeat or 5, owner(bool(options["as_root"]))), as_json)
 
 
 def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -173,5 +175,5 @@ def _run(folder: Folder, as_json: bool) -> None:
 
 
 # What a recording can be told, so can those of a sweep.
-_OWN = ("workload", "duration", "output", "as_json")
+_OWN = ("workload", "duration", "output", "force", "as_json")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -19,12 +19,12 @@ def perf_hierarchy(files: Files) -> Hierarchy | None:
     """The cgroup hierarchy that perf uses: version 1's with perf_event, else version 2's."""
     memberships = [
         line.split(":", 2)
-        for line in (files.read("/proc/self/cgroup", quiet=True) or "").splitlines()
+        for line in (files.read("/proc/self/cgroup", quiet=True) or "").split("\n")
         if line.count(":") >= 2
     ]
     mounts = [
         line.split()
-        for line in (files.read("/proc/self/mounts", quiet=True) or "").splitlines()
+        for line in (files.read("/proc/self/mounts", quiet=True) or "").split("\n")
         if len(line.split()) > 3
     ]
     for fields in mounts:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import os
+import resource
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+MAX_ANSWER = 256 << 20
 MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
+
+NOBODY = 65534
+TRUSTED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Not there, or gone while we looked: no reason to tell anyone.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
@@ -88,7 +96,7 @@ class Files:
 
     def which(self, command: str) -> str | None:
         if self.live:
-            return shutil.which(command)
+            return shutil.which(command, path=command_path())
         named = [name for name in self.list("/commands") if name.split(" ")[0] == command]
         return f"/usr/bin/{command}" if named else None
 
@@ -97,17 +105,60 @@ class Files:
         if not self.live:
             return Answer(None, self.read("/commands/" + " ".join(argv)))
         try:
+            path = self.which(argv[0])
+            if path is None:
+                return Answer(None, f"127\n{argv[0]}: not found")
             process = subprocess.Popen(
-                argv,
+                (path, *argv[1:]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "LC_ALL": "C", "PAGER": "cat"},
+                env=tool_environment(),
                 start_new_session=True,
             )
         except OSError as error:
             return Answer(None, f"127\n{error.strerror}")
         return Answer(process, None)
+
+
+def command_path() -> str:
+    """Where commands are looked for: root runs nothing that another user could have put there."""
+    path = os.environ.get("PATH") or os.defpath
+    if os.geteuid() != 0:
+        return path
+    return _of_root(path) or TRUSTED
+
+
+@functools.lru_cache(maxsize=4)
+def _of_root(path: str) -> str:
+    def look() -> str:
+        return ":".join(each for each in path.split(":") if _is_of_root(each))
+
+    return bounded(look, 5.0) or ""
+
+
+def _is_of_root(path: str) -> bool:
+    """Whether only root can decide what is found in a directory."""
+    if not path.startswith("/"):
+        return False
+    real = Path(path).resolve()
+    try:
+        for each in (Path(path).absolute(), *Path(path).absolute().parents, real, *real.parents):
+            status = each.stat()
+            writable = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+            if status.st_uid != 0 or writable:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def tool_environment() -> dict[str, str]:
+    """For perf and other tools: as root nothing of who called sudo."""
+    ours = {"LC_ALL": "C", "PAGER": "cat", "PERF_CONFIG": "/dev/null", "PATH": command_path()}
+    if os.geteuid() != 0:
+        return {**os.environ, **ours}
+    return {**ours, "HOME": "/", "TERM": "dumb"}
 
 
 class Answer:
@@ -135,8 +186,11 @@ class Answer:
         return self._process.returncode, output.decode("utf-8", "replace")
 
 
-def bounded(function: Callable[[], str], seconds: float) -> str | None:
-    """``function()`` run in a child process; None when it takes longer or fails.
+def bounded(
+    function: Callable[[], str], seconds: float, most: int = MAX_ANSWER, memory: int | None = None
+) -> str | None:
+    """``function()`` run in a child process; None when it takes longer, fails, or answers with more
+    than ``most`` bytes. ``memory``: bytes that it may take.
 
     For everything that may touch a FUSE file system: a daemon that does not answer leaves the
     caller of stat() in a sleep that not even SIGKILL ends.
@@ -147,6 +201,8 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
         status = 1
         try:
             os.close(reader)
+            if memory is not None:
+                _limit(memory)
             data = function().encode("utf-8", "surrogateescape")
             while data:
                 data = data[os.write(writer, data) :]
@@ -156,6 +212,7 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
     os.close(writer)
     parts: list[bytes] = []
     finished = False
+    size = 0
     end = time.monotonic() + seconds
     try:
         while (left := end - time.monotonic()) > 0:
@@ -166,6 +223,9 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
                 finished = True
                 break
             parts.append(part)
+            size += len(part)
+            if size > most:
+                break
     finally:
         os.close(reader)
     if not finished:
@@ -177,3 +237,59 @@ def bounded(function: Callable[[], str], seconds: float) -> str | None:
         return None
     _, status = os.waitpid(child, 0)
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+
+
+def _limit(memory: int) -> None:
+    """Of this process: memory beside what it has, 60 s of CPU time, no core file."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def drop_privileges() -> None:
+    """In a child that goes on to read what anybody may have made: it may do nothing more than any
+    user, and what it has open."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):  # in a user namespace that has no such user
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def open_regular(path: str) -> int:
+    """Opens a file that anybody may have made. OSError: it cannot be, or is no regular file."""
+    # Opening a fifo would wait for its writer; a terminal would become ours.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", path)
+    return descriptor
+
+
+def read_input(path: str | Path, most: int) -> bytes:
+    """A file that a user named. OSError: it cannot be read, is too large, or does not answer."""
+    if not answers(str(path)):
+        raise OSError(errno.EIO, "its file system does not answer", str(path))
+    with os.fdopen(open_regular(str(path)), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return data
+
+
+def answers(path: str, seconds: float = 2.0) -> bool:
+    """Whether the file system of ``path`` answers; also where there is no such path."""
+
+    def look() -> str:
+        with contextlib.suppress(OSError, ValueError):
+            os.stat(path)
+            os.statvfs(path)  # which no cache answers
+        return ""
+
+    return bounded(look, seconds) is not None

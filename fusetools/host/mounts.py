@@ -15,13 +15,14 @@ from typing import TypeVar
 
 from fusetools import _core
 from fusetools.host.facts import Library, Mount
-from fusetools.host.files import Files, bounded
-from fusetools.host.processes import FUSE, comm
+from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.processes import FUSE, comm, patiently
 from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
 
 T = TypeVar("T")
 
+MEMORY = 1 << 30  # bytes that it may take to look into a daemon's files
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
 
@@ -67,7 +68,7 @@ def all_namespaces(files: Files) -> list[Mount]:
 def parse_mountinfo(text: str) -> list[Mount]:
     """The FUSE mounts of a /proc/PID/mountinfo, whole file systems before bind mounts of a part."""
     mounts = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         before, separator, after = line.partition(" - ")
         fields, types = before.split(" "), after.split(" ")
         if not separator or len(fields) < 6 or len(types) < 3:
@@ -92,6 +93,17 @@ def parse_mountinfo(text: str) -> list[Mount]:
     return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
 
 
+def mounted(files: Files, *types: str) -> list[str]:
+    """Where file systems of these types are."""
+    places = []
+    for line in (files.read("/proc/self/mountinfo", quiet=True) or "").split("\n"):
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) > 4 and after.partition(" ")[0] in types:
+            places.append(_unescape(fields[4]))
+    return places
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
 
@@ -114,7 +126,7 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
                 connections.add(int(match[1]))
         status = files.read(f"/proc/{pid}/status", quiet=True) or ""
         threads = re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE)
-        command = files.read(f"/proc/{pid}/cmdline", quiet=True) or ""
+        command = patiently(files, f"/proc/{pid}/cmdline")
         daemons.append(
             Daemon(
                 pid=pid,
@@ -219,7 +231,7 @@ class Mapping:
 def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
     """The files mapped executable, in the order of their first address, each once."""
     found: dict[tuple[int, str], Mapping] = {}
-    for line in (files.read(f"/proc/{pid}/maps", quiet=True) or "").splitlines():
+    for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
         fields = line.split(None, 5)
         if len(fields) < 6 or "x" not in fields[1] or not fields[4].isdecimal():
             continue
@@ -240,13 +252,16 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
 
     def look(wanted: list[Mapping]) -> str:
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
-        return json.dumps([(path, *_inside(files, path)) for path in paths])
+        opened = [_opened(files, path) for path in paths]
+        if files.live:
+            drop_privileges()
+        return json.dumps([(path, *_inside(at)) for path, at in zip(paths, opened)])
 
     # Long enough for a machine that is busy, since it is the daemon that is looked for here.
-    answer = bounded(partial(look, mappings), 3 * PATIENCE)
+    answer = bounded(partial(look, mappings), 3 * PATIENCE, memory=MEMORY)
     if answer is None:  # one hangs: each for itself
         none = '[["", null, "", "", [], null]]'
-        single = [bounded(partial(look, [m]), PATIENCE) or none for m in mappings]
+        single = [bounded(partial(look, [m]), PATIENCE, memory=MEMORY) or none for m in mappings]
         answer = json.dumps([json.loads(one)[0] for one in single])
     return tuple(
         Library(
@@ -266,12 +281,21 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
     )
 
 
-def _inside(files: Files, path: str) -> tuple[str | None, str, str, list[str], float | None]:
+def _opened(files: Files, path: str) -> str:
+    """A name of the file that needs no right to open it; "" where it cannot be read."""
+    if not path or not files.live:
+        return path and files.at(path)
+    try:
+        return f"/proc/self/fd/{open_regular(path)}"
+    except OSError:
+        return ""
+
+
+def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
     """Build id, machine, runtime, imports and frame pointers of a file; nothing of one that cannot
     be read."""
     try:
-        if path:
-            at = files.at(path)
+        if at:
             about = (_core.elf_build_id(at), *_core.elf_about(at))
             return (*about, _core.elf_frame_pointers(at))
     except _core.CoreError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fusetools.host.btf import Functions, Members, read_fuse
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Files
-from fusetools.host.mounts import read_mounts
+from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
 from fusetools.host.tools import Tools
 from fusetools.host.uretprobe import KEEPS_SHADOW, filtered, guards
@@ -186,15 +186,15 @@ def capabilities(mask: int) -> tuple[str, ...]:
 def _tracefs(files: Files) -> str | None:
     """Where tracefs can be read: its own place, where else it is mounted, or in debugfs (which
     held it before Linux 4.1)."""
-    places = ["/sys/kernel/tracing"]
-    for line in (files.read("/proc/self/mountinfo", quiet=True) or "").splitlines():
-        before, _, after = line.partition(" - ")
-        if after.startswith("tracefs ") and len(before.split(" ")) > 4:
-            places.append(before.split(" ")[4])
-    for place in (*places, "/sys/kernel/debug/tracing"):
+    for place in tracefs_places(files):
         if files.read(f"{place}/available_tracers") is not None:
             return place
     return None
+
+
+def tracefs_places(files: Files) -> list[str]:
+    """Where tracefs may be."""
+    return ["/sys/kernel/tracing", *mounted(files, "tracefs"), "/sys/kernel/debug/tracing"]
 
 
 def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
@@ -336,7 +336,9 @@ def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
     no request was seen (no permission, no tracepoint, a daemon that does not answer in time).
     """
     path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    with tempfile.TemporaryDirectory(prefix="fusetools-") as directory:
+    # As root: not where TMPDIR of who called sudo leads.
+    place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
         data = str(Path(directory) / "perf.data")
         record = ["perf", "record", "-q", "-N", "-B", "--no-bpf-event", "-a", "-o", data]
         for name in ("send", "end"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
-from fusetools.host.files import Files
+from fusetools.host.files import Files, bounded
 
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 PERF_EVENT = "anon_inode:[perf_event]"
@@ -28,6 +29,14 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
     return dict(sorted(found.items()))
 
 
+def patiently(files: Files, name: str) -> str:
+    """A file of /proc that waits for the process's memory: one whose page fault hangs holds its
+    lock. "" where it cannot be read in time."""
+    if not files.live:
+        return files.read(name, quiet=True) or ""
+    return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
+
+
 class Code(NamedTuple):
     """A part of a process's memory that holds code: addresses, the offset in its file, the file."""
 
@@ -42,13 +51,61 @@ class Code(NamedTuple):
 def code(files: Files, pid: int) -> tuple[Code, ...]:
     """What a process has mapped executable, as /proc/PID/maps tells it (proc(5))."""
     found = []
-    for line in (files.read(f"/proc/{pid}/maps", quiet=True) or "").splitlines():
+    for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
             path = match[6].replace("\\012", "\n")
             found.append(Code(start, end, offset, match[4], int(match[5]), path))
     return tuple(found)
+
+
+def lock_holder(files: Files, status: os.stat_result) -> int | None:
+    """Who holds the lock that flock(2) gave on a file; None: nobody, or none that is seen here."""
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    for line in (files.read("/proc/locks", quiet=True) or "").split("\n"):
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == f"{device}:{status.st_ino}":
+            return int(fields[4]) if fields[4].isdecimal() and int(fields[4]) > 0 else None
+    return None
+
+
+class Sleeper(NamedTuple):
+    """A process and what its first thread sleeps in: a function of the kernel, "" where that is not
+    shown. ``hung``: it waits for a file system, and no signal but SIGKILL may end that."""
+
+    pid: int
+    comm: str
+    function: str
+    hung: bool
+
+
+# What waits for a daemon's answer (fs/fuse/dev.c); reading pages it is in state D.
+_REQUESTS = re.compile(r"wait_answer|request_send|fuse_(?!dev_)")
+
+
+def family(files: Files, pid: int) -> list[Sleeper]:
+    """A process and those that descend from it, that are there."""
+    parents: dict[int, list[int]] = {}
+    states: dict[int, str] = {}
+    for name in files.list("/proc"):
+        # The name before the state may hold anything, also brackets.
+        stat = files.read(f"/proc/{name}/stat", quiet=True) if name.isdecimal() else None
+        fields = (stat or "").rpartition(") ")[2].split()
+        if len(fields) > 2:
+            states[int(name)] = fields[0]
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found = []
+    left = [pid]
+    while left:
+        one = left.pop()
+        left += parents.get(one, [])
+        if states.get(one, "Z") != "Z":
+            function = files.read(f"/proc/{one}/wchan", quiet=True) or ""
+            function = "" if function == "0" else function
+            hung = states[one] == "D" or (states[one] == "S" and _REQUESTS.search(function))
+            found.append(Sleeper(one, comm(files, one), function, bool(hung)))
+    return found
 
 
 def comm(files: Files, pid: int) -> str:

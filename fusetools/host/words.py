@@ -25,6 +25,21 @@ def is_file(path: str) -> bool:
     return _FILE.fullmatch(path) is not None
 
 
+def is_line(text: str) -> bool:
+    """Whether tracefs takes it as one line: a newline would begin another definition."""
+    return re.fullmatch(r"[ -~]{1,4000}", text) is not None
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it is one name or pattern of kernel functions, for set_ftrace_filter."""
+    return re.fullmatch(r"[A-Za-z0-9_.*?\[\]!^-]{1,256}", text) is not None
+
+
+def is_cgroup(name: str) -> bool:
+    """Whether perf -G takes it as one cgroup."""
+    return re.fullmatch(r"[A-Za-z0-9_./:@\\=+~ -]{1,2048}", name) is not None
+
+
 def event_name(function: str) -> str:
     """An event's name that tells of a function, and that the kernel and perf's parser take.
 

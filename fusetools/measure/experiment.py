@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
+from fusetools.host.files import read_input
 from fusetools.plan.request import Request
 
 if sys.version_info >= (3, 11):
@@ -235,11 +236,7 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
     the user can give.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise _mistake(path, "it is too large")
-        data = tomllib.loads(text.decode())
+        data = tomllib.loads(read_input(path, MOST_BYTES).decode())
     except OSError as error:
         raise Error(f"cannot read {path}", error.strerror or str(error)) from error
     except UnicodeDecodeError as error:

@@ -13,13 +13,14 @@ was doing when it was killed is done again, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
-import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,20 @@ from typing import Any
 from fusetools.errors import Error
 from fusetools.measure.experiment import Experiment
 from fusetools.model import LAYERS
+from fusetools.output import (
+    Output,
+    Owner,
+    by_descriptor,
+    give,
+    new_directory,
+    new_file,
+    open_directory,
+)
 
 DEFINITION = "sweep.json"
 TABLE = "sweep.csv"
 MOST_ROUNDS = 1000
+MOST_FIGURE = 1e24
 MOST_BYTES = 64 << 20  # of a file of JSON
 
 
@@ -94,7 +105,7 @@ class Run:
 
 
 def _check(numbers: Iterable[Any]) -> None:
-    if not all(isinstance(n, (int, float)) and 0 <= n < math.inf for n in numbers):
+    if not all(isinstance(n, (int, float)) and 0 <= n < MOST_FIGURE for n in numbers):
         raise ValueError("a figure makes no sense")
 
 
@@ -109,7 +120,8 @@ class Folder:
         self.left_out: dict[str, str] = {}  # "name=value" -> why
         self.runs: dict[tuple[int, int], Run] = {}
         self._rounds = 0  # that there are runs of, perhaps more than are wanted now
-        self._lock = -1
+        self._opened = -1
+        self._owner: Owner | None = None
 
     @classmethod
     def open(cls, path: Path) -> Folder:
@@ -143,8 +155,11 @@ class Folder:
         return folder
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment, repeat: int) -> Folder:
-        """A new one; or the one that is there, with its runs, if it is of the same experiment."""
+    def create(
+        cls, path: Path, experiment: Experiment, repeat: int, owner: Owner | None = None
+    ) -> Folder:
+        """A new one; or the one that is there, with its runs, if it is of the same experiment.
+        ``owner``: whom root makes it for."""
         if (path / DEFINITION).exists():
             there = cls.open(path)
             if there.experiment.to_json() != experiment.to_json():
@@ -157,16 +172,36 @@ class Folder:
             return there
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Error(f"{path} is there, and is no sweep", "", "fusetools sweep -o ANOTHER …")
-        path.mkdir(exist_ok=True)
+        if not path.exists():
+            with Output(str(path), owner) as output:
+                os.mkdir(output.name, 0o755, dir_fd=output.directory)
         return cls(path, experiment, repeat)
 
-    def lock(self) -> None:
-        """For the one process that runs it. Error: another does."""
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+    def lock(self, owner: Owner | None) -> None:
+        """For the one process that runs it, for that user. Error: another does, or it cannot be
+        written."""
+        self._owner = owner
+        new = os.fstat(self._at).st_uid == os.geteuid() and not os.listdir(self._at)
+        if not new:
+            Output(str(self.path / DEFINITION), owner).close()
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._at, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Error(f"another sweep runs in {self.path}", "", "wait for it") from error
+
+    @property
+    def _at(self) -> int:
+        """The folder, opened: nothing is written by its name."""
+        if self._opened < 0:
+            try:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._opened = os.open(self.path, flags)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if self.path.is_symlink():
+                    why = f"it is a symbolic link to {os.readlink(self.path)}"
+                raise Error(f"cannot write in {self.path}", why) from error
+        return self._opened
 
     def wanted(self, index: int) -> bool:
         """Whether the point can be run here."""
@@ -187,17 +222,40 @@ class Folder:
         name = re.sub(r"[^A-Za-z0-9=.,_+-]+", "_", label)[:80]
         return self.path / "runs" / f"{index:03}-{name}" / str(n)
 
-    def begin(self, index: int, n: int) -> Path:
-        """An empty place for a run."""
-        place = self.place(index, n)
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        return place
+    @contextlib.contextmanager
+    def begin(self, index: int, n: int) -> Iterator[int]:
+        """An empty directory for a run, opened, which only we may enter while it lasts."""
+        names = self.place(index, n).relative_to(self.path).parts
+        with contextlib.ExitStack() as stack:
+            above = [self._at]
+            for name in names[:-1]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=above[-1])
+                also = self._owner.uid if self._owner else None
+                above.append(open_directory(above[-1], name, also=also))
+                stack.callback(os.close, above[-1])
+                if self._owner:
+                    os.fchown(above[-1], self._owner.uid, self._owner.gid)
+            shutil.rmtree(by_descriptor(above[-1]) / names[-1], ignore_errors=True)
+            place = new_directory(above[-1], names[-1])
+            stack.callback(os.close, place)
+            try:
+                yield place
+            finally:
+                os.fchmod(place, 0o755)
+                give(place, self._owner)
 
-    def keep(self, index: int, run: Run) -> None:
+    def keep(self, index: int, place: int, run: Run) -> None:
         """The run is complete."""
-        write(self.place(index, run.round) / "run.json", asdict(run))
+        write(place, "run.json", asdict(run))
         self.runs[index, run.round] = run
+
+    def save(self, data: Any, table: str) -> None:
+        """The figures of all runs so far."""
+        write(self._at, DEFINITION, data, self._owner)
+        write_text(self._at, TABLE, table, self._owner)
+        if self._owner:
+            os.fchown(self._at, self._owner.uid, self._owner.gid)
 
     def of(self, index: int) -> list[Run]:
         """The point's runs by round."""
@@ -205,23 +263,34 @@ class Folder:
         return [self.runs[index, n] for n in rounds if (index, n) in self.runs]
 
 
-def write(path: Path, data: Any) -> None:
+def write(directory: int, name: str, data: Any, owner: Owner | None = None) -> None:
     """JSON, whole or not at all."""
-    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_text(directory, name, json.dumps(data, indent=1, allow_nan=False) + "\n", owner)
 
 
-def write_text(path: Path, text: str) -> None:
-    new = path.with_name(path.name + ".new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+def write_text(directory: int, name: str, text: str, owner: Owner | None = None) -> None:
+    new = f".{name}.{os.urandom(4).hex()}"
+    descriptor = new_file(directory, new, 0o644)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+            if owner:
+                os.fchown(descriptor, owner.uid, owner.gid)
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        os.unlink(new, dir_fd=directory)
+        raise
 
 
 def _read(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
+        # Opening a fifo would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Error(f"{path} is damaged", "it is no file")
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise Error(f"{path} is too large")

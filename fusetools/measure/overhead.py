@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,14 @@ from fusetools.missing import Missing
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import CALIBRATION, ProbePlan
 from fusetools.plan.request import Request
-from fusetools.record.session import CALIBRATIONS, Interrupted, Outcome, Recording, prepared
+from fusetools.record.session import (
+    CALIBRATIONS,
+    Interrupted,
+    Outcome,
+    Recording,
+    output_of,
+    prepared,
+)
 from fusetools.record.timed import failure, timed
 
 ALL = "all"
@@ -90,22 +96,24 @@ def overhead(
     ``only``: these parts ("all" is one), not each that there is.
     Error: it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
     """
-    with prepared(request, arguments) as (lock, _, user, facts, plan):
+    with output_of(request) as output, prepared(request, arguments) as prepared_:
+        lock, _, user, facts, plan = prepared_
         missing: dict[Missing, None] = {}
         warnings: dict[str, None] = {}
         lost = 0
 
-        log = Path(request.log or os.devnull)
+        log = request.log
+        assert log is not None
 
         def plain() -> _Run:
-            outcome = timed(request.command, user, str(log))
+            outcome = timed(request.command, user, log)
             _check(outcome, request, log)
             return _Run(outcome.seconds)
 
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
-            lock.state.directories.clear()  # of the run before, and gone
-            recording = _Measured(lock, request, arguments, user, facts, part)
+            lock.state.folders.clear()  # of the run before, and gone
+            recording = _Measured(lock, request, arguments, user, facts, part, output)
             with recording:
                 recording.arm()
                 recording.run()
@@ -162,7 +170,7 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
     )
 
 
-def _check(outcome: Outcome, request: Request, log: Path) -> None:
+def _check(outcome: Outcome, request: Request, log: int) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:
@@ -174,9 +182,8 @@ def _check(outcome: Outcome, request: Request, log: Path) -> None:
 class _Measured(Recording):
     """A recording that is looked at, and not kept."""
 
-    def arm(self) -> None:
-        super().arm()
-        self.output = self.scratch / "whole"
+    def _hand_over(self, whole: Path) -> None:
+        self.outcome.output = whole
 
     def measured(self) -> _Run:
         """Of the whole file, less the calls of the calibration: with function_graph's events."""

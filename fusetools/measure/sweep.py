@@ -21,7 +21,8 @@ from fusetools.host.mounts import parse_mountinfo
 from fusetools.measure import output
 from fusetools.measure.experiment import Experiment, Point, fill
 from fusetools.measure.figures import Estimate, estimate
-from fusetools.measure.folder import DEFINITION, TABLE, Folder, Requests, Run, write, write_text
+from fusetools.measure.folder import Folder, Requests, Run
+from fusetools.output import Output, by_descriptor, new_file
 from fusetools.plan.request import Request
 from fusetools.record import caches, session
 from fusetools.record.session import Outcome
@@ -99,20 +100,20 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
     experiment = folder.experiment
     options = experiment.recording
     user = None if options.get("as_root") else caller(os.environ)
-    folder.lock()
+    folder.lock(session.owner(bool(options.get("as_root"))))
     try:
         if experiment.caches == "drop":
             caches.drop()
         if not folder.runs:
             folder.left_out = dict(_left_out(experiment, user))
-        _save(folder, user)
+        _save(folder)
         try:
             _all(folder, user, arguments, tell)
         except BaseException:
             with contextlib.suppress(OSError):  # of two troubles the first is told
-                _save(folder, user)
+                _save(folder)
             raise
-        _save(folder, user)
+        _save(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(folder) from error
@@ -175,28 +176,46 @@ def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, 
     first = experiment.points()[0]
     for value, test in experiment.only.items():
         words = fill(test, first)
-        if timed(["sh", "-c", words], user, os.devnull).exit_status:
-            yield value, f"{words} fails"
+        with Path(os.devnull).open("wb") as nothing:
+            if timed(["sh", "-c", words], user, nothing.fileno()).exit_status:
+                yield value, f"{words} fails"
 
 
 def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Sequence[str]) -> None:
+    with folder.begin(index, n) as place:
+        log = new_file(place, "output", 0o644)
+        try:
+            _in(folder, index, n, user, arguments, place, log)
+        finally:
+            os.close(log)
+
+
+def _in(
+    folder: Folder,
+    index: int,
+    n: int,
+    user: User | None,
+    arguments: Sequence[str],
+    place: int,
+    log: int,
+) -> None:
+    """In a directory of its own, with the command's output in the file ``log``."""
     begin = time.monotonic()
     experiment = folder.experiment
     command = experiment.words(folder.points[index])
-    place = folder.begin(index, n)
-    log = place / "output"
     if experiment.caches == "drop":
         caches.drop()
         caches.load(command)
     requests: Mapping[str, Requests] = {}
     if experiment.trace:
-        recording_ = str(place / "perf.data")
-        request = Request(command=command, output=recording_, log=str(log), **experiment.recording)
-        outcome = session.record(request, arguments, lambda *_: None)
+        recording_ = str(by_descriptor(place) / "perf.data")
+        request = Request(command=command, output=recording_, log=log, **experiment.recording)
+        with Output(recording_) as there:
+            outcome = session.record(request, arguments, lambda *_: None, there)
         _check(outcome, command, log)
         requests = _requests(recording_)
     else:
-        outcome = timed(command, user, str(log))
+        outcome = timed(command, user, log)
         _check(outcome, command, log)
     usage = outcome.usage
     assert usage is not None
@@ -208,6 +227,7 @@ def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Seque
         moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
     folder.keep(
         index,
+        place,
         Run(
             round=n,
             seconds=outcome.seconds,
@@ -223,11 +243,9 @@ def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Seque
             requests=requests,
         ),
     )
-    for path in (place.parent.parent, place.parent, place, *place.iterdir()):
-        _give(path, user)
 
 
-def _check(outcome: Outcome, command: Sequence[str], log: Path) -> None:
+def _check(outcome: Outcome, command: Sequence[str], log: int) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:
@@ -268,19 +286,12 @@ def _sizes(stories: Stories) -> dict[str, float]:
     return found
 
 
-def _end_of(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(os.fstat(file.fileno()).st_size - output.MOST, 0))
-        return file.read().decode(errors="replace")
+def _end_of(log: int) -> str:
+    size = os.fstat(log).st_size
+    return os.pread(log, output.MOST, max(size - output.MOST, 0)).decode(errors="replace")
 
 
-def _give(path: Path, user: User | None) -> None:
-    """To whom the workload ran as."""
-    if user:
-        os.chown(path, user.uid, user.gid, follow_symlinks=False)
-
-
-def _save(folder: Folder, user: User | None) -> None:
+def _save(folder: Folder) -> None:
     """The figures of all runs so far."""
     from fusetools.render import measured
 
@@ -292,10 +303,7 @@ def _save(folder: Folder, user: User | None) -> None:
         "left_out": folder.left_out,
         "points": [measured.point(one) for one in result.points],
     }
-    write(folder.path / DEFINITION, data)
-    write_text(folder.path / TABLE, measured.runs_csv(folder))
-    for path in (folder.path, folder.path / DEFINITION, folder.path / TABLE):
-        _give(path, user)
+    folder.save(data, measured.runs_csv(folder))
 
 
 def figures(folder: Folder) -> Sweep:

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
+from fusetools.host.files import read_input
 from fusetools.plan.registers import ARGUMENT
 
 if sys.version_info >= (3, 11):
@@ -101,10 +102,13 @@ def builtin() -> tuple[ProbeSet, ...]:
     return tuple(sorted(sets, key=turn))
 
 
+MOST_BYTES = 1 << 20  # of a probe set's file
+
+
 def load(path: Path) -> ProbeSet:
     """The set in a file; a mistake in it is an Error with file, key and reason."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_input(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise Error(f"cannot read the probe set {path}", reason or "") from error

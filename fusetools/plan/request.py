@@ -17,7 +17,9 @@ class Request:
     "dwarf" for the waits of daemons whose code keeps no frame pointers; ``wakers``: also
     the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
-    file that the workload's own output goes to, None: where ours goes.
+    open file that the workload's own output goes to, None: where ours goes.
+    ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
+    which it ends.
     """
 
     mounts: tuple[str, ...] = ()
@@ -31,4 +33,6 @@ class Request:
     as_root: bool = False
     backend: str = "auto"
     functions: tuple[str, ...] = ()
-    log: str | None = None
+    log: int | None = None
+    force: bool = False
+    max_size: int = 4 << 30

@@ -93,7 +93,7 @@ class _Counting(Recording):
 
     def arm(self) -> None:
         assert self.facts.perf is not None and self.facts.tracefs is not None
-        directory = self._directory(self.lock.directory, "perf.")
+        directory = self._folder()
         self.raw = directory / "counts"
         self.tracefs = Tracefs(self.facts.tracefs)
         self.state.tracefs = self.facts.tracefs

@@ -6,17 +6,18 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
-from fusetools.host.files import Files
+from fusetools.host.files import Files, command_path, open_regular, tool_environment
 from fusetools.host.mounts import unanswering
+from fusetools.output import Output, by_descriptor, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.recording import check_readable, core
 
@@ -45,15 +46,45 @@ def merge(
     for path in inputs:
         check_readable(Path(path))
     native = core()
-    with tempfile.TemporaryDirectory(prefix="fusetools-") as folder:
-        readable = [_of_version_6(path, Path(folder) / f"{i}.dat") for i, path in enumerate(inputs)]
+    with Output(output) as target, _folder(target) as folder:
+        at = by_descriptor(folder)
+        readable = [_of_version_6(path, at / f"{i}.dat") for i, path in enumerate(inputs)]
         try:
-            with _watched(readable, output, progress):
-                info = native.merge(readable, output, "", **_host(readable))
+            with _watched(readable, str(at / "merged"), progress):
+                info = native.merge(readable, str(at / "merged"), "", **_host(readable))
+            if target.printed:
+                with (at / "merged").open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+            else:
+                target.take(folder, "merged")
         except native.CoreError as error:
-            what, why = error.args
+            what, why = (text.replace(str(at / "merged"), output) for text in error.args)
             raise Error(what, why) from error
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Error(f"cannot write {output}", error.strerror or str(error)) from error
     return Merged(info["records"], tuple(info["warnings"]))
+
+
+@contextmanager
+def _folder(target: Output) -> Iterator[int]:
+    """A directory for a time, where the output goes or, printed, where there is room."""
+    parent = target.directory if not target.printed else os.open("/var/tmp", os.O_RDONLY)
+    name = f".fusetools-{os.urandom(4).hex()}"
+    try:
+        folder = new_directory(parent, name)
+        try:
+            yield folder
+        finally:
+            for file in os.listdir(folder):
+                os.unlink(file, dir_fd=folder)
+            os.close(folder)
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=parent)
+    finally:
+        if target.printed:
+            os.close(parent)
 
 
 def _host(inputs: Sequence[str]) -> dict[str, Any]:
@@ -77,11 +108,11 @@ def _host(inputs: Sequence[str]) -> dict[str, Any]:
 
 def _of_version_6(path: str, converted: Path) -> str:
     """The path of the same recording that the core can read: ``path``, or ``converted``."""
-    with Path(path).open("rb") as file:
-        head = file.read(len(_MAGIC) + 8)
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        head = file.read(len(_MAGIC) + 8) or b""
     if not head.startswith(_MAGIC) or head[len(_MAGIC) :].split(b"\0")[0] == b"6":
         return path
-    tool = shutil.which("trace-cmd")
+    tool = shutil.which("trace-cmd", path=command_path())
     command = ["trace-cmd", "convert", "--file-version", "6", "-i", path, "-o"]
     what = f"cannot read {path}"
     if tool is None:
@@ -91,7 +122,11 @@ def _of_version_6(path: str, converted: Path) -> str:
             shlex.join([*command, "v6.dat"]) + "      (where trace-cmd is)",
         )
     done = subprocess.run(
-        [tool, *command[1:], str(converted)], capture_output=True, text=True, errors="replace"
+        [tool, *command[1:], str(converted)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=tool_environment(),
     )
     # trace-cmd exits with 0 on some errors.
     if done.returncode or not converted.exists():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from fusetools.host.files import tool_environment
 
 
 class Recorder:
@@ -20,16 +21,17 @@ class Recorder:
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, argv: Sequence[str], prepare: Callable[[], None]) -> int:
-        """Starts it in a session of its own; ``prepare`` runs in the child. Returns its pid."""
+    def start(self, argv: Sequence[str], prepare: Callable[[], None], directory: Path) -> int:
+        """Starts it in a directory, in a session of its own; ``prepare`` runs in the child. Returns
+        its pid."""
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self._log.parent,
-                env={**os.environ, "LC_ALL": "C", "PERF_CONFIG": "/dev/null"},
+                cwd=directory,
+                env=tool_environment(),
                 start_new_session=True,
                 preexec_fn=prepare,
             )

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from array import array
 from collections import Counter
@@ -32,19 +32,22 @@ from fusetools import __version__, _core
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
-from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces, unanswering, with_daemon
+from fusetools.host.files import Files, bounded
+from fusetools.host.mounts import PATIENCE, all_namespaces, unanswering, with_daemon
 from fusetools.host.probe import read_host
-from fusetools.host.processes import code, thread_comms
+from fusetools.host.processes import Sleeper, code, family, thread_comms
+from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
+from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.bundles import bundled, unbundled
 from fusetools.plan.events import NUMBER, RETURN, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
-from fusetools.record import cgroup, graceperiods, symbols, throttling, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, merger, symbols, throttling, tracecmd, tracefs
 from fusetools.record.perf import Perf, command_line, sizes
+from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -55,6 +58,9 @@ SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
 SESSION = "fusetools:session"
 SESSION_BYTES = 16 << 20  # write::SESSION_MAX in the core
+GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
+KILLED = 2.0  # after SIGKILL
+LEFT = 124  # exit status, as timeout(1) has it
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
@@ -77,6 +83,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     throttled: list[dict[str, Any]] = field(default_factory=list)  # by quotas of cgroups
     failed: bool = False  # perf ended early, or the file is as perf left it
+    left: bool = False  # the workload, which hangs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
     calibration: float | None = None  # ns of one call of the function that costs are measured on
@@ -163,19 +170,57 @@ def _chosen(text: str) -> probeset.ProbeSet:
 
 
 def record(
-    request: Request, arguments: Sequence[str], tell: Callable[[ProbePlan, Removed], None]
+    request: Request,
+    arguments: Sequence[str],
+    tell: Callable[[ProbePlan, Removed], None],
+    place: Output | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Records, and returns what became of it; ``tell`` is called once when all is armed.
+    """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
+    with what cannot wait until the end. ``place``: where the recording goes, if not to
+    request.output with the rights of who called sudo.
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
-    with prepared(request, arguments) as (lock, removed, user, facts, plan):
-        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan))
+    with place or output_of(request) as output, prepared(request, arguments) as prepared_:
+        lock, removed, user, facts, plan = prepared_
+        if not request.force:
+            _check_feedback(output, plan)
+        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan), output)
+        recording.warn = warn
         with recording:
             recording.arm()
             tell(recording.plan, removed)
             recording.run()
-            return recording.finish()
+            recording.finish()
+            recording.leave()
+            return recording.outcome
+
+
+def _check_feedback(output: Output, plan: ProbePlan) -> None:
+    """Error where the recording would record how it is written itself."""
+    device = output.device
+    number = os.major(device) << 20 | os.minor(device)
+    for target in plan.targets:
+        if target.mount.connection == number:
+            raise Error(
+                f"cannot write {output.path}",
+                f"it is on {target.mount.path}, which is traced: each write would make more events",
+                "-o FILE on another file system, or --force to record that",
+            )
+
+
+def output_of(request: Request) -> Output:
+    """Where the recording goes. Error: it cannot be written there."""
+    if request.output == PRINTED:
+        raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
+    return Output(request.output, owner(request.as_root))
+
+
+def owner(as_root: bool) -> Owner | None:
+    """Whom files are for: who called sudo."""
+    user = None if as_root else caller(os.environ)
+    return Owner(user.uid, user.gid, user.groups, user.name) if user else None
 
 
 @contextlib.contextmanager
@@ -200,10 +245,15 @@ def prepared(
 
 
 def _check_command(name: str) -> None:
-    if shutil.which(name) is None:
-        path = Path(name)
-        there = "/" in name and path.exists()
-        raise cannot_run(name, 13 if there else 2)
+    def look() -> str:
+        if shutil.which(name) is not None:
+            return ""
+        return str(13 if "/" in name and Path(name).exists() else 2)
+
+    # It may lie on a file system that hangs: then it is tried.
+    number = bounded(look, PATIENCE)
+    if number:
+        raise cannot_run(name, int(number))
 
 
 @contextlib.contextmanager
@@ -248,7 +298,11 @@ class Recording:
         user: User | None,
         facts: HostFacts,
         plan: ProbePlan,
+        output: Output | None = None,
     ) -> None:
+        self.output = output
+        self.warn: Callable[[str], None] = lambda _: None
+        self.made: Scratch | None = None
         self.facts = facts
         self.plan = plan
         self.missing = list(plan.unavailable)
@@ -276,6 +330,8 @@ class Recording:
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
         self.stopped_daemons: set[int] = set()
         self._stopped = False
+        self._times_asked = 0
+        self._perf_died = False
 
     def __enter__(self) -> Recording:
         self._signals = held_signals(self.outcome)
@@ -285,8 +341,10 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         try:
             self._stop()
-            for name in self.state.directories:
-                shutil.rmtree(name, ignore_errors=True)
+            for name in self.state.folders:
+                shutil.rmtree(self.lock.directory / name, ignore_errors=True)
+            if self.made:
+                self.made.remove()
             if not (self.state.probes or self.state.cgroup or self.state.ftrace):
                 self.lock.forget()
         finally:
@@ -295,9 +353,15 @@ class Recording:
     def arm(self) -> None:
         """Up to the point where everything is recorded and the workload waits."""
         assert self.facts.perf is not None and self.facts.tracefs is not None
-        self.output = Path(os.path.abspath(self.request.output))
-        self.scratch = self._directory(self.output.parent, f".{self.output.name}.")
-        self.raw = self.scratch / "perf.data"
+        assert self.output is not None
+        self.made = Scratch(self.output)
+        self.state.scratch = [self.made.note]
+        self.lock.write()
+        self.made.make()
+        self.state.scratch = [self.made.note]
+        self.lock.write()
+        self.scratch = self.made.path
+        self.raw = self.scratch / DATA
 
         self.tracefs = Tracefs(self.facts.tracefs)
         self.state.tracefs = self.facts.tracefs
@@ -313,6 +377,8 @@ class Recording:
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
         self.room = sizes(self.facts.cpus, self._free())
+        if self.request.max_size < self.room.limit:
+            self.room = replace(self.room, limit=self.request.max_size)
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
@@ -335,16 +401,16 @@ class Recording:
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        return command_line(self.plan, perf, str(self.raw), fifos, self.room, group)
+        return command_line(self.plan, perf, self.raw.name, fifos, self.room, group)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
         """perf, with its events on; without those whose probes cannot be placed, which shows only
         then. Error: for another reason it does not record."""
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
-            self.perf = Perf(self._directory(self.lock.directory, "perf."))
+            self.perf = Perf(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
-            pid = self.perf.start(argv, partial(with_parent, os.getpid()))
+            pid = self.perf.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
             self.state.processes.append((pid, started(pid) or 0))
             self.lock.write()
             try:
@@ -434,11 +500,13 @@ class Recording:
         self.graph = TraceCmd(root, self.scratch)
         size = tracecmd.buffer_size(self.facts.cpus, self._free())
         self.graph.buffers = size * self.facts.cpus
+        name = self.graph.output.name
         argv = tracecmd.command_line(
-            self.facts.trace_cmd, str(self.graph.output), self.plan.graph, self.plan.clock, size
+            self.facts.trace_cmd, name, self.plan.graph, self.plan.clock, size
         )
         # if we are killed, it shall still switch the tracer off
-        pid = self.graph.start(argv, partial(with_parent, os.getpid(), signal.SIGINT))
+        prepare = partial(with_parent, os.getpid(), signal.SIGINT)
+        pid = self.graph.start(argv, prepare, self.scratch)
         self.state.processes.append((pid, started(pid) or 0))
         self.lock.write()
         self.graph.wait_until_on()
@@ -461,38 +529,45 @@ class Recording:
             tracecmd.restore(self.tracefs.root, self.state.ftrace)
             self.state.ftrace = {}
 
-    def _directory(self, parent: Path, prefix: str) -> Path:
-        """One of our own, noted before it is made."""
-        if not parent.is_dir():
-            raise Error(f"cannot write {self.output}", f"there is no directory {parent}")
-        name = tempfile.mktemp(prefix=prefix, dir=parent)
-        self.state.directories.append(name)
+    def _folder(self) -> Path:
+        """One of our own beside the lock, noted before it is made."""
+        path = self.lock.directory / f"perf.{os.urandom(4).hex()}"
+        self.state.folders.append(path.name)
         self.lock.write()
-        try:
-            Path(name).mkdir(mode=0o700)
-        except OSError as error:
-            raise Error(f"cannot write in {parent}", error.strerror or str(error)) from error
-        return Path(name)
+        path.mkdir(mode=0o700)
+        return path
 
     def _free(self) -> int:
         """Bytes that may still be written where the recording goes."""
         disk = os.statvfs(self.scratch)
         return disk.f_bavail * disk.f_frsize
 
+    def _place(self) -> str:
+        """Where the recording goes, in words."""
+        return self.output.parent if self.output else str(self.raw.parent)
+
     def _full(self) -> bool:
         """Whether perf stopped at its limit, or another process filled the disk."""
         size = self.raw.stat().st_size if self.raw.exists() else 0
         return size >= self.room.limit or self._free() == 0
 
-    def _graph_fills_disk(self) -> bool:
-        """Whether what trace-cmd has written could soon not be kept. (perf has its own limit.)"""
+    def _at_limit(self) -> bool:
+        """Whether perf stopped at --max-size."""
+        size = self.raw.stat().st_size if self.raw.exists() else 0
+        return self.room.limit == self.request.max_size <= size
+
+    def _graph_too_large(self) -> bool:
+        """Whether what trace-cmd has written is too much, or could soon not be kept. (perf has its
+        own limit.)"""
         if self.graph is None or self._stopped:
             return False
         parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
         raw = self.raw.stat().st_size if self.raw.exists() else 0
+        why = f"No space left on device for more of it ({self._place()})"
         if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
-            return False
-        why = f"No space left on device for more of it ({self.scratch.parent})"
+            if parts < self.request.max_size:
+                return False
+            why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
         self.outcome.warnings.append(f"the recording ended early: {why}")
         self.outcome.failed = True
         return True
@@ -506,6 +581,8 @@ class Recording:
         self.state.cgroup = str(cgroup.path(hierarchy, name))
         self.lock.write()
         try:
+            if not is_cgroup(hierarchy.own):
+                raise OSError(errno.EINVAL, "perf does not take the name of ours")
             made = cgroup.Cgroup(hierarchy, name)
             made.add(pid)
         except OSError as error:
@@ -522,7 +599,7 @@ class Recording:
         if signal.sigpending() & set(ENDING):
             raise Interrupted("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
-        begin = time.monotonic()
+        begin = self.began = time.monotonic()
         if self.workload:
             self.workload.start()
         limit = None if self.request.duration is None else begin + self.request.duration
@@ -530,31 +607,89 @@ class Recording:
         self.outcome.seconds = time.monotonic() - begin
         self._settle()
         self._stop()
-        if self.workload:
-            self._wait(None)
-            self.outcome.exit_status = self.workload.exit_status or 0
-            self.outcome.usage = self.workload.usage
+        self._note_end()
+
+    def _note_end(self) -> bool:
+        """Whether the workload has ended; its figures then."""
+        if self.workload is None or not self.workload.poll():
+            return self.workload is None
+        self.outcome.exit_status = self.workload.exit_status or 0
+        self.outcome.usage = self.workload.usage
+        return True
 
     def _wait(self, limit: float | None) -> None:
-        """Until ``limit``, the workload's end, or a signal that ends the recording. Signals go to
-        the workload, unless the terminal has sent it there already."""
-        asked = 0
+        """Until ``limit``, the workload's end, or a signal that ends the recording: without a
+        workload at once, else as soon as the workload has had time to end."""
         while not (self.workload and self.workload.poll()):
-            if self.workload is None and self.perf and self.perf.ended:
+            if self.perf and self.perf.ended and self._perf_ended():
                 return
             left = 1.0 if limit is None else min(1.0, limit - time.monotonic())
-            if left <= 0 or self._graph_fills_disk():
+            if left <= 0 or self._graph_too_large():
                 return
-            came = signal.sigtimedwait(SIGNALS, left)
-            if came is None or came.si_signo == signal.SIGCHLD:
+            if not self._pass_on(signal.sigtimedwait(SIGNALS, left)):
                 continue
-            self.outcome.interrupted = True
             if self.workload is None:
                 return
-            if came.si_code != SI_KERNEL:
-                asked += 1
-                # who asks twice means it
-                self.workload.signal(came.si_signo if asked == 1 else signal.SIGKILL)
+            end = time.monotonic() + (GRACE if self._times_asked < 2 else KILLED)
+            limit = min(end, limit or end)
+
+    def _pass_on(self, came: signal.struct_siginfo | None) -> bool:
+        """Whether that is a signal to end; it goes to the workload, unless the terminal has sent it
+        there already."""
+        if came is None or came.si_signo == signal.SIGCHLD:
+            return False
+        self.outcome.interrupted = True
+        self._times_asked += 1
+        if self.workload and self._times_asked > 1:  # who asks twice means it
+            self.workload.signal(signal.SIGKILL)
+        elif self.workload and came.si_code != SI_KERNEL:
+            self.workload.signal(came.si_signo)
+        return True
+
+    def _perf_ended(self) -> bool:
+        """perf has ended by itself: said at once; whether there is nothing to wait for."""
+        if self.workload and not self._perf_died:
+            self.warn(f"the recording ended: {self._why_ended()}; the workload goes on")
+        self._perf_died = True
+        return self.workload is None
+
+    def _why_ended(self) -> str:
+        assert self.perf is not None
+        if self._at_limit():
+            size = self.raw.stat().st_size
+            rate = size / max(time.monotonic() - self.began, 1e-3)
+            limit = f"{self.request.max_size >> 20} MiB (--max-size)"
+            return f"it reached {limit}, at {rate / 1e6:.1f} MB/s"
+        if self._full():
+            return f"No space left on device for more of it ({self._place()})"
+        return self.perf.complaint() or "perf was killed"
+
+    def leave(self) -> None:
+        """Waits for the workload, once all is written; not for one that hangs."""
+        files = Files(Path("/"))
+        if self._note_end() or self.workload is None:
+            return
+        pid = self.workload.pid
+        self.warn(f"{self.outcome.output} is written; the workload (pid {pid}) goes on")
+        hanging: float | None = None
+        end = None if self._times_asked < 2 else time.monotonic() + KILLED
+        while not self._note_end():
+            if self._pass_on(signal.sigtimedwait(SIGNALS, 0.5)) and self._times_asked > 1:
+                end = time.monotonic() + KILLED
+            hung = [one for one in family(files, pid) if one.hung]
+            hanging = (hanging or time.monotonic()) if hung else None
+            since = time.monotonic() - hanging if hanging is not None else 0.0
+            if since > GRACE or (end is not None and time.monotonic() > end):
+                self._name_left(family(files, pid))
+                return
+
+    def _name_left(self, sleepers: list[Sleeper]) -> None:
+        self.outcome.left = True
+        self.outcome.exit_status = LEFT
+        for one in sleepers:
+            where = f"in {one.function}" if one.function else "in the kernel"
+            what = f"waits {where} for a file system" if one.hung else "is alive"
+            self.outcome.warnings.append(f"left behind: {one.comm} (pid {one.pid}) {what}")
 
     def _settle(self) -> None:
         """Until the daemon has answered what the workload left behind (RELEASE, FORGET)."""
@@ -595,10 +730,7 @@ class Recording:
             self.perf.pause()
             self._expedite(True)
             if not self.perf.stop() or died or self._full():
-                why = self.perf.complaint() or "perf was killed"
-                if self._full():
-                    why = f"No space left on device for more of it ({self.scratch.parent})"
-                self.outcome.warnings.append(f"the recording ended early: {why}")
+                self.outcome.warnings.append(f"the recording ended early: {self._why_ended()}")
                 self.outcome.failed = True
             self.perf.close()
             self._expedite(False)
@@ -683,16 +815,33 @@ class Recording:
             outcome.failed = True
             whole.unlink(missing_ok=True)
             whole = self.raw
-        whole.chmod(0o600)
-        if self.user:
-            os.chown(whole, self.user.uid, self.user.gid, follow_symlinks=False)
-        if self.output.exists() or self.output.is_symlink():
-            self.output.replace(self.output.with_name(self.output.name + ".old"))
-        whole.replace(self.output)
-        outcome.output = self.output
-        outcome.size = self.output.stat().st_size
+        outcome.size = whole.stat().st_size
+        self._hand_over(whole)
         outcome.unavailable = tuple(self.missing)
         return outcome
+
+    def _hand_over(self, whole: Path) -> None:
+        """Gives the file its name and its owner; until then only root can get at it."""
+        assert self.output is not None and self.made is not None
+        directory = self.made.descriptor
+        descriptor = os.open(whole.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            os.fchmod(descriptor, 0o600)
+            if self.user:
+                os.fchown(descriptor, self.user.uid, self.user.gid)
+        finally:
+            os.close(descriptor)
+        self.outcome.output = Path(os.path.abspath(self.output.path))
+        try:
+            self.output.take(directory, whole.name, keep=True)
+        except OSError as error:
+            # Somebody made a directory of that name meanwhile: the recording is not lost.
+            name = f"{self.output.name[:200]}.{os.urandom(4).hex()}"
+            os.rename(whole.name, name, src_dir_fd=directory, dst_dir_fd=self.output.directory)
+            self.outcome.output = Path(self.output.parent, name)
+            why = f"{self.output.path} could not be replaced: {error.strerror}"
+            self.outcome.warnings.append(f"{why}; the recording is {self.outcome.output}")
+            self.outcome.failed = True
 
     def _write(self, whole: Path) -> None:
         """The recording. What it holds is examined once it is there, and noted in the room that
@@ -716,7 +865,7 @@ class Recording:
         """perf's events, function_graph's, and the session, into one file, with what names its
         stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
         merge = partial(
-            _core.merge,
+            self._merged,
             kallsyms=symbols.KALLSYMS,
             maps=self.maps,
             avoid=unanswering(Files(Path("/")), self._answering()),
@@ -732,10 +881,39 @@ class Recording:
                 except _core.CoreError as error:
                     why = ": ".join(error.args)
                     whole.unlink(missing_ok=True)
-            apart = self.output.with_name(self.output.name + ".trace.dat")
-            graph.replace(apart)
-            self.outcome.warnings.append(f"function_graph is kept apart, in {apart}: {why}")
+            self.outcome.warnings.append(
+                f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
+            )
         return merge([str(self.raw)], str(whole), session)
+
+    def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> _core.MergeInfo:
+        """In a process of its own; without what names the daemons' stacks where that hangs."""
+        try:
+            return merger.merge(inputs, whole, session, self._asked_to_end, **more)
+        except merger.Stuck:
+            why = "a file of the daemon's does not answer: its stacks have no names"
+            self.outcome.warnings.append(why)
+            for left in self.scratch.glob(f".{Path(whole).name}.*"):
+                left.unlink()
+            more["avoid"] = ["/"]
+            return merger.merge(inputs, whole, session, lambda: False, **more)
+
+    def _asked_to_end(self) -> bool:
+        return self._pass_on(signal.sigtimedwait(SIGNALS, 0)) and self._times_asked > 1
+
+    def _keep_graph(self, graph: Path) -> Path:
+        """Puts trace-cmd's file beside the recording, for the same owner."""
+        assert self.output is not None and self.made is not None
+        name = self.output.name + ".trace.dat"
+        if self.user:
+            descriptor = os.open(
+                graph.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
+            )
+            os.fchown(descriptor, self.user.uid, self.user.gid)
+            os.close(descriptor)
+        directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
+        os.rename(graph.name, name, **directories)
+        return Path(self.output.parent, name)
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
         """(event, the field that tells its probes apart, (number, event) of each)."""

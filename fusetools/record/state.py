@@ -8,11 +8,14 @@ note, and the next one, or `fusetools clean`, removes what stands there and noth
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,26 +23,69 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
+from fusetools.host.files import Files
+from fusetools.host.mounts import mounted
+from fusetools.host.probe import tracefs_places
+from fusetools.host.processes import comm, lock_holder
 from fusetools.record import cgroup, graceperiods, tracecmd, tracefs
+from fusetools.record.scratch import Note, reclaim
 
 DIRECTORY = Path("/run/fusetools")
+
+
+_EVENT = re.compile(r"fuse_(daemon|kernel):[A-Za-z0-9_]{1,63}")
+_FOLDER = re.compile(r"perf\.[a-z0-9_]{8}")
+_CGROUP = re.compile(r"/.*/fusetools-[0-9]{1,10}", re.DOTALL)
+_SETTING = re.compile(r"[A-Za-z0-9_:-]{1,64}")
+MOST = 4 << 20  # bytes of the note
 
 
 @dataclass
 class State:
     """What a recording has made. ``processes``: (pid, start time in clock ticks since boot), each
-    the first of a session of its own; ``ftrace``: what function_graph's settings were before;
-    ``expedited``: grace periods are, and were not before.
+    the first of a session of its own; ``folders``: names in the lock's directory; ``scratch``:
+    where it is written; ``ftrace``: what function_graph's settings were before; ``expedited``:
+    grace periods are, and were not before.
     """
 
     tracefs: str = ""
     mounted: bool = False
     probes: list[str] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    scratch: list[Note] = field(default_factory=list)
     processes: list[tuple[int, int]] = field(default_factory=list)
     cgroup: str = ""
     ftrace: dict[str, str] = field(default_factory=dict)
     expedited: bool = False
+
+    @classmethod
+    def from_json(cls, data: Any) -> State:
+        """ValueError or TypeError where it lists anything that fusetools does not make."""
+        state = cls(**data)
+        state.processes = [(int(pid), int(start)) for pid, start in state.processes]
+        state.scratch = [Note.from_json(note) for note in state.scratch]
+        good = (
+            state.tracefs in ("", tracefs.PLACE, *tracefs_places(Files(Path("/"))))
+            and all(_EVENT.fullmatch(name) for name in state.probes)
+            and all(_FOLDER.fullmatch(name) for name in state.folders)
+            and all(1 < pid < 1 << 31 and 0 <= start < 1 << 63 for pid, start in state.processes)
+            and (state.cgroup == "" or _is_cgroup(state.cgroup))
+            and all(
+                name in tracecmd.SETTINGS and _SETTING.fullmatch(value)
+                for name, value in state.ftrace.items()
+            )
+            and isinstance(state.mounted, bool)
+            and isinstance(state.expedited, bool)
+        )
+        if not good:
+            raise ValueError("it lists what fusetools does not make")
+        return state
+
+
+def _is_cgroup(path: str) -> bool:
+    places = mounted(Files(Path("/")), "cgroup", "cgroup2")
+    below = any(path.startswith(place + "/") for place in places)
+    return below and os.path.normpath(path) == path and _CGROUP.fullmatch(path) is not None
 
 
 @dataclass(frozen=True)
@@ -57,12 +103,22 @@ class Lock:
         self.directory = directory
         self._file = directory / "state.json"
         try:
-            directory.mkdir(mode=0o755, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(directory / "lock", flags, 0o644)
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(folder).st_uid != os.geteuid():
+                    raise PermissionError(errno.EPERM, "it belongs to somebody else")
+                os.fchmod(folder, 0o700)  # whoever can open the lock can hold it
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._descriptor = os.open("lock", flags, 0o600, dir_fd=folder)
+                os.fchmod(self._descriptor, 0o600)
+            finally:
+                os.close(folder)
         except OSError as error:
             why = error.strerror or str(error)
-            raise Error(f"cannot use {directory}", why, "run as root (sudo fusetools …)") from error
+            fix = "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {directory}"
+            raise Error(f"cannot use {directory}", why, fix) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -73,20 +129,24 @@ class Lock:
         self.state = State()
 
     def _refused(self) -> Error:
-        """Names who holds the lock; it writes that right after it got it."""
-        pid, command = 0, "(unknown)"
+        """Names who holds the lock, by the kernel's own word; it writes its command right after it
+        got the lock."""
+        files = Files(Path("/"))
+        what, command = "another recording is running", ""
+        holder = lock_holder(files, os.fstat(self._descriptor))
         for _ in range(20):
             with contextlib.suppress(ValueError, TypeError):
                 pid, *words = json.loads(os.pread(self._descriptor, 1 << 20, 0))
-                command = " ".join(words)
-                break
+                if pid == holder:
+                    command = " ".join(words)
+                    break
             time.sleep(0.01)
         os.close(self._descriptor)
-        return Error(
-            "another recording is running",
-            f"pid {pid}: {command}",
-            f"wait for it, or stop it: kill -INT {pid}",
-        )
+        if holder is None:
+            place = self.directory / "lock"
+            return Error(what, f"a process that is not seen here holds {place}", "wait for it")
+        why = f"pid {holder}: {command or comm(files, holder)}"
+        return Error(what, why, f"wait for it, or stop it: kill -INT {holder}")
 
     def __enter__(self) -> Lock:
         return self
@@ -99,13 +159,13 @@ class Lock:
         """Puts the state on record; to be called before a thing is made."""
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(self.state)))
-        new.replace(self._file)
+        new.replace(self._file)  # in a directory that only root may enter
 
     def clean(self) -> Removed:
         """Removes what a killed recording left, and its note."""
         if self.leftover is None:
             return Removed((), ())
-        removed = clean(self.leftover)
+        removed = clean(self.leftover, self.directory)
         if not removed.left:
             self.leftover = None
             self.forget()
@@ -119,17 +179,22 @@ class Lock:
 def _read(file: Path) -> State | None:
     """The note; None where there is none. One that cannot be understood lists nothing."""
     try:
-        data: Any = json.loads(file.read_text())
-        state = State(**data)
-        state.processes = [(int(pid), int(start)) for pid, start in state.processes]
-        return state
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError):
+    except OSError:
         return State()
+    with os.fdopen(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+            return State()
+        try:
+            return State.from_json(json.loads(opened.read(MOST)))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return State()
 
 
-def clean(state: State) -> Removed:
+def clean(state: State, directory: Path = DIRECTORY) -> Removed:
     """Removes everything that a state lists. What is gone already is no matter."""
     what: list[str] = []
     left: list[str] = []
@@ -152,10 +217,15 @@ def clean(state: State) -> Removed:
             what.append(f"{len(there) - len(held)} probes")
     if state.cgroup and Path(state.cgroup).exists():
         (what if cgroup.remove(Path(state.cgroup)) else left).append(f"cgroup {state.cgroup}")
-    for name in state.directories:
-        if Path(name).exists():
-            shutil.rmtree(name, ignore_errors=True)
-            (left if Path(name).exists() else what).append(name)
+    for name in state.folders:
+        path = directory / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+            (left if path.exists() else what).append(str(path))
+    for note in state.scratch:
+        text, done = reclaim(note)
+        if text:
+            (what if done else left).append(text)
     if state.expedited and graceperiods.expedite(False):
         what.append("the kernel's grace periods as they were")
     if state.mounted and not left:

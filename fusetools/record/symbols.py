@@ -1,16 +1,26 @@
-"""The functions of a daemon's libraries, with those of a separate debug file, and the kernel's."""
+"""The functions of a daemon's libraries, with those of a separate debug file, and the kernel's.
+
+The files are whatever a daemon, or a container, has made of them: each is read by a child process
+that may do nothing else, with limits of time and memory.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from fusetools import _core
 from fusetools.host.facts import Library
-from fusetools.host.files import Files
+from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.mounts import MEMORY, PATIENCE
 
 KALLSYMS = "/proc/kallsyms"
+SECONDS = 20.0  # for a file's symbols, on a busy machine: 300 MB take 2
+MOST = 2_000_000  # functions of a file
 
 
 def functions(
@@ -25,19 +35,45 @@ def functions(
     plain: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     for library, pid in libraries:
-        if not library.host_path or library.host_path in (*found, *unreadable):
+        path = library.host_path
+        if not path or path in (*found, *unreadable):
             continue
-        try:
-            found[library.host_path] = _core.elf_functions(
-                library.host_path, debug_file(library.host_path, pid)
-            )
-        except _core.CoreError as error:
-            unreadable[library.host_path] = error.args[1]
-            continue
-        for name, *_ in found[library.host_path]:
-            if name.startswith(("_Z", "_R")):
-                plain[name] = _core.demangle(name)
+        debug = debug_file(library.build_id or "", pid)
+        answer = _asked(path, debug)
+        if answer is None and debug:
+            answer = _asked(path, None)
+        if answer is None:
+            unreadable[path] = "its symbols take too long, or too much memory, to be read"
+        elif "why" in answer:
+            unreadable[path] = str(answer["why"])
+        else:
+            found[path] = [(str(n), int(a), int(s), int(o)) for n, a, s, o in answer["functions"]]
+            plain.update(answer["plain"])
     return found, plain, unreadable
+
+
+def _asked(path: str, debug: str | None) -> dict[str, Any] | None:
+    text = bounded(partial(_look, path, debug), SECONDS, memory=MEMORY)
+    return None if text is None else dict(json.loads(text))
+
+
+def _look(path: str, debug: str | None) -> str:
+    """In a child: what is opened as root is read as nobody."""
+    try:
+        main = f"/proc/self/fd/{open_regular(path)}"
+        more = f"/proc/self/fd/{open_regular(debug)}" if debug else None
+    except OSError as error:
+        return json.dumps({"why": error.strerror or str(error)})
+    drop_privileges()
+    try:
+        rows = _core.elf_functions(main, more)
+    except _core.CoreError as error:
+        return json.dumps({"why": str(error.args[1]).replace(main, path)})
+    if len(rows) > MOST:
+        return json.dumps({"why": f"it has more than {MOST:,} functions"})
+    mangled = [name for name, *_ in rows if name.startswith(("_Z", "_R"))]
+    plain = {name: _core.demangle(name) for name in mangled}
+    return json.dumps({"functions": rows, "plain": plain})
 
 
 def kernel_address(files: Files, name: str) -> int:
@@ -47,11 +83,16 @@ def kernel_address(files: Files, name: str) -> int:
     return int(match[1], 16) if match else 0
 
 
-def debug_file(path: str, pid: int | None) -> str | None:
-    """The separate debug file of the same build id, here or under the daemon's root."""
-    build_id = _core.elf_build_id(path)
-    if not build_id:
+def debug_file(build_id: str, pid: int | None) -> str | None:
+    """The separate debug file of that build id, here or under the daemon's root. None also where
+    the daemon's file system does not answer."""
+    if not re.fullmatch("[0-9a-f]{4,128}", build_id):
         return None
     name = f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+
+    def look(path: str) -> str:
+        return path if os.path.isfile(path) else ""
+
     roots = ["/"] if pid is None else ["/", f"/proc/{pid}/root/"]
-    return next((root + name for root in roots if Path(root + name).is_file()), None)
+    answers = (bounded(partial(look, root + name), PATIENCE) for root in roots)
+    return next((path for path in answers if path), None)

@@ -7,18 +7,18 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.record.session import SI_KERNEL, SIGNALS, Outcome, held_signals
 from fusetools.record.workload import User, Workload
 
+MOST = 1 << 16  # bytes of a log that are looked at, its end
 LAST = 200  # characters of what a workload said last
 
 
-def timed(command: Sequence[str], user: User | None, log: str) -> Outcome:
-    """Runs it, its output into the file ``log``; an outcome without a recording. A signal goes to
-    it, too, and the outcome says that one came. Error: it cannot be run."""
+def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
+    """Runs it, its output into the open file ``log``; an outcome without a recording. A signal goes
+    to it, too, and the outcome says that one came. Error: it cannot be run."""
     outcome = Outcome()
     with held_signals(outcome):
         workload = Workload(command, user, os.environ, log)
@@ -40,9 +40,10 @@ def timed(command: Sequence[str], user: User | None, log: str) -> Outcome:
     return outcome
 
 
-def failure(command: Sequence[str], status: int, log: Path) -> Error:
+def failure(command: Sequence[str], status: int, log: int) -> Error:
     """That a workload failed, with the last line that it printed."""
-    said = log.read_text(errors="replace").split("\n") if log.exists() else []
+    end = max(os.fstat(log).st_size - MOST, 0)
+    said = os.pread(log, MOST, end).decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(said) if line.strip()), "it printed nothing")
     how = f"signal {status - 128}" if status > 128 else f"exit status {status}"
     return Error(f"the workload failed with {how}: {shlex.join(command)}", last[-LAST:])

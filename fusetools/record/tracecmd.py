@@ -19,6 +19,8 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.host.files import tool_environment
+from fusetools.host.words import is_pattern
 from fusetools.record.recorder import Recorder
 
 TRACER = "function_graph"
@@ -47,6 +49,8 @@ def command_line(
     if "--file-version" in tool.options:  # before 3.0 there was no other
         argv += ["--file-version", "6"]
     for function in functions:
+        if not is_pattern(function):
+            raise Error(f"cannot trace {function}", "it is no name or pattern of kernel functions")
         argv += ["-l", function]
     return argv
 
@@ -229,6 +233,7 @@ def _graph_entries(
         [tool.path, "report", "-t", "-R", "-i", str(recording)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env=tool_environment(),
         text=True,
         errors="replace",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import time
 from collections import defaultdict
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.host.words import is_line
 from fusetools.plan.events import RETURN, Probe
 from fusetools.plan.kernel import GROUP
 
@@ -84,7 +86,7 @@ class Tracefs:
         group: where others have events of the same name, those are left out.
         """
         try:
-            lines = (self.root / "uprobe_profile").read_text().splitlines()
+            lines = (self.root / "uprobe_profile").read_text(errors="surrogateescape").split("\n")
         except OSError:
             return {}
         told: dict[str, list[int]] = defaultdict(list)
@@ -136,6 +138,8 @@ class Tracefs:
         }
 
     def _write(self, event: str, line: str) -> None:
+        if not is_line(line):
+            raise OSError(errno.EINVAL, "tracefs does not take it as one line")
         # They are there on every kernel that has such probes; dynamic_events from Linux 5.0.
         kind = "kprobe" if event.startswith(f"{GROUP}:") else "uprobe"
         # open(…, "a") would seek, which tracefs refuses

@@ -8,13 +8,23 @@ import errno
 import grp
 import os
 import pwd
+import re
+import select
 import signal
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusetools.errors import Error
+
+MOST = (1 << 32) - 1  # above it is no user: (uid_t) -1
+EXEC = 5.0  # seconds that a program may take to be loaded
+
+# As they were when fusetools began. Python ignores two for itself.
+_MASK = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+_PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,17 @@ class User:
 
 
 def caller(environment: Mapping[str, str]) -> User | None:
-    """Who called sudo; None where nobody did, or root."""
-    try:
-        uid = int(environment["SUDO_UID"])
-        gid = int(environment["SUDO_GID"])
-    except (KeyError, ValueError):
+    """Who called sudo; None where nobody did, or root. Error: that makes no sense."""
+    if "SUDO_UID" not in environment:
         return None
+    numbers = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
+    if not all(re.fullmatch("[0-9]{1,10}", text) and int(text) < MOST for text in numbers):
+        raise Error(
+            "cannot run the workload as the user who called sudo",
+            "SUDO_UID and SUDO_GID are no user and group",
+            "--as-root",
+        )
+    uid, gid = map(int, numbers)
     if uid == 0:
         return None
     try:
@@ -78,8 +93,8 @@ class Usage:
 class Workload:
     """A command in a child process that waits to be released.
 
-    ``log``: the file that its output goes to, instead of where ours goes. It then belongs to a
-    measurement, and ends with us even if we are killed.
+    ``log``: the open file that its output goes to, emptied before, instead of where ours goes. It
+    then belongs to a measurement, and ends with us even if we are killed.
     """
 
     def __init__(
@@ -87,7 +102,7 @@ class Workload:
         command: Sequence[str],
         user: User | None,
         environment: Mapping[str, str],
-        log: str | None = None,
+        log: int | None = None,
     ) -> None:
         self.command = tuple(command)
         self.status: int | None = None  # as from waitpid
@@ -119,12 +134,14 @@ class Workload:
         os.write(self._release, b"x")
         os.close(self._release)
         self._release = -1
-        told = os.read(self._failed, 8)  # empty: exec closed it
-        os.close(self._failed)
-        self._failed = -1
-        if told:
-            self.wait()
-            raise cannot_run(self.command[0], struct.unpack("i", told[:4])[0])
+        # Empty: exec closed it. A program on a file system that hangs is waited for later.
+        if select.select([self._failed], [], [], EXEC)[0]:
+            told = os.read(self._failed, 8)
+            os.close(self._failed)
+            self._failed = -1
+            if told:
+                self.wait()
+                raise cannot_run(self.command[0], struct.unpack("i", told[:4])[0])
 
     def poll(self) -> bool:
         """Whether it has ended."""
@@ -175,19 +192,22 @@ def _run(
     environment: Mapping[str, str],
     released: int,
     fail: int,
-    log: str | None,
+    log: int | None,
     parent: int,
 ) -> None:
     """In the child. The pipes close at exec."""
     try:
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for number in signal.valid_signals():
+            ours = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+            if ours or number in _PYTHONS:  # what was ignored before, as nohup does it, stays so
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, _MASK)
         if log is not None:
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            if stat.S_ISREG(os.fstat(log).st_mode):
+                os.ftruncate(log, 0)
+                os.lseek(log, 0, os.SEEK_SET)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         if not os.read(released, 1):
             os._exit(127)
         if user:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -120,7 +121,8 @@ def _row(c: Count, facts: Facts) -> list[Any]:
 def _count(row: dict[str, str]) -> Count:
     if row["layer"] not in LAYERS:
         raise ValueError(f"{row['layer']!r} is no layer")
-    names = (row["operation"], row["layer"], row["function"])
+    function, operation = _uncell(row["function"]), _uncell(row["operation"])
+    names = (operation, row["layer"], function)
     latency = None
     if row["matched"]:
         latency = Histogram(
@@ -134,9 +136,7 @@ def _count(row: dict[str, str]) -> Count:
             buckets=(),
         )
     address = int(row["address"], 16) if row["address"] else None
-    return Count(
-        row["function"], row["operation"], row["layer"], int(row["count"]), address, latency
-    )
+    return Count(function, operation, row["layer"], int(row["count"]), address, latency)
 
 
 def _int(text: str) -> int | None:
@@ -151,5 +151,18 @@ def _rows(rows: Iterable[Iterable[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
-        writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
+        writer.writerow([_cell(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()
+
+
+# Spreadsheets take what begins so for a formula, and run it.
+_FORMULA = re.compile(r"'*[=+@-](?![0-9.]+$)")
+
+
+def _cell(text: str) -> str:
+    text = printable(text)
+    return "'" + text if _FORMULA.match(text) else text
+
+
+def _uncell(text: str) -> str:
+    return text[1:] if text.startswith("'") and _FORMULA.match(text[1:]) else text

@@ -34,10 +34,11 @@ def test_each_run_is_timed(
     monkeypatch.chdir(tmp_path)
     work = f"{BUILD / 'workload'} stat 503 {mount.path / 'dir-00/file-000'}"
     command = ("sh", "-c", f"date +%s%N >> noted; {work}; date +%s%N >> noted")
-    request = Request(mounts=(str(mount.path),), command=command, log="log")
     before = mount.affairs()
     rounds = 3
-    result = measured.overhead(request, rounds, [], lambda *_: None, ["all"])
+    with Path("log").open("wb") as log:
+        request = Request(mounts=(str(mount.path),), command=command, log=log.fileno())
+        result = measured.overhead(request, rounds, [], lambda *_: None, ["all"])
     calls = affairs.difference(mount.affairs(), before)
     (cost,) = result.costs
 

@@ -250,6 +250,9 @@ def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> No
         SUDO_UID=str(nobody.pw_uid), SUDO_GID=str(nobody.pw_gid), SUDO_USER="nobody", HOME="/root"
     )
     show = "id -u; id -g; id -Gn; echo $HOME $USER ${SUDO_UID-none}"
+    done = record(tmp_path, "--mount", mount.path, "--", "true", env=sudo)
+    assert done.status == 1 and "nobody, who called sudo, may not write there" in done.stderr
+    os.chown(tmp_path, nobody.pw_uid, nobody.pw_gid)
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", show, env=sudo)
     assert done.status == 0, done.stderr
     group = subprocess.run(["id", "-Gn", "nobody"], capture_output=True, text=True).stdout

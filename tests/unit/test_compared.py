@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +128,9 @@ def slower(path: Path, repeat: int, factor: float) -> Folder:
         changed = replace(
             run, seconds=factor * run.seconds, requests={**run.requests, "read": reads}
         )
-        folder.keep(index, changed)
+        place = os.open(folder.place(index, run.round), os.O_RDONLY)
+        folder.keep(index, place, changed)
+        os.close(place)
     sweep._save(folder, None)
     return folder
 
@@ -258,9 +261,9 @@ def test_mistakes(arguments: list[str], what: str, run, tmp_path: Path, monkeypa
     folder = made(Path("sweep"), 1)
     Path("a.data").touch()
     empty = Folder.create(Path("empty"), folder.experiment, 1)
-    sweep._save(empty, None)
+    sweep._save(empty)
     one = replace(folder.experiment, params={"bs": ("2k", "3k")})
-    sweep._save(Folder.create(Path("other"), one, 1), None)
+    sweep._save(Folder.create(Path("other"), one, 1))
     result = run("compare", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"fusetools: {what}")

@@ -478,7 +478,6 @@ def made(path: Path, repeat: int, requests: bool = True) -> Folder:
     folder = Folder.create(path, one, repeat)
     for index in range(3):
         for n in range(1, repeat + 1):
-            folder.begin(index, n)
             seconds = (0.4 - 0.1 * index) * (1 + 0.01 * (n % 4))
             of = {
                 "read": Requests("request", 2048 >> index, 90e3 + n, 1.2e6, 1e5, 131072.0),
@@ -490,8 +489,9 @@ def made(path: Path, repeat: int, requests: bool = True) -> Folder:
                 n, seconds, 0.01, 0.1 + 0.01 * n, 900, size, size / seconds, "command", 1.0, 0, (),
                 of if requests else {},
             )  # fmt: skip
-            folder.keep(index, run)
-    sweep._save(folder, None)
+            with folder.begin(index, n) as place:
+                folder.keep(index, place, run)
+    sweep._save(folder)
     return folder
 
 

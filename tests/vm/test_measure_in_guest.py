@@ -21,7 +21,8 @@ from fusetools.plan.request import Request
 from fusetools.render.measured import overhead_json
 
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
-request = Request(command=command, log="log")
+log = open("log", "w+b")
+request = Request(command=command, log=log.fileno())
 print(overhead_json(overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
 """
 

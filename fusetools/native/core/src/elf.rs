@@ -3,10 +3,8 @@
 //! The file is hostile input: what is read is bounded by the file's size, whatever its tables say.
 
 use std::fmt::{self, Write as _};
-use std::fs::{self, File};
 use std::path::Path;
 
-use memmap2::Mmap;
 use object::elf::{
     FileHeader32, FileHeader64, EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64,
 };
@@ -14,7 +12,7 @@ use object::elf::{NT_GNU_BUILD_ID, PF_X, PT_LOAD, SHT_DYNSYM, SHT_NOTE, SHT_SYMT
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym, SymbolTable};
 use object::{Endianness, FileKind};
 
-use crate::gopclntab;
+use crate::{gopclntab, input};
 
 /// A function that a probe can be put on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,11 +66,11 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
 /// offset of a Go function is behind its check of the stack, from where it begins anew when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
 /// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
-    let main = map(path)?;
+    let main = read(path)?;
     let image = Image::parse(&main).map_err(|why| error(path, why))?;
     let mut found = image.symbols.clone();
     if let Some(debug) = debug {
-        let map = map(debug)?;
+        let map = read(debug)?;
         let other = Image::parse(&map).map_err(|why| error(debug, why))?;
         if let (Some(a), Some(b)) = (&image.build_id, &other.build_id) {
             if a != b {
@@ -112,7 +110,7 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
 
 /// What is written in a file of the probes that it can take.
 pub fn about(path: &Path) -> Result<About, Error> {
-    let map = map(path)?;
+    let map = read(path)?;
     match FileKind::parse(&*map) {
         Ok(FileKind::Elf64) => about_class::<FileHeader64<Endianness>>(&map),
         Ok(FileKind::Elf32) => about_class::<FileHeader32<Endianness>>(&map),
@@ -120,6 +118,9 @@ pub fn about(path: &Path) -> Result<About, Error> {
     }
     .map_err(|Damage(why)| error(path, format!("damaged ELF file: {why}")))
 }
+
+/// Bytes of a file: programs with all that a debugger wants have some 300 MB.
+pub(crate) const MOST: u64 = 512 << 20;
 
 /// Imports of libfuse that are looked at: it exports some 200.
 const MOST_IMPORTS: usize = 1000;
@@ -188,7 +189,7 @@ fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Abou
 
 /// The GNU build id in lower-case hexadecimal.
 pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
-    build_id_in(&map(path)?).map_err(|why| error(path, why))
+    build_id_in(&read(path)?).map_err(|why| error(path, why))
 }
 
 /// The same, of a file's bytes.
@@ -283,15 +284,8 @@ pub fn demangle(name: &str) -> String {
     name.to_owned()
 }
 
-pub(crate) fn map(path: &Path) -> Result<Mmap, Error> {
-    // Opening a fifo would wait for its writer.
-    let metadata = fs::metadata(path).map_err(|e| error(path, e))?;
-    if !metadata.is_file() {
-        return Err(error(path, "it is not a file"));
-    }
-    let file = File::open(path).map_err(|e| error(path, e))?;
-    // SAFETY: read only; a library that is changed in place while it is mapped would break its own users too.
-    unsafe { Mmap::map(&file) }.map_err(|e| error(path, e))
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    input::read(path, MOST).map_err(|e| error(path, e))
 }
 
 struct Damage(String);
@@ -400,6 +394,8 @@ fn symbol_bytes<Elf: FileHeader>() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -60,7 +60,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What could steer a terminal is written as Python's escapes.
+    /// What could steer a terminal is written as Python's escapes, what a spreadsheet would run behind a quote.
     fn csv(&self, out: &mut String) {
         let Value::Text(text) = self else {
             if !matches!(self, Value::None) {
@@ -69,6 +69,12 @@ impl<'a> Value<'a> {
             return;
         };
         let mut plain = String::new();
+        if text
+            .trim_start_matches('\'')
+            .starts_with(['=', '+', '-', '@'])
+        {
+            plain.push('\'');
+        }
         for c in text.chars() {
             match c as u32 {
                 _ if matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1 => plain.push(c),

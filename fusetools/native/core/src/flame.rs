@@ -859,9 +859,11 @@ fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
     let kernel = match &ask.kallsyms {
         None => Kernel::new(Cow::Borrowed(text)),
         Some(path) => {
-            let text = std::fs::read(path).map_err(|source| Error::Io {
-                path: path.clone(),
-                source,
+            let text = crate::input::read(path, crate::symbols::MOST_TEXT).map_err(|source| {
+                Error::Io {
+                    path: path.clone(),
+                    source,
+                }
             })?;
             Some(kernel_of(reader, path, text)?)
         }

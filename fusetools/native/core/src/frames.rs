@@ -9,7 +9,7 @@ use object::elf::{FileHeader64, EM_AARCH64, EM_X86_64};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind};
 
-use crate::elf::{error, map, Error};
+use crate::elf::{error, read, Error};
 
 /// Longest augmentation string of a CIE that means something here ("zPLRSB").
 const LONGEST_AUGMENTATION: usize = 16;
@@ -27,7 +27,7 @@ struct Machine {
 /// cannot be told (no unwind tables, another machine than x86-64 and aarch64), or none has a frame. Go's compiler keeps
 /// them, and has no such tables: 1.
 pub fn frame_pointers(path: &Path) -> Result<Option<f64>, Error> {
-    let data = map(path)?;
+    let data = read(path)?;
     match FileKind::parse(&*data) {
         Ok(FileKind::Elf64) => {}
         Ok(FileKind::Elf32) => return Ok(None),

@@ -7,14 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
 use rustc_hash::FxHashMap;
 
 use crate::elf;
+use crate::input;
 use crate::spaces::MappedFile;
 use crate::symbols::{self, Function, Table};
 
@@ -25,8 +23,6 @@ const FUNCTION: u8 = b'u';
 /// Bytes of a recording's lines about programs, and of one name.
 const MOST_TEXT: usize = 64 << 20;
 const LONGEST_NAME: usize = 16 << 10;
-/// Files up to here are read: one that gets shorter, or whose file system fails, is an error then and not a signal.
-const MOST_READ: u64 = 64 << 20;
 
 /// Where the files of programs are on this machine.
 #[derive(Clone, Debug, Default)]
@@ -39,28 +35,15 @@ pub struct Files {
     pub avoid: Vec<PathBuf>,
 }
 
-/// The bytes of a file.
-pub enum Image {
-    Read(Vec<u8>),
-    Mapped(Mmap),
-}
-
-impl Deref for Image {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Image::Read(bytes) => bytes,
-            Image::Mapped(map) => map,
-        }
-    }
-}
+/// The bytes of a file, read: one that gets shorter, or whose file system fails, is an error and not a signal.
+pub type Image = Vec<u8>;
 
 impl Files {
     /// The file, if it is here and the one that was mapped, as far as its build id tells. The kernel's part of each
     /// program, "[vdso]", is that of the process that asks.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
         if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
-            return own_vdso().map(Image::Read);
+            return own_vdso();
         }
         let image = self.image(&self.place(file)?)?;
         let known = elf::build_id_in(&image).ok()?;
@@ -109,15 +92,7 @@ impl Files {
         if self.avoid.iter().any(|mount| place.starts_with(mount)) {
             return None;
         }
-        // Opening a fifo would wait for its writer.
-        let metadata = fs::metadata(place).ok().filter(|found| found.is_file())?;
-        if metadata.len() > MOST_READ {
-            return elf::map(place).ok().map(Image::Mapped);
-        }
-        let mut bytes = Vec::new();
-        let file = fs::File::open(place).ok()?;
-        file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
-        Some(Image::Read(bytes))
+        input::read(place, elf::MOST).ok()
     }
 }
 

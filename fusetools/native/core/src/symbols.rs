@@ -25,6 +25,8 @@ use crate::spaces::MappedFile;
 /// before ends.
 const FRAME: u8 = b'f';
 const END: u8 = b'e';
+/// Bytes of a kallsyms: that of a large kernel has 15 MB.
+pub(crate) const MOST_TEXT: u64 = 256 << 20;
 /// Fewer symbols than any kernel has: a list of these tells nothing of the addresses between them.
 const FEW: usize = 5_000;
 const PAGE: u64 = 4096;

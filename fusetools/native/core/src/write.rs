@@ -368,10 +368,11 @@ fn mapping(map: &Map, tail: usize) -> Vec<u8> {
 /// The traced kernel's symbols.
 fn kallsyms_of<'a>(opened: &'a [Input], extras: &Extras) -> Result<Option<Cow<'a, [u8]>>, Error> {
     if let Some(path) = &extras.kallsyms {
-        let text = fs::read(path).map_err(|source| Error::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let text =
+            crate::input::read(path, crate::symbols::MOST_TEXT).map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
         return Ok(Some(Cow::Owned(text)));
     }
     Ok(opened.iter().find_map(|input| match input {

@@ -1,0 +1,94 @@
+//! Files that others may have made: regular ones alone, read with a limit, never mapped.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+// asm-generic/fcntl.h; other on MIPS, SPARC, Alpha, PA-RISC, which have no prebuilt std of ours.
+const O_NOCTTY: i32 = 0o400;
+const O_NONBLOCK: i32 = 0o4000;
+const PART: usize = 1 << 20;
+
+/// The content, if it is a regular file of at most `most` bytes. "/proc/self/fd/N" is the open file N itself, which
+/// this process may no longer be allowed to open.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let other = |why: String| Err(io::Error::other(why));
+    let file = open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return other("it is not a file".into());
+    }
+    let mib = most >> 20;
+    if metadata.len() > most {
+        return other(format!("it is larger than {mib} MiB"));
+    }
+    let mut bytes = Vec::new();
+    // Files of /proc say that they are empty, and one may grow meanwhile.
+    loop {
+        let at = bytes.len();
+        bytes.resize(at + PART, 0);
+        let count = match file.read_at(&mut bytes[at..], at as u64) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                bytes.truncate(at);
+                continue;
+            }
+            result => result?,
+        };
+        bytes.truncate(at + count);
+        if count == 0 {
+            bytes.shrink_to_fit();
+            return Ok(bytes);
+        }
+        if bytes.len() as u64 > most {
+            return other(format!("it is larger than {mib} MiB"));
+        }
+    }
+}
+
+/// Opening a fifo would wait for its writer, a terminal would become ours.
+fn open(path: &Path) -> io::Result<File> {
+    let number = path.strip_prefix("/proc/self/fd").ok();
+    if let Some(number) = number.and_then(|rest| rest.to_str()?.parse().ok()) {
+        // SAFETY: borrowed for the time of the copy; one that is not open is an error of dup.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        return borrowed.try_clone_to_owned().map(File::from);
+    }
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK | O_NOCTTY)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn only_regular_files_with_a_limit() {
+        let folder = std::env::temp_dir().join(format!("fusetools-input-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x");
+        let content: Vec<u8> = (0..3 * PART + 17).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        let long = content.len() as u64;
+        assert_eq!(read(&path, long).unwrap(), content);
+        assert!(read(&path, long - 1).is_err());
+        // The open file itself, wherever it was read, and without its name.
+        let file = File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
+        assert_eq!(read(Path::new(&by_number), long).unwrap(), content);
+        assert!(read(Path::new("/proc/self/fd/999"), long).is_err());
+        for other in ["/dev/zero", "/dev/tty", "/", "/no/such"] {
+            assert!(read(Path::new(other), long).is_err(), "{other}");
+        }
+        // A file of /proc, which says that it is empty.
+        assert!(!read(Path::new("/proc/version"), long).unwrap().is_empty());
+        assert!(read(Path::new("/proc/kallsyms"), 1 << 10).is_err());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,259 @@
+"""Files that a command writes for its user: refused before the work begins, or whole at its end.
+
+fusetools may run as root in directories that belong to somebody else. A path is therefore looked up
+once: its directory is opened, and all else is done by that descriptor. A new file is made with
+O_EXCL under a name that nobody can guess, and gets its own name by a rename, which follows no link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from fusetools.errors import Error
+from fusetools.host.files import answers, bounded
+
+PRINTED = "-"
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class Owner(NamedTuple):
+    """Whom a file is for, where root writes it."""
+
+    uid: int
+    gid: int
+    groups: Sequence[int]
+    name: str
+
+
+class Output:
+    """A file that will be written; a context manager. "-" is the standard output.
+
+    ``owner``: whom the file will belong to, who then has to be allowed to write it. Error: it
+    cannot be written.
+    """
+
+    def __init__(self, path: str, owner: Owner | None = None) -> None:
+        self.path = path
+        self.owner = owner
+        self.printed = path == PRINTED
+        self.directory = -1
+        if self.printed:
+            if sys.stdout is None:
+                raise Error("cannot write to the standard output", "it is closed")
+            return
+        self.parent, self.name = os.path.split(os.path.abspath(path))
+        if path.endswith("/") or not self.name:
+            raise self._refused("it is a directory", "-o FILE")
+        if "\0" in path:
+            raise self._refused("a name cannot hold a NUL")
+        if not answers(self.parent):
+            why = f"the file system of {self.parent} does not answer"
+            raise self._refused(why, "-o FILE on another file system")
+        try:
+            self.directory = os.open(self.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._no_directory(error) from error
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _no_directory(self, error: OSError) -> Error:
+        if isinstance(error, FileNotFoundError):
+            fix = f"mkdir -p {shlex.quote(self.parent)}"
+            return self._refused(f"there is no directory {self.parent}", fix)
+        return self._refused(f"{self.parent}: {error.strerror}")
+
+    def _refused(self, why: str, fix: str = "") -> Error:
+        return Error(f"cannot write {self.path}", why, fix)
+
+    def _check(self) -> None:
+        there = self._there()
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            raise self._no_file(there.st_mode)
+        try:
+            descriptor, name = self._new()
+            os.close(descriptor)
+            os.unlink(name, dir_fd=self.directory)
+        except OSError as error:
+            raise self._refused(error.strerror or str(error)) from error
+        disk = os.fstatvfs(self.directory)
+        if disk.f_blocks and not disk.f_bfree:
+            raise self._refused("No space left on device")
+        self._check_owner(there)
+
+    def _no_file(self, mode: int) -> Error:
+        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+        fix = "-o FILE"
+        if stat.S_ISLNK(mode):
+            target = os.readlink(self.name, dir_fd=self.directory)
+            kind += f" to {target}"
+            fix = f"-o {shlex.quote(os.path.join(self.parent, target))}"
+        if self.path.startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")):
+            fix = "-o -"
+        return self._refused(f"it is {kind}", fix)
+
+    def _check_owner(self, there: os.stat_result | None) -> None:
+        """Root does for a user nothing that the user may not do."""
+        if self.owner is None or os.geteuid() != 0:
+            return
+        parent = os.fstat(self.directory)
+        allowed = bounded(partial(_allowed, self.owner, self.directory), 10.0) == "yes"
+        if there is not None and parent.st_mode & stat.S_ISVTX:
+            allowed = allowed and self.owner.uid in (there.st_uid, parent.st_uid)
+        if not allowed:
+            why = f"{self.owner.name}, who called sudo, may not write there"
+            raise self._refused(why, "-o FILE in a directory of yours, or: --as-root")
+
+    def _there(self) -> os.stat_result | None:
+        try:
+            return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refused(error.strerror or str(error)) from error
+
+    def _new(self) -> tuple[int, str]:
+        name = f".{self.name[:200]}.{os.urandom(4).hex()}"
+        return os.open(name, _NEW | os.O_RDWR, 0o666, dir_fd=self.directory), name
+
+    @property
+    def device(self) -> int:
+        """The file system's number, as stat() gives it."""
+        return os.fstat(self.directory).st_dev
+
+    @property
+    def folder(self) -> Path:
+        """The directory, whatever becomes of its name; as long as this process lives."""
+        return by_descriptor(self.directory)
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[int]:
+        """A new file, by its descriptor, that takes the target's place when the block ends. On an
+        error nothing is left of it."""
+        descriptor, name = self._new()
+        try:
+            yield descriptor
+            there = self._there()
+            if there is not None and stat.S_ISREG(there.st_mode):
+                os.fchmod(descriptor, stat.S_IMODE(there.st_mode) & 0o777)
+                if os.geteuid() == 0:
+                    os.fchown(descriptor, there.st_uid, there.st_gid)
+            os.rename(name, self.name, src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self.directory)
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise self._refused(error.strerror or str(error)) from error
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self.directory)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def write(self, text: str | Iterable[str]) -> None:
+        """The whole content, in parts where it is long. Error: it cannot be written."""
+        parts = [text] if isinstance(text, str) else text
+        with self.part() as descriptor, open(descriptor, "w", -1, "utf-8", closefd=False) as to:
+            try:
+                to.writelines(parts)
+            except ValueError as error:
+                raise self._refused(str(error)) from error
+
+    def size(self) -> int:
+        """Of what was written, in bytes."""
+        there = self._there()
+        return 0 if there is None else there.st_size
+
+    def take(self, directory: int, name: str, keep: bool = False) -> None:
+        """Puts a file of another directory of ours in the target's place. ``keep``: what was there
+        becomes FILE.old. OSError: it could not be."""
+        if keep and self._there() is not None:
+            old = self.name + ".old"
+            os.rename(self.name, old, src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        os.rename(name, self.name, src_dir_fd=directory, dst_dir_fd=self.directory)
+
+    def close(self) -> None:
+        if self.directory >= 0:
+            os.close(self.directory)
+            self.directory = -1
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _allowed(owner: Owner, directory: int) -> str:
+    os.setgroups(list(owner.groups))
+    os.setgid(owner.gid)
+    os.setuid(owner.uid)
+    os.fchdir(directory)
+    return "yes" if os.access(".", os.W_OK | os.X_OK) else "no"
+
+
+def by_descriptor(descriptor: int) -> Path:
+    """A name of an open file or directory that no other process can redirect."""
+    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+
+def new_directory(parent: int, name: str) -> int:
+    """Makes a directory that only this user may enter, and opens it. OSError: it cannot be made, or
+    is another one by now."""
+    os.mkdir(name, 0o700, dir_fd=parent)
+    return open_directory(parent, name, new=True)
+
+
+def open_directory(parent: int, name: str, new: bool = False, also: int | None = None) -> int:
+    """Opens a directory that is none of somebody else's; ``new``: that was made just now; ``also``:
+    another user's that is as good."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=parent)
+    status = os.fstat(descriptor)
+    ours = status.st_uid in (os.geteuid(), also)
+    if new:
+        ours = ours and status.st_mode & 0o777 == 0o700 and not os.listdir(descriptor)
+    if not ours:
+        os.close(descriptor)
+        raise PermissionError(1, "somebody else replaced the directory", name)
+    return descriptor
+
+
+def give(descriptor: int, owner: Owner | None) -> None:
+    """A directory and the files in it, of which nobody else could make one."""
+    if owner is None:
+        return
+    for name in os.listdir(descriptor):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(name, flags, dir_fd=descriptor)
+        try:
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                os.fchown(file, owner.uid, owner.gid)
+        finally:
+            os.close(file)
+    os.fchown(descriptor, owner.uid, owner.gid)
+
+
+def new_file(parent: int, name: str, mode: int = 0o600) -> int:
+    """Makes a file that was not there, open for reading and writing."""
+    return os.open(name, _NEW | os.O_RDWR, mode, dir_fd=parent)

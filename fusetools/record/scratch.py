@@ -1,0 +1,164 @@
+"""The directory that a recording is written in: beside its place, and of root's own.
+
+Whoever owns the directory around it can rename it, and so put another one in its place. So it is
+used by its descriptor alone; what a killed recording left is taken for it only if it is the very
+directory that was noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fusetools.errors import Error
+from fusetools.host.files import answers
+from fusetools.output import Output, by_descriptor, new_directory, open_directory
+
+DATA = "perf.data"  # what perf writes
+PARTIAL = ".partial"  # behind the recording's name: what a killed one had
+_NAME = re.compile(r"\.(.{1,200})\.[0-9a-f]{8}", re.DOTALL)
+
+
+class Note(NamedTuple):
+    """A scratch directory, noted before it is made: where it is to be, and then, once it is made,
+    which it is. ``uid``, ``gid``: whom the recording is for."""
+
+    path: str
+    device: int = 0
+    inode: int = 0
+    uid: int = 0
+    gid: int = 0
+
+    @classmethod
+    def from_json(cls, data: Any) -> Note:
+        """ValueError or TypeError: it is none."""
+        path, *numbers = data
+        note = cls(path, *numbers)
+        if not isinstance(path, str) or not all(type(n) is int and n >= 0 for n in numbers):
+            raise ValueError("no scratch directory")
+        parent, name = os.path.split(path)
+        if (
+            os.path.normpath(path) != path
+            or not parent.startswith("/")
+            or not _NAME.fullmatch(name)
+        ):
+            raise ValueError("no scratch directory of ours")
+        return note
+
+
+class Scratch:
+    """A directory made beside a target."""
+
+    def __init__(self, target: Output) -> None:
+        self.target = target
+        name = f".{target.name[:200]}.{os.urandom(4).hex()}"
+        owner = target.owner
+        uid, gid = (owner.uid, owner.gid) if owner else (0, 0)
+        self.note = Note(os.path.join(target.parent, name), uid=uid, gid=gid)
+        self.descriptor = -1
+
+    def make(self) -> None:
+        """To be called once the note is on record; it tells then which directory it is."""
+        name = os.path.basename(self.note.path)
+        try:
+            self.descriptor = new_directory(self.target.directory, name)
+        except OSError as error:
+            what = f"cannot write in {self.target.parent}"
+            raise Error(what, error.strerror or str(error)) from error
+        status = os.fstat(self.descriptor)
+        self.note = self.note._replace(device=status.st_dev, inode=status.st_ino)
+
+    @property
+    def path(self) -> Path:
+        """Its name, whatever anybody renames."""
+        return by_descriptor(self.descriptor)
+
+    def remove(self) -> None:
+        """With all that is in it."""
+        if self.descriptor < 0:
+            return
+        _empty(self.descriptor)
+        os.close(self.descriptor)
+        self.descriptor = -1
+        with contextlib.suppress(OSError):  # an empty one at most, whosever it is by now
+            os.rmdir(os.path.basename(self.note.path), dir_fd=self.target.directory)
+
+
+def _empty(descriptor: int) -> None:
+    for name in os.listdir(descriptor):
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=descriptor)
+
+
+def reclaim(note: Note) -> tuple[str, bool]:
+    """Removes what a killed recording left; what was in it is kept beside it.
+
+    Returns what was done, in words ("": nothing is there), and whether it succeeded.
+    """
+    parent, name = os.path.split(note.path)
+    if not answers(parent):
+        return f"{note.path} (its file system does not answer)", False
+    try:
+        above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return "", True
+    try:
+        return _reclaim(note, above, name)
+    finally:
+        os.close(above)
+
+
+def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
+    try:
+        directory = open_directory(above, name)
+    except OSError:  # gone, or somebody put something else there: not ours
+        return "", True
+    try:
+        status = os.fstat(directory)
+        kept = ""
+        if (status.st_dev, status.st_ino) == (note.device, note.inode):
+            kept = _keep(note, above, directory)
+            _empty(directory)
+        elif note.inode:
+            return "", True  # another one of root's
+        os.rmdir(name, dir_fd=above)
+    except OSError as error:
+        return f"{note.path} ({error.strerror})", False
+    finally:
+        os.close(directory)
+    return note.path + (f" (what was recorded is kept: {kept})" if kept else ""), True
+
+
+def _keep(note: Note, above: int, directory: int) -> str:
+    """Gives what perf had written a name beside the recording's; "" where there is nothing."""
+    try:
+        data = os.open(DATA, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(data)
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            return ""
+        os.fchmod(data, 0o600)
+        os.fchown(data, note.uid, note.gid)
+    finally:
+        os.close(data)
+    parent, name = os.path.split(note.path)
+    match = _NAME.fullmatch(name)
+    wanted = (match[1] if match else DATA) + PARTIAL
+    for number in range(100):
+        free = wanted + (f".{number}" if number else "")
+        try:
+            os.link(DATA, free, src_dir_fd=directory, dst_dir_fd=above, follow_symlinks=False)
+        except FileExistsError:
+            continue
+        except OSError:  # a file system without links
+            if os.access(free, os.F_OK, dir_fd=above, follow_symlinks=False):
+                continue
+            os.rename(DATA, free, src_dir_fd=directory, dst_dir_fd=above)
+        return os.path.join(parent, free)
+    return ""

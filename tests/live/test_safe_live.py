@@ -1,0 +1,286 @@
+"""`fusetools record` among other users, hostile daemons and file systems that do not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import BUILD, ROOT, Mounter, SampleMount, wait_until
+from test_record_live import (
+    COMMAND,
+    RUN,
+    begin,
+    children,
+    nothing_left,
+    own_probes,
+    record,
+    session,
+)
+
+import fusetools
+
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+from test_output import Other, swap
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+    RUN.mkdir(exist_ok=True)
+    yield
+    nothing_left()
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """A directory of another user's, who can reach it."""
+    folder = Path(f"/var/tmp/fusetools-live-{os.getpid()}")
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    yield folder
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def called(data: Path) -> dict[str, int]:
+    """How often each function was."""
+    return {c.function: c.count for c in fusetools.open(data).counts().counts}
+
+
+def test_in_another_users_directory(sample_mount: Mounter, theirs: Path) -> None:
+    """Who renames all that root makes there gets nothing of root's, and changes nothing."""
+    mount = sample_mount()
+    secret = Path(f"{theirs}-secret")
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    thief = Other(lambda go_on: swap(theirs, secret, go_on))
+    try:
+        for _ in range(3):
+            record(theirs, "--mount", mount.path, "-o", "out", "--", "true")
+    finally:
+        swaps = thief.stop()
+        seen = secret.read_text(), stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid
+        secret.unlink()
+    assert swaps and seen == ("root's", 0o600, 0)
+    for path in theirs.rglob("*"):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o600), path
+
+
+def test_a_recording_in_their_directory_is_whole(sample_mount: Mounter, theirs: Path) -> None:
+    mount = sample_mount()
+    done = record(theirs, "--mount", mount.path, "--", "ls", mount.path)
+    assert done.status == 0, done.stderr
+    status = (theirs / "perf.data").stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o600)
+    assert os.listdir(theirs) == ["perf.data"]
+    assert fusetools.open(theirs / "perf.data").counts().counts
+
+
+# Hung requests
+
+
+def hang(mount: SampleMount) -> str:
+    """Shell: a request that is never answered, once the daemon is stopped."""
+    return f"kill -STOP {mount.pid}; cat {mount.path}/dir-00/file-000"
+
+
+@pytest.fixture
+def continued() -> Iterator[list[int]]:
+    """Processes that go on afterwards."""
+    stopped: list[int] = []
+    yield stopped
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("how", ["--duration", signal.SIGINT, signal.SIGTERM])
+def test_a_request_that_hangs_costs_no_recording(
+    how: object, sample_mount: Mounter, tmp_path: Path, continued: list[int]
+) -> None:
+    mount = sample_mount()
+    continued.append(mount.pid)
+    work = ["--", "sh", "-c", f"trap '' INT TERM; ls {mount.path}; {hang(mount)}"]
+    arguments = ["--mount", mount.path, *(["--duration", 2] if how == "--duration" else []), *work]
+    with begin(tmp_path, *arguments) as process:
+        if isinstance(how, signal.Signals):
+            (pid,) = children(process.pid, "sh")
+            wait_until(lambda: bool(children(pid, "cat")), "cat")
+            process.send_signal(how)
+        said = process.communicate(timeout=90)[1]
+    assert process.returncode == 124, said
+    assert "left behind: cat (pid " in said and "for a file system" in said
+    assert fusetools.open(tmp_path / "perf.data").counts("readdir|opendir").counts
+    assert session(tmp_path / "perf.data")["exit_status"] in (None, 0)
+
+
+def test_what_a_killed_recording_had_is_kept(
+    sample_mount: Mounter, tmp_path: Path, continued: list[int]
+) -> None:
+    mount = sample_mount()
+    continued.append(mount.pid)
+    arguments = ["--mount", mount.path, "--", "sh", "-c", f"ls {mount.path}; {hang(mount)}"]
+    with begin(tmp_path, *arguments) as process:
+        (pid,) = children(process.pid, "sh")
+        wait_until(lambda: bool(children(pid, "cat")), "cat")
+        process.kill()
+        process.communicate()
+    os.kill(mount.pid, signal.SIGCONT)
+    clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
+    assert clean.returncode == 0, clean.stderr
+    kept = tmp_path / "perf.data.partial"
+    assert f"(what was recorded is kept: {kept})" in clean.stdout
+    assert any(called(kept).values())
+    assert sorted(os.listdir(tmp_path)) == [kept.name]
+
+
+def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
+        assert process.stderr is not None
+        (perf,) = children(process.pid, "perf")
+        os.kill(perf, signal.SIGKILL)
+        said = process.stderr.readline()
+        assert said == "fusetools: the recording ended: perf was killed; the workload goes on\n"
+        (workload,) = children(process.pid, "sleep")
+        os.kill(workload, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_a_recording_ends_at_its_limit(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    work = f"while kill -0 $(pgrep -P $PPID -x perf); do ls -R {mount.path}; done >/dev/null 2>&1"
+    done = record(tmp_path, "--mount", mount.path, "--max-size", "1M", "--", "sh", "-c", work)
+    assert done.status == 1, done.stderr
+    assert "the recording ended: it reached 1 MiB (--max-size), at " in done.stderr
+    assert fusetools.open(tmp_path / "perf.data").counts().counts
+
+
+# Odd and hostile daemons
+
+
+def odd(directory: Path, name: str) -> SampleMount:
+    """The sample file system, with its programs in a directory of an odd name."""
+    build = directory / name
+    shutil.copytree(BUILD / "with-symbols", build)
+    directory = directory / "fs"
+    directory.mkdir()
+    mount = SampleMount(directory, ["--kernel-cache", "0"], str(build))
+    mount.wait()
+    return mount
+
+
+def test_names_that_cannot_be_said_in_tracefs(
+    sample_mount: Mounter, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A newline began a probe of another's making. The file is probed by another name of it."""
+    plain = sample_mount()
+    name = "a\nb:c d\x0ce 'f'\np:evil\\e"
+    mount = odd(tmp_path_factory.mktemp("o"), name)
+    try:
+        work = f"ls {plain.path} {mount.path}; stat {mount.path}/dir-00"
+        done = record(tmp_path, "--", "sh", "-c", work)
+        assert done.status == 0, done.stderr
+        assert "evil" not in Path("/sys/kernel/tracing/uprobe_events").read_text()
+        counts = called(tmp_path / "perf.data")
+        assert counts["cvmfs_opendir"] == 2 and counts["cvmfs_lookup"] >= 1, done.stderr
+    finally:
+        mount.clean()
+
+
+NAMESPACE = """
+    mount --make-rprivate / && mount -t tmpfs none /usr/lib/debug || exit 3
+    {python} {rawfs} /usr/lib/debug --delay 0 > {ready} &
+    until grep -q ready {ready}; do sleep 0.05; done
+    kill -STOP $!
+    echo $! > {pid}
+    exec {samplefs} -f --socket {socket} --kernel-cache 0 {tree} {path}
+"""
+
+
+@pytest.fixture
+def behind(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleMount]:
+    """A daemon in a mount namespace whose /usr/lib/debug is a file system that hangs."""
+    Path("/usr/lib/debug").mkdir(exist_ok=True)
+    directory = tmp_path_factory.mktemp("n")
+    mount = SampleMount.__new__(SampleMount)
+    mount.tree, mount.path = directory / "tree", directory / "mount"
+    mount.socket, mount.build = directory / "socket", BUILD / "with-symbols"
+    subprocess.run([BUILD / "make_tree", mount.tree], check=True)
+    mount.path.mkdir()
+    hung = directory / "hung"
+    script = NAMESPACE.format(
+        python=sys.executable,
+        rawfs=Path(__file__).with_name("rawfs.py"),
+        ready=directory / "ready",
+        pid=hung,
+        samplefs=mount.build / "samplefs",
+        socket=mount.socket,
+        tree=mount.tree,
+        path=mount.path,
+    )
+    mount.process = subprocess.Popen(["unshare", "-m", "sh", "-c", script])
+    mount.pid = mount.process.pid
+    inside = Path(f"/proc/{mount.pid}/mountinfo")
+    wait_until(lambda: f" {mount.path} " in inside.read_text(), "the mount")
+    yield mount
+    os.kill(int(hung.read_text()), signal.SIGKILL)
+    mount.process.kill()
+    mount.process.wait()
+
+
+def test_debug_files_on_a_file_system_that_hangs(behind: SampleMount, tmp_path: Path) -> None:
+    """Its own requests are recorded nevertheless, and doctor ends too."""
+    work = f"ls /proc/{behind.pid}/root{behind.path}"
+    doctor = subprocess.run(
+        [*COMMAND, "doctor", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert any(m["path"] == str(behind.path) for m in json.loads(doctor.stdout)["mounts"])
+    done = record(tmp_path, "--mount", behind.path, "--", "sh", "-c", work)
+    assert done.status == 0, done.stderr
+    assert called(tmp_path / "perf.data")["cvmfs_opendir"] == 1
+
+
+def test_an_output_on_a_file_system_that_hangs(
+    sample_mount: Mounter, tmp_path: Path, continued: list[int]
+) -> None:
+    mount = sample_mount()
+    continued.append(mount.pid)
+    os.kill(mount.pid, signal.SIGSTOP)
+    for command in (["record", "-o"], ["report", "-o"], ["flame", "-o"]):
+        words = [*COMMAND, *command, str(mount.path / "dir-00/x")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 1
+        assert f"the file system of {mount.path}/dir-00 does not answer" in done.stderr
+    for name in ("-i", "--symfs", "--kallsyms"):
+        words = [*COMMAND, "flame", "-i", str(ROOT / "samples/recordings/demo.data")]
+        words += [name, str(mount.path / "dir-00"), "-o", "x.svg"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 1 and "its file system does not answer" in done.stderr
+
+
+def test_a_program_on_a_file_system_that_hangs(
+    sample_mount: Mounter, tmp_path: Path, continued: list[int]
+) -> None:
+    """It is started nevertheless: that it hangs may be the question."""
+    mount = sample_mount()
+    continued.append(mount.pid)
+    os.kill(mount.pid, signal.SIGSTOP)
+    done = record(tmp_path, "--mount", mount.path, "--duration", 1, "--", mount.path / "dir-00/x")
+    assert done.status == 124, done.stderr
+    assert (tmp_path / "perf.data").exists() and time.monotonic() and not own_probes()

@@ -1,0 +1,355 @@
+"""What a user, a daemon or a file may say, and what becomes of it: never a traceback."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fusetools import _core, cli
+from fusetools.errors import Error
+from fusetools.host import files, words
+from fusetools.host.facts import Library
+from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.mounts import parse_mountinfo
+from fusetools.host.processes import code, family
+from fusetools.model import Count, Counts, Facts
+from fusetools.plan.events import Probe
+from fusetools.record import merger, symbols
+from fusetools.record.tracefs import Tracefs
+from fusetools.record.workload import Workload
+from fusetools.render import csv as render
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "samples" / "recordings" / "demo.data"
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def fusetools(*arguments: str | bytes, shell: str = "", **environment: str):
+    """The program itself: status, standard output, standard error. ``shell``: redirections."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "fusetools", *arguments],
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["hist", "-i", str(DEMO), "--pid", "1" * 30], 2),
+        (["hist", "-i", str(DEMO), "--comm", b"\xff"], 0),
+        (["hist", "-i", str(DEMO), "--mount", b"\xff"], 1),
+        (["slow", "-i", str(DEMO), b"\xff"], 1),
+        (["slow", "-i", str(DEMO), "-n", "9" * 30], 2),
+        (["show", "-i", str(DEMO), "9" * 30], 2),
+        (["count", "-i", str(DEMO), "(" * 20_000], 2),
+        (["count", "-i", str(DEMO), b"\xff"], 2),
+        (["count", "-i", str(DEMO), "(?=x)"], 2),
+        (["count", "-i", str(DEMO), "(a*)*(a*)*(a*)*$x"], 0),
+        (["record", "--pid", "9" * 30, "--", "true"], 2),
+        (["record", "--fs", b"\xff.toml", "--", "true"], 1),
+        (["record", "-o", b"/\xff/x", "--", "true"], 1),
+        (["record", "--max-size", "9" * 12 + "T", "--", "true"], 2),
+        (["record", "-o", "-", "--", "true"], 1),
+        (["merge", "/dev/zero"], 1),
+        (["merge", "/dev/tty"], 1),
+        (["diff", "/dev/zero", str(DEMO)], 1),
+        (["flame", "-i", str(DEMO), "--kallsyms", "/dev/zero", "-o", "x.svg"], 1),
+        (["report", b"\xff", "-o", "x.html"], 1),
+    ],
+)
+def test_mistakes_end_in_a_line(
+    arguments: list[str | bytes], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, _, said = fusetools(*arguments)
+    assert found == status, said
+    assert "Traceback" not in said and "unexpected" not in said
+    assert status == 0 or said.strip()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["hist", "--help"],
+        ["hist", "-i", str(DEMO)],
+        ["export", "-i", str(DEMO), "--to", "csv", "-o", "-"],
+        ["report", str(DEMO), "-o", "-"],
+        ["merge", str(DEMO), "-o", "-"],
+        ["--version"],
+    ],
+)
+def test_an_output_that_cannot_be_written(arguments: list[str]) -> None:
+    status, _, said = fusetools(*arguments, shell=">/dev/full")
+    assert status == 1 and "No space left on device" in said
+    assert said.startswith("fusetools: ") and "Traceback" not in said and "Exception" not in said
+    status, _, said = fusetools(*arguments, shell=">&-")
+    assert "Traceback" not in said and status in (0, 1)
+    if "-o" in arguments or "-i" in arguments:
+        assert (status, said.splitlines()[0]) == (
+            1,
+            "fusetools: cannot write to the standard output",
+        )
+
+
+def test_a_file_does_not_become_the_standard_output(tmp_path: Path) -> None:
+    """With all three closed the first file opened was 0, and what was printed went into it."""
+    place = tmp_path / "x.csv"
+    status, _, _ = fusetools("count", "-i", str(DEMO), "--csv", str(place), shell="<&- >&- 2>&-")
+    assert status == 0 and place.read_text().startswith("function,")
+
+
+def test_a_defect_is_one_line(run, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("1\n2")
+
+    monkeypatch.setattr("fusetools.cli.hist.opened", broken)
+    monkeypatch.delenv("FUSETOOLS_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["hist"])
+    assert left.value.code == 70
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and "unexpected ZeroDivisionError at test_hostile.py:" in said[0]
+    assert "report it" in said[1]
+    monkeypatch.setenv("FUSETOOLS_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["hist"])
+
+
+def test_regular_expressions_take_no_exponential_time() -> None:
+    begin = time.process_time()
+    assert _core.matching("(a+)+$", ["a" * 100_000 + "b", "aa"]) == [False, True]
+    assert _core.matching("(x|x?)*y", ["x" * 100_000]) == [False]
+    assert time.process_time() - begin < 60  # with backtracking: for ever
+    for wrong in ("(", "(?=x)", "\\", "a{99999999}"):
+        with pytest.raises(ValueError, match=r"."):
+            _core.matching(wrong, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd|'/c calc'!A0", "+1+x", "-x", "@x", "'=x", "''=x", "'x", "x"]
+)
+def test_cells_are_no_formulas(name: str, tmp_path: Path) -> None:
+    """And are read again as they were."""
+    counts = Counts((Count(name, "lookup", "kernel", 1, None),), Facts("x", 1.0))
+    text = render.counts(counts)
+    cell = list(csv.reader(text.splitlines()))[1][0]
+    assert cell[0] not in "=+-@"
+    (tmp_path / "x.csv").write_text(text)
+    assert render.read_counts(tmp_path / "x.csv").counts[0].function == name
+
+
+def test_numbers_stay_numbers() -> None:
+    assert "\n-5,'-x,+1.5\n" in "\n" + render.written((), [["-5", "-x", "+1.5"]])
+
+
+# What daemons, and those who mount, may say
+
+
+def test_a_mount_point_is_one_line() -> None:
+    """mountinfo escapes a newline, and none of the other characters that end a line in Python."""
+    line = "36 35 0:99 / {} rw - fuse.x x rw,user_id=0,group_id=0"
+    for odd in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\r":
+        path = f"/tmp/a{odd}" + line.format("/evil").replace("0:99", "0:98").replace(" ", "\\040")
+        (mount,) = parse_mountinfo(line.format(path) + "\n")
+        assert mount.connection == 99 and mount.path.startswith(f"/tmp/a{odd}36 35 0:98 / /evil")
+
+
+def test_a_mapped_file_is_one_line(tmp_path: Path) -> None:
+    place = tmp_path / "proc/7"
+    place.mkdir(parents=True)
+    forged = "7f00-7f01 r-xp 00000000 00:01 5 /evil"
+    (place / "maps").write_text(f"1000-2000 r-xp 00000000 fe:01 9   /lib/a\x0c{forged}\n")
+    (part,) = code(Files(tmp_path), 7)
+    assert (part.inode, part.path) == (9, f"/lib/a\x0c{forged}")
+
+
+def test_what_goes_into_tracefs_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "uprobe_events").touch()
+    fs = Tracefs(str(tmp_path))
+    good = Probe("fuse_daemon:a_b", "p", "/lib/a:0x1", "daemon", "f", "", "entry")
+    fs.add(good)
+    assert (tmp_path / "uprobe_events").read_text() == "p:fuse_daemon/a_b /lib/a:0x1\n"
+    for place in ("/lib/a\np:evil/e /bin/true:0x1", "/lib/a b:0x1", "/lib/a#:0x1", "/lib/\xe9:0x1"):
+        with pytest.raises(Error):
+            fs.add(Probe("fuse_daemon:a_b", "p", place, "daemon", "f", "", "entry"))
+    for event in ("fuse_daemon:a\n-:x/y", "fuse_daemon:\xe9"):
+        with pytest.raises(OSError, match="one line"):
+            fs._write(event, f"-:{event}")
+    assert (tmp_path / "uprobe_events").read_text().count("\n") == 1
+
+
+def test_patterns_and_cgroups() -> None:
+    assert words.is_pattern("fuse_*") and words.is_pattern("[a-z]*?_x.isra.0")
+    assert not any(map(words.is_pattern, ("", "a b", "a\nb", "a;b", "\xe9")))
+    assert words.is_cgroup(r"user.slice/a\x2db/fusetools-1")
+    assert not words.is_cgroup("a,b") and not words.is_cgroup("a\nb")
+
+
+# The daemons' files
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo", "/dev/zero", "/dev/tty", tmp_path / "none"):
+        with pytest.raises(OSError, match=r"."):
+            open_regular(str(path))
+    os.close(open_regular(sys.executable))
+
+
+@as_root
+def test_who_reads_a_daemons_file_may_do_nothing_else(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+
+    def look() -> str:
+        drop_privileges()
+        status = Path("/proc/self/status").read_text()
+        fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines()}
+        try:
+            os.close(os.open(secret, os.O_RDONLY))
+            return "it was opened"
+        except PermissionError:
+            return " ".join(
+                [*fields["Uid"], *fields["Groups"], fields["CapEff"][0], *fields["NoNewPrivs"]]
+            )
+
+    assert bounded(look, 20) == "65534 65534 65534 65534 0000000000000000 1"
+
+
+def test_an_answer_has_a_limit_of_size_and_memory() -> None:
+    assert bounded(lambda: "x" * 1000, 20, most=1000) == "x" * 1000
+    assert bounded(lambda: "x" * 1001, 20, most=1000) is None
+    assert bounded(lambda: str(len(bytearray(64 << 20))), 20, memory=256 << 20) == str(64 << 20)
+    assert bounded(lambda: str(len(bytearray(512 << 20))), 20, memory=256 << 20) is None
+
+
+def test_symbols_of_odd_files(tmp_path: Path) -> None:
+    library = tmp_path / "x"
+
+    def why() -> str:
+        found = Library(path="x", host_path=str(library), inode=1, device="0:1")
+        functions, _, unreadable = symbols.functions([(found, None)])
+        assert not functions
+        return unreadable[str(library)]
+
+    library.write_bytes(b"no ELF")
+    assert why() == "it is not an ELF file"
+    with library.open("wb") as file:  # as large as no library is, and without a block on the disk
+        file.truncate(600 << 20)
+    assert why() == "it is larger than 512 MiB"
+    library.unlink()
+    os.mkfifo(library)
+    assert why() == "it is not a file"
+    library.unlink()
+    assert why() == "No such file or directory"
+
+
+def test_symbols_of_a_file_that_hangs_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "SECONDS", 0.2)
+    monkeypatch.setattr(symbols, "open_regular", lambda _: signal.pause())
+    found = Library(path="x", host_path="/x", inode=1, device="0:1")
+    _, _, unreadable = symbols.functions([(found, None)])
+    assert unreadable == {"/x": "its symbols take too long, or too much memory, to be read"}
+
+
+def test_symbols_are_those_of_the_core() -> None:
+    own = Library(path=_core.__file__, host_path=_core.__file__, inode=0, device="")
+    functions, _, unreadable = symbols.functions([(own, None)])
+    assert not unreadable
+    assert functions[_core.__file__] == _core.elf_functions(_core.__file__)
+
+
+def test_merging_is_given_up(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(merger.Stuck):
+        merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: time.monotonic() > begin)
+    info = merger.merge([str(DEMO)], str(tmp_path / "y"), "{}", lambda: False, bundles=[])
+    mine = _core.merge([str(DEMO)], str(tmp_path / "z"), "{}")
+    assert info == mine and (tmp_path / "y").read_bytes() == (tmp_path / "z").read_bytes()
+    with pytest.raises(_core.CoreError) as caught:
+        merger.merge([str(tmp_path / "none")], str(tmp_path / "x"), "{}", lambda: False, bundles=[])
+    assert len(caught.value.args) == 2
+
+
+# Commands
+
+
+@as_root
+def test_root_runs_nothing_of_another_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, open_to_all, ours = (tmp_path / name for name in ("theirs", "open", "ours"))
+    for place in (theirs, open_to_all, ours):
+        place.mkdir()
+        (place / "perf").write_text("#!/bin/sh\n")
+        (place / "perf").chmod(0o755)
+    os.chown(theirs, 65534, 65534)
+    open_to_all.chmod(0o777)
+    path = f"relative::{theirs}:{open_to_all}:{ours}:/usr/bin"
+    monkeypatch.setenv("PATH", path)
+    assert files.command_path() == f"{ours}:/usr/bin"
+    assert Files(Path("/")).which("perf") == str(ours / "perf")
+    monkeypatch.setenv("PATH", str(theirs))
+    assert files.command_path() == files.TRUSTED
+    for name in ("LD_PRELOAD", "PYTHONPATH", "PERF_CONFIG", "PERF_EXEC_PATH", "TMPDIR"):
+        monkeypatch.setenv(name, str(theirs))
+    assert str(theirs) not in str(files.tool_environment())
+
+
+# The workload
+
+
+def test_a_workload_gets_its_signals_back(tmp_path: Path) -> None:
+    """As its own process would have them: of a shell, and under nohup."""
+    for ignored in ((), (signal.SIGHUP, signal.SIGUSR1)):
+        before = {number: signal.getsignal(number) for number in ignored}
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            out = tmp_path / "status"
+            words_ = ["sh", "-c", f"grep -E 'Sig(Blk|Ign)' /proc/self/status > {out}"]
+            workload = Workload(words_, None, os.environ)
+            workload.start()
+            workload.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        found = {
+            line.split(":")[0]: int(line.split()[1], 16) for line in out.read_text().splitlines()
+        }
+        assert found == {"SigBlk": 0, "SigIgn": sum(1 << (number - 1) for number in ignored)}
+
+
+def test_a_workload_ends_where_its_files_may_grow_no_more(tmp_path: Path) -> None:
+    """Python ignores SIGXFSZ, and its children had that from it."""
+    command = ["sh", "-c", f"ulimit -f 1; exec head -c 100000 /dev/zero > {tmp_path / 'x'}"]
+    workload = Workload(command, None, os.environ)
+    workload.start()
+    workload.wait()
+    assert workload.exit_status == 128 + signal.SIGXFSZ
+    assert (tmp_path / "x").stat().st_size <= 1024
+
+
+def test_who_is_left_is_named() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as shell:
+        for _ in range(500):
+            found = family(Files(Path("/")), shell.pid)
+            if {one.comm for one in found} == {"sh", "sleep"}:
+                break
+            time.sleep(0.01)
+        assert {one.comm for one in found} == {"sh", "sleep"} and not any(one.hung for one in found)
+        for one in found:
+            os.kill(one.pid, signal.SIGKILL)
