@@ -304,6 +304,16 @@ def elf_about(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
 def demangle(name: str) -> str:
     """A C++ or Rust name without its arguments (`cvmfs::cvmfs_lookup`); any other as it is."""
 
+def live_stacks(
+    code: list[tuple[int, int, int, str, str]], threads: list[tuple[int, int, bytes]]
+) -> list[tuple[list[str], bool]]:
+    """The functions that threads are in which sleep in the kernel now, without stopping them.
+
+    ``code``: (start, end, offset in the file, path, name of the file here) of what a process has
+    mapped executable; ``threads``: (instruction pointer, stack pointer, bytes from there up).
+    Innermost first, and whether a stack goes on to where its thread began. x86-64 only.
+    """
+
 def calibrate(n: int) -> int:
     """Calls the exported, empty function `fusetools_calibrate` n times; ns that took."""
 

@@ -25,6 +25,7 @@ DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 COMMANDS = {
     "doctor": "Show what this host can trace, and how to mend what is missing.",
     "record": "Record a workload on FUSE mounts into one perf.data.",
+    "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
     "stages": "Print where requests' time goes, stage by stage.",

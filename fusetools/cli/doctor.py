@@ -13,6 +13,8 @@ from fusetools.errors import Error
 from fusetools.host.diagnosis import Advice, Diagnosis, diagnose, traceable
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.probe import read_host, self_test_unique
+from fusetools.now import machine
+from fusetools.now.stuck import stuck
 from fusetools.plan import planner, probeset
 from fusetools.plan.request import Request
 from fusetools.record import symbols
@@ -31,7 +33,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
     diagnosis = diagnose(facts)
     mounts = [describe(facts, mount) for mount in facts.mounts]
     diagnosis = counted(diagnosis, mounts)
-    click.echo((to_json if as_json else to_text)(facts, diagnosis, mounts))
+    hanging = [mount.path for mount in stuck(machine.read()).mounts if mount.state == "stuck"]
+    click.echo((to_json if as_json else to_text)(facts, diagnosis, mounts, hanging))
     ctx.exit(0 if diagnosis.works else 1)
 
 
@@ -133,7 +136,9 @@ def _stacks(mount: Mount, copied: bool) -> str:
     return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"
 
 
-def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
+def to_json(
+    facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described], hanging: list[str]
+) -> str:
     advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]
     return json.dumps(
         {
@@ -150,6 +155,7 @@ def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
                 }
                 for mount in mounts
             ],
+            "stuck": hanging,
             "advice": [dataclasses.asdict(each) for each in advice],
             "facts": dataclasses.asdict(facts),
         },
@@ -157,7 +163,9 @@ def to_json(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
     )
 
 
-def to_text(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> str:
+def to_text(
+    facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described], hanging: list[str]
+) -> str:
     tools = [f"perf {facts.perf.version}" if facts.perf else "no perf"]
     tools += [f"trace-cmd {facts.trace_cmd.version}" if facts.trace_cmd else "no trace-cmd"]
     user = "root" if facts.uid == 0 else f"uid {facts.uid}"
@@ -172,6 +180,8 @@ def to_text(facts: HostFacts, diagnosis: Diagnosis, mounts: list[Described]) -> 
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
         lines += _wrap([f"{mount.path} ({mount.kind})"], "  ") + _wrap([answered], "    ")
         lines += _wrap([mount.stacks], "    ")
+    if hanging:
+        lines += ["", *_wrap([f"Hanging now: {', '.join(hanging)}; fusetools stuck shows why"], "")]
     if facts.ftrace_users:
         lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
     advice = [*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusetools.model import (
@@ -28,6 +29,7 @@ from fusetools.model import (
 if TYPE_CHECKING:
     from fusetools.record.merging import Merged
     from fusetools.record.session import Outcome
+    from fusetools.results.stuck import Stuck
 
 
 def recorded(outcome: Outcome) -> str:
@@ -249,6 +251,12 @@ def _difference(d: Difference) -> dict[str, Any]:
 
 def _side(side: Side) -> dict[str, Any]:
     return {"count": side.count, "percentiles": side.percentiles}
+
+
+def stuck(result: Stuck, compact: bool = False) -> str:
+    """``compact``: in one line."""
+    value = {"stuck": result.stuck, **asdict(result)}
+    return json.dumps(value, allow_nan=False) + "\n" if compact else dump(value)
 
 
 def dump(value: Any) -> str:

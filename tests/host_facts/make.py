@@ -144,7 +144,7 @@ def write(kernel: str, facts: HostFacts) -> None:
     directory = stored(kernel).parent
     directory.mkdir(exist_ok=True)
     stored(kernel).write_text(facts.to_json() + "\n")
-    (directory / "doctor.txt").write_text(to_text(facts, diagnose(facts), []) + "\n")
+    (directory / "doctor.txt").write_text(to_text(facts, diagnose(facts), [], []) + "\n")
 
 
 if __name__ == "__main__":

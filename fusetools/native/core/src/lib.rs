@@ -15,6 +15,7 @@ pub(crate) mod gopclntab;
 pub mod hist;
 pub mod input;
 mod join;
+pub mod live;
 pub mod moments;
 pub mod named;
 pub mod names;

@@ -13,7 +13,7 @@ use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::hist::Hist;
 use fusetools_core::programs::Files;
 use fusetools_core::spaces::MappedFile;
-use fusetools_core::{elf, frames, write, Error, Reader, ScanInfo};
+use fusetools_core::{elf, frames, live, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -89,6 +89,32 @@ fn matching(pattern: &str, texts: Vec<String>) -> PyResult<Vec<bool>> {
 #[pyfunction]
 fn demangle(name: &str) -> String {
     elf::demangle(name)
+}
+
+/// Of /proc/PID/maps: (start, end, offset in the file, path, name of the file here).
+type CodeRow = (u64, u64, u64, String, PathBuf);
+
+#[pyfunction]
+fn live_stacks(
+    py: Python<'_>,
+    code: Vec<CodeRow>,
+    threads: Vec<(u64, u64, Vec<u8>)>,
+) -> Vec<(Vec<String>, bool)> {
+    let code = code
+        .into_iter()
+        .map(|(start, end, offset, path, place)| live::Code {
+            start,
+            end,
+            offset,
+            path,
+            place,
+        });
+    let code: Vec<live::Code> = code.collect();
+    let threads = threads
+        .into_iter()
+        .map(|(ip, sp, stack)| live::Thread { ip, sp, stack });
+    let threads: Vec<live::Thread> = threads.collect();
+    py.detach(|| live::stacks(&code, &threads))
 }
 
 /// The empty function that a recording puts a uprobe pair on: what is measured of it is the probes' own cost.
@@ -511,6 +537,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(elf_about, module)?)?;
     module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
+    module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;

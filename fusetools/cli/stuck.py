@@ -1,0 +1,67 @@
+"""fusetools stuck."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from fusetools.errors import Error
+
+STUCK = 3  # the exit status; 1 and 2 are errors' and wrong options'
+PAUSE = 2.0  # seconds between two looks of --watch
+
+
+@click.command()
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="Look at the FUSE file system that is mounted on PATH (repeatable).  [default: all]",
+)
+@click.option("--watch", is_flag=True, help="Look again every 2 s until Ctrl-C.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; with --watch a line for each look."
+)
+@click.pass_context
+def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: bool) -> None:
+    """Show which FUSE mounts hang, who waits there, and why the daemon does not answer.
+
+    Reads /proc only: needs no recording and never touches a mount. Root sees everything.
+    Exit status 0 if nothing is stuck, 3 if something is.
+    """
+    from fusetools.now import machine
+    from fusetools.now.stuck import stuck
+    from fusetools.render import stuck as render
+
+    # The path is compared, not looked at: even to resolve a link in it may hang.
+    paths = [os.path.normpath(os.path.join(os.getcwd(), path)) for path in mounts]
+    while True:
+        moment = machine.read()
+        known = {connection.path for connection in moment.connections}
+        for path in paths:
+            if path not in known:
+                there = ", ".join(sorted(known)[:5])
+                raise Error(
+                    f"no FUSE file system is mounted on {path}",
+                    f"mounted: {there}" if there else "none is mounted here",
+                    "fusetools stuck",
+                )
+        result = stuck(moment, paths)
+        if as_json:
+            from fusetools.render import json
+
+            click.echo(json.stuck(result, compact=watch), nl=False)
+        else:
+            if watch and os.isatty(1):
+                click.clear()
+            click.echo(render.text(result), nl=False)
+            if not moment.root:
+                click.echo(
+                    "Only processes of this user could be looked at; as root: sudo fusetools stuck"
+                )
+        if not watch:
+            ctx.exit(STUCK if result.stuck else 0)
+        time.sleep(PAUSE)

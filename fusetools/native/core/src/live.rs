@@ -1,0 +1,89 @@
+//! User stacks of threads that sleep in the kernel at this moment, without stopping them: the instruction and stack
+//! pointers that /proc/PID/task/TID/syscall shows (proc_pid_syscall(5)), and what lies on the stack above.
+
+use std::path::PathBuf;
+
+use rustc_hash::FxHashMap;
+
+use crate::events::{Map, Side};
+use crate::programs::{Files, Programs};
+use crate::spaces::{MappedFile, Spaces};
+use crate::stacks::Frames;
+use crate::unwind::Unwinding;
+
+/// perf's mask of BP, SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
+const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+
+/// Code that a process has mapped: addresses, the offset in its file, its path there, and the name that reaches it here.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub path: String,
+    pub place: PathBuf,
+}
+
+/// A thread: where it is, and the bytes from its stack pointer up.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub ip: u64,
+    pub sp: u64,
+    pub stack: Vec<u8>,
+}
+
+/// Names of the functions that each thread is in, innermost first, and whether they go on to where the thread began. The
+/// frame pointer is not known, so a stack ends where a function's caller can be found by it alone. x86-64 only.
+pub fn stacks(code: &[Code], threads: &[Thread]) -> Vec<(Vec<String>, bool)> {
+    let pid = 1; // any: there is but this process
+    let mut spaces = Spaces::default();
+    let mut files = Files::default();
+    for part in code {
+        let map = Map {
+            time: 0,
+            pid,
+            start: part.start,
+            len: part.end.saturating_sub(part.start),
+            offset: part.offset,
+            path: part.path.clone(),
+            build_id: Vec::new(),
+        };
+        spaces.push(&Side::Map(Box::new(map)), &FxHashMap::default());
+        let file = MappedFile {
+            path: part.path.clone(),
+            build_id: Vec::new(),
+        };
+        files.places.insert(file, part.place.clone());
+    }
+    let mut unwinding = Unwinding::default();
+    let mut chains = Vec::new();
+    for thread in threads {
+        let registers = [0, thread.sp, thread.ip];
+        let none = &mut std::iter::empty();
+        chains.push(unwinding.chain(
+            REGISTERS,
+            &registers,
+            &thread.stack,
+            &spaces,
+            &files,
+            pid,
+            none,
+        ));
+    }
+    let mut frames = Frames::new(None, Programs::default(), Some(files));
+    let named = chains.into_iter().map(|unwound| {
+        let Some(unwound) = unwound else {
+            return (Vec::new(), false);
+        };
+        let numbers = unwound
+            .chain
+            .iter()
+            .map(|&address| frames.of_address(address, &spaces, pid));
+        let numbers: Vec<u32> = numbers.collect();
+        let names = numbers
+            .iter()
+            .map(|&number| frames.names[number as usize].0.to_string());
+        (names.collect(), unwound.whole)
+    });
+    named.collect()
+}

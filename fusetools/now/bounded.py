@@ -1,0 +1,99 @@
+"""Reading that may never come back, in a child process with a time limit for each item."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_HEAD = struct.Struct("=I")
+LARGEST = 16 << 20  # bytes of one answer
+
+
+class _Child:
+    """A child that answers for one item after the other, as JSON behind its length."""
+
+    def __init__(self, items: list[T], answer: Callable[[T], Any]) -> None:
+        self.reader, writer = os.pipe()
+        self.buffer = b""
+        self.pid = os.fork()
+        if self.pid:
+            os.close(writer)
+            return
+        status = 1
+        try:
+            # Nothing of the parent's is the child's business: it may stay behind in a sleep that
+            # not even SIGKILL ends.
+            os.close(self.reader)
+            for number in signal.SIGINT, signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+            for item in items:
+                data = json.dumps(answer(item)).encode()
+                data = _HEAD.pack(len(data)) + data
+                while data:
+                    data = data[os.write(writer, data) :]
+            status = 0
+        finally:
+            os._exit(status)
+
+    def next(self, end: float) -> tuple[bool, Any]:
+        """(whether an answer came before ``end``, on time.monotonic()'s clock, and the answer)."""
+        while True:
+            if len(self.buffer) >= _HEAD.size:
+                (size,) = _HEAD.unpack_from(self.buffer)
+                if size > LARGEST:
+                    return False, None
+                if len(self.buffer) >= _HEAD.size + size:
+                    data = self.buffer[_HEAD.size : _HEAD.size + size]
+                    self.buffer = self.buffer[_HEAD.size + size :]
+                    return True, json.loads(data)
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.reader], [], [], left)[0]:
+                return False, None
+            part = os.read(self.reader, 1 << 16)
+            if not part:
+                return False, None
+            self.buffer += part
+
+    def end(self) -> None:
+        os.close(self.reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        for _ in range(20):  # and no longer: it may sleep until a daemon answers
+            with contextlib.suppress(ChildProcessError):
+                if not os.waitpid(self.pid, os.WNOHANG)[0]:
+                    time.sleep(0.001)
+                    continue
+            return
+
+
+def each(
+    items: Iterable[T], answer: Callable[[T], Any], patience: float, end: float
+) -> Iterator[tuple[T, Any]]:
+    """(item, answer(item)) of each; None for one that took longer than ``patience`` seconds, and
+    for all that are left at ``end``, a time of time.monotonic().
+
+    ``answer`` runs in a child process, and its result must be made of what JSON has.
+    """
+    left = list(items)
+    while left and time.monotonic() < end:
+        child = _Child(left, answer)
+        try:
+            while left:
+                came, result = child.next(min(time.monotonic() + patience, end))
+                item = left.pop(0)
+                yield item, result
+                if not came:
+                    break
+        finally:
+            child.end()
+    for item in left:
+        yield item, None

@@ -1,0 +1,165 @@
+"""One moment of a host, as far as a hang is explained by it: plain facts, to and from JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Socket:
+    """A socket: ``protocol`` is tcp, udp, unix …; ``peer`` its address or the path of its server,
+    ``state`` as /proc/net/tcp has it (SYN-SENT …), queues in bytes; ``other``: the pids that have
+    its other end, where that is on this host."""
+
+    protocol: str
+    peer: str = ""
+    state: str = ""
+    send_queue: int = 0
+    receive_queue: int = 0
+    other: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a thread waits for or works on: ``number``, and the text of its link in /proc."""
+
+    number: int
+    link: str
+    socket: Socket | None = None
+    other: tuple[int, ...] = ()  # a pipe's: the pids that have its other end
+
+
+@dataclass(frozen=True)
+class Lock:
+    """``kind``: mutex or rwlock; ``owner``: the thread that holds it."""
+
+    kind: str
+    address: int
+    owner: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A thread. ``age``: s since it last ran, None where the kernel does not show that; ``stack``:
+    the kernel's functions, innermost first, ``user`` its own, where they could be read; ``sp`` and
+    ``pc``: its stack and instruction pointers."""
+
+    pid: int
+    tid: int
+    comm: str
+    state: str
+    wchan: str = ""
+    stack: tuple[str, ...] = ()
+    call: str = ""
+    age: float | None = None
+    sp: int = 0
+    pc: int = 0
+    path: str = ""
+    descriptors: tuple[Descriptor, ...] = ()
+    lock: Lock | None = None
+    address: int = 0  # of a futex
+    children: tuple[int, ...] = ()  # a thread that waits for them
+    user: tuple[str, ...] = ()
+    user_whole: bool = False
+
+    @property
+    def in_fuse(self) -> bool:
+        """It waits inside of the kernel's FUSE client (not as a daemon for its next request)."""
+        waits = ("fuse_", "request_wait_answer", "__fuse_")
+        return not self.reads_device and any(
+            name.startswith(waits) for name in (*self.stack, self.wchan)
+        )
+
+    @property
+    def reads_device(self) -> bool:
+        """A daemon's thread that waits for its next request."""
+        return any(name.startswith("fuse_dev_do_read") for name in (*self.stack, self.wchan)) or (
+            self.call not in ("write", "writev")
+            and bool(self.descriptors)
+            and all(fd.link.endswith("/fuse") for fd in self.descriptors)
+        )
+
+
+@dataclass(frozen=True)
+class Process:
+    """``memory``: of its cgroup, "full" where that is at its limit; ``frozen``: by its cgroup."""
+
+    pid: int
+    ppid: int
+    comm: str
+    state: str
+    uid: int | None = None
+    user: str = ""
+    cgroup: str = ""
+    frozen: str = ""  # the cgroup that is frozen
+    memory: str = ""
+    tracer: int = 0
+    fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: not known
+    threads: tuple[int, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A FUSE connection and where it is mounted. ``waiting``: requests, None where not known."""
+
+    number: int
+    path: str
+    fstype: str
+    source: str
+    seen_by: int | None = None  # a process whose mount namespace has it, where that is not ours
+    waiting: int | None = None
+    max_background: int | None = None
+    daemon: int | None = None
+    holders: tuple[int, ...] = ()
+    why: str = ""  # no daemon is known
+
+
+@dataclass(frozen=True)
+class Moment:
+    kernel: str
+    connections: tuple[Connection, ...]
+    processes: tuple[Process, ...]
+    tasks: tuple[Task, ...]
+    silent: tuple[int, ...] = ()  # processes or threads that could not be looked at in time
+    root: bool = True
+    fusectl: str = ""  # where the connections' files are
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Moment:
+        def descriptor(row: dict[str, Any]) -> Descriptor:
+            socket = row["socket"]
+            if socket:
+                socket = Socket(**{**socket, "other": tuple(socket["other"])})
+            return Descriptor(row["number"], row["link"], socket, tuple(row["other"]))
+
+        def task(row: dict[str, Any]) -> Task:
+            lists = {name: tuple(row[name]) for name in ("stack", "children", "user")}
+            lock = Lock(**row["lock"]) if row["lock"] else None
+            fds = tuple(map(descriptor, row["descriptors"]))
+            return Task(**{**row, **lists, "lock": lock, "descriptors": fds})
+
+        def process(row: dict[str, Any]) -> Process:
+            return Process(
+                **{**row, **{n: tuple(row[n]) for n in ("fuse", "threads", "arguments")}}
+            )
+
+        return cls(
+            **{
+                **value,
+                "connections": tuple(
+                    Connection(**{**row, "holders": tuple(row["holders"])})
+                    for row in value["connections"]
+                ),
+                "processes": tuple(map(process, value["processes"])),
+                "tasks": tuple(map(task, value["tasks"])),
+                "silent": tuple(value["silent"]),
+                "notes": tuple(value["notes"]),
+            }
+        )

@@ -1,0 +1,137 @@
+"""Sockets of a process: peers, states, queues, and who has the other end.
+
+Sources: proc_net(5), Documentation/networking/proc_net_tcp.rst, sock_diag(7).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fusetools.now.moment import Socket
+
+__all__ = ["Socket", "read"]
+
+# include/net/tcp_states.h
+_STATES = (
+    "", "ESTABLISHED", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "CLOSE",
+    "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING",
+)  # fmt: skip
+MOST_ROWS = 200_000
+
+
+def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, tuple[dict[str, Any], int]]]:
+    """(inode, (a Socket's fields, inode of the other end or 0)) of those of ``wanted`` that are in
+    the network namespace of ``pid``; ``own``: that is ours."""
+    found: dict[int, tuple[dict[str, Any], int]] = {}
+    ends: dict[tuple[str, str], int] = {}
+    rows = []
+    for protocol in ("tcp", "tcp6", "udp", "udp6"):
+        for local, remote, state, queues, inode in _rows(pid, protocol):
+            name = protocol.rstrip("6")
+            if name == "tcp":
+                ends[local, remote] = inode
+            if inode in wanted:
+                rows.append((name, local, remote, state, queues, inode))
+    for name, local, remote, state, queues, inode in rows:
+        sent, received = (int(part, 16) for part in queues.split(":"))
+        fields = {
+            "protocol": name,
+            "peer": _address(remote),
+            "state": _STATES[state] if name == "tcp" and state < len(_STATES) else "",
+            "send_queue": sent,
+            "receive_queue": received,
+        }
+        found[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
+    names = {inode: path for inode, path in _unix(pid) if inode in wanted}
+    peers = dict(_unix_peers()) if own and names else {}
+    paths = dict(_unix(pid)) if peers else names
+    for inode, path in names.items():
+        other = peers.get(inode, 0)
+        fields = {"protocol": "unix", "peer": paths.get(other, "") or path}
+        found[inode] = (fields, other)
+    return list(found.items())
+
+
+def _rows(pid: int, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
+    try:
+        with Path(f"/proc/{pid}/net/{protocol}").open(encoding="ascii", errors="replace") as lines:
+            next(lines, "")
+            for number, line in enumerate(lines):
+                if number == MOST_ROWS:
+                    return
+                fields = line.split()
+                if len(fields) > 9 and fields[9].isdecimal():
+                    yield fields[1], fields[2], int(fields[3], 16), fields[4], int(fields[9])
+    except OSError:
+        return
+
+
+def _address(text: str) -> str:
+    """ "0100007F:0C38" as 127.0.0.1:3128: words of 32 bits in the machine's order."""
+    host, _, port = text.partition(":")
+    words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
+    packed = struct.pack(f"={len(words)}I", *words)
+    address = ipaddress.ip_address(packed)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    number = int(port, 16)
+    if not number:
+        return ""
+    return f"{address}:{number}" if address.version == 4 else f"[{address}]:{number}"
+
+
+def _unix(pid: int) -> Iterator[tuple[int, str]]:
+    try:
+        with Path(f"/proc/{pid}/net/unix").open(encoding="utf-8", errors="replace") as lines:
+            next(lines, "")
+            for number, line in enumerate(lines):
+                if number == MOST_ROWS:
+                    return
+                fields = line.rstrip("\n").split(None, 7)
+                if len(fields) > 6 and fields[6].isdecimal():
+                    yield int(fields[6]), fields[7] if len(fields) > 7 else ""
+    except OSError:
+        return
+
+
+_SOCK_DIAG_BY_FAMILY, _DUMP = 20, 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_UDIAG_SHOW_PEER, _UNIX_DIAG_PEER, _NLMSG_DONE, _NLMSG_ERROR = 4, 2, 3, 2
+_NETLINK_SOCK_DIAG = 4
+
+
+def _unix_peers() -> Iterator[tuple[int, int]]:
+    """(inode, inode of its peer) of the unix sockets of our network namespace."""
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _UDIAG_SHOW_PEER, 0, 0)
+    head = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 1, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+            link.send(head + request)
+            while True:
+                data = link.recv(1 << 16)
+                while len(data) >= 16:
+                    size, kind = struct.unpack_from("=IH", data)
+                    if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < 16:
+                        return
+                    yield from _peer(data[16:size])
+                    data = data[(size + 3) & ~3 :]
+    except OSError:
+        return
+
+
+def _peer(message: bytes) -> Iterator[tuple[int, int]]:
+    if len(message) < 16:
+        return
+    (inode,) = struct.unpack_from("=I", message, 4)
+    at = 16
+    while at + 4 <= len(message):
+        size, kind = struct.unpack_from("=HH", message, at)
+        if size < 4:
+            return
+        if kind == _UNIX_DIAG_PEER and size >= 8:
+            yield inode, struct.unpack_from("=I", message, at + 4)[0]
+        at += (size + 3) & ~3

@@ -1,0 +1,1 @@
+"""What the questions' answers look like: frozen types, one module per question."""

@@ -1,0 +1,86 @@
+"""What is stuck on a host's FUSE mounts, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A thread and what it waits for, in words: ``waits`` follows its name.
+
+    ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None where
+    the kernel does not show that. ``stack``: the kernel's functions, ``user_stack`` its own, both
+    innermost first.
+    """
+
+    pid: int
+    tid: int
+    comm: str
+    state: str
+    waits: str
+    call: str = ""
+    path: str = ""
+    age_seconds: float | None = None
+    uid: int | None = None
+    user: str = ""
+    cgroup: str = ""
+    holder: int | None = None
+    stack: tuple[str, ...] = ()
+    user_stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, from the mount's
+    side on; ``fixes``: (command that would end it, what that does), never run."""
+
+    kind: str
+    text: str
+    chain: tuple[str, ...] = ()
+    fixes: tuple[tuple[str, str], ...] = ()
+
+
+# The surest first.
+KINDS = (
+    "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation", "lock",
+    "memory", "process", "socket", "mount", "file", "sleep", "condition", "on_cpu", "unknown",
+    "background", "unread", "unanswered", "autofs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StuckMount:
+    """A connection: ``state`` is stuck (callers wait for longer than ``older_seconds``, or its
+    daemon cannot answer), busy (requests wait, none for long) or quiet."""
+
+    path: str
+    fstype: str
+    source: str
+    connection: int
+    state: str
+    waiting: int | None = None
+    daemon: int | None = None
+    comm: str = ""
+    namespace_of: int | None = None
+    causes: tuple[Cause, ...] = ()
+    callers: tuple[Blocked, ...] = ()
+    threads: tuple[Blocked, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """``unplaced``: threads that wait in FUSE for a mount that cannot be known; ``silent``: those
+    that could not be looked at in time."""
+
+    kernel: str
+    mounts: tuple[StuckMount, ...]
+    unplaced: tuple[Blocked, ...] = ()
+    silent: tuple[int, ...] = ()
+    older_seconds: float = 1.0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stuck(self) -> bool:
+        return any(mount.state == "stuck" for mount in self.mounts) or bool(self.unplaced)

@@ -1,0 +1,144 @@
+/* A file system that hangs in a way of one's choice: whoever looks up a name hangs by it, but for "d" and a digit, which
+   are directories (the kernel looks up one name of a directory at a time), and names that begin with "fine" (ENOENT).
+
+     hangfs MOUNTPOINT PATTERN [ARGUMENT]
+
+   Patterns: mutexes (two threads each hold what the other one wants), mutex (all wait for one that sleeps), rwlock
+   (readers wait for a writer that sleeps), condition (never signalled), connect (ARGUMENT PORT of 127.0.0.1, reads from
+   a server that does not answer, all others wait for its mutex), own (stat of its own mount), path (stat of ARGUMENT),
+   child (waits for a process that sleeps in another mount namespace), pipe (reads from a process that sleeps), spin, lost (does not answer),
+   quiet (answers ENOENT). It prints the ids of the threads that matter, a line each: "NAME TID". */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *pattern, *argument, *mountpoint;
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER, two = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t shared = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+static int calls;
+
+static void say(const char *name) {
+  char line[64];
+  int size = snprintf(line, sizeof line, "%s %ld\n", name, syscall(SYS_gettid));
+  if (write(1, line, size) != size) abort();
+}
+
+static int is(const char *name) { return strcmp(pattern, name) == 0; }
+
+static void sleep_long(void) {
+  for (;;) sleep(3600);
+}
+
+static void look(const char *path) {
+  struct stat status;
+  say("looks");
+  stat(path, &status);
+}
+
+static __attribute__((noinline)) void hang(void) {
+  int number = __sync_fetch_and_add(&calls, 1);
+  if (is("mutexes")) {
+    pthread_mutex_t *first = number % 2 ? &two : &one, *second = number % 2 ? &one : &two;
+    if (number < 2) {
+      pthread_mutex_lock(first);
+      say(number ? "second" : "first");
+      while (calls < 2) usleep(1000);
+      usleep(50000);
+    }
+    pthread_mutex_lock(second);
+  } else if (is("mutex") || is("connect")) {
+    pthread_mutex_lock(&one);
+    say("holder");
+    if (is("mutex")) sleep_long();
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argument))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    char byte;
+    if (connect(server, (struct sockaddr *)&to, sizeof to) || write(server, "GET\n", 4) != 4) abort();
+    if (read(server, &byte, 1) >= 0) pthread_mutex_unlock(&one);
+    close(server);
+  } else if (is("rwlock")) {
+    if (number == 0) {
+      pthread_rwlock_wrlock(&shared);
+      say("writer");
+      sleep_long();
+    }
+    pthread_rwlock_rdlock(&shared);
+  } else if (is("condition")) {
+    say("waits");
+    pthread_mutex_lock(&one);
+    pthread_cond_wait(&never, &one);
+  } else if (is("own")) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/d9/inner", mountpoint);
+    look(path);
+  } else if (is("path")) {
+    look(argument);
+  } else if (is("child") || is("pipe")) {
+    int ends[2];
+    if (pipe(ends)) abort();
+    pid_t child = fork();
+    if (child == 0) {
+      close(ends[0]);
+      if (unshare(CLONE_NEWNS)) abort();
+      say("child");
+      sleep_long();
+    }
+    close(ends[1]);
+    char byte;
+    if (is("child")) waitpid(child, NULL, 0);
+    else if (read(ends[0], &byte, 1) < 0) abort();
+  } else if (is("spin")) {
+    say("spins");
+    for (volatile long n = 0;; n++) {}
+  }
+}
+
+static void lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
+  (void)parent;
+  if (name[0] == 'd' && name[1] >= '0' && name[1] <= '9' && !name[2]) {
+    struct fuse_entry_param entry = {.ino = 2 + name[1] - '0', .attr_timeout = 100, .entry_timeout = 100};
+    entry.attr = (struct stat){.st_ino = entry.ino, .st_mode = S_IFDIR | 0755, .st_nlink = 2};
+    fuse_reply_entry(req, &entry);
+    return;
+  }
+  if (!is("quiet") && strncmp(name, "fine", 4) != 0) {
+    if (is("lost")) return;
+    hang();
+  }
+  fuse_reply_err(req, ENOENT);
+}
+
+static void getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
+  (void)fi;
+  struct stat attr = {.st_ino = ino, .st_mode = S_IFDIR | 0755, .st_nlink = 2};
+  fuse_reply_attr(req, &attr, 1.0);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  mountpoint = argv[1];
+  pattern = argv[2];
+  argument = argc > 3 ? argv[3] : "";
+  struct fuse_lowlevel_ops ops = {.lookup = lookup, .getattr = getattr};
+  struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+  struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
+  if (!session || fuse_set_signal_handlers(session) || fuse_session_mount(session, mountpoint)) return 1;
+  say("mounted");
+  int status = fuse_session_loop_mt(session, 0);
+  fuse_session_unmount(session);
+  fuse_session_destroy(session);
+  return status != 0;
+}

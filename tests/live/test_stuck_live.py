@@ -1,0 +1,431 @@
+"""`fusetools stuck` on mounts that really hang, each in its own way.
+
+What should be found is known by the daemon (hangfs.c), which prints the threads that matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mounts
+import pytest
+from mounts import wait_until
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
+]
+
+LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
+
+
+@pytest.fixture(scope="session")
+def hangfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("cc") or subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode:
+        pytest.skip("no C compiler, or no libfuse3-dev")
+    program = tmp_path_factory.mktemp("hangfs") / "hangfs"
+    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "fuse3"], text=True)
+    source = Path(__file__).parent / "hangfs.c"
+    subprocess.run(
+        ["cc", "-O1", "-g", "-o", program, source, *flags.split(), "-pthread"], check=True
+    )
+    return program
+
+
+class Hanging:
+    """A mount of hangfs, and callers that wait in it; everything ends with it."""
+
+    def __init__(self, program: Path, folder: Path, *arguments: str) -> None:
+        self.path = folder
+        folder.mkdir()
+        self.output = folder.parent / f"{folder.name}.log"
+        with self.output.open("wb") as log:
+            self.daemon = subprocess.Popen(
+                [program, folder, *arguments],
+                stdout=log,
+                preexec_fn=mounts.end_with_the_test,
+            )
+        self.thread("mounted")
+        self.connection = mounts.connection(folder)
+        self.callers: list[subprocess.Popen[bytes]] = []
+        self.began: dict[int, float] = {}
+
+    def thread(self, name: str) -> int:
+        """The id of the last thread that has said ``name``; waits for the first."""
+        found: list[int] = []
+
+        def said() -> bool:
+            lines = [line.split() for line in self.output.read_text().splitlines()]
+            found[:] = [int(line[1]) for line in lines if len(line) == 2 and line[0] == name]
+            return bool(found)
+
+        wait_until(said, f"the thread that is {name}")
+        return found[-1]
+
+    def call(self, *names: str) -> None:
+        """Callers that ask for these names, each in a directory of its own."""
+        for name in names:
+            number = len(self.callers) % 10
+            path = str(self.path / f"d{number}" / name)
+            caller = subprocess.Popen(
+                ["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            self.callers.append(caller)
+            wait_until(lambda pid=caller.pid: _waits_in_fuse(pid), "a caller that waits")  # type: ignore[misc]
+            self.began[caller.pid] = time.monotonic()
+
+    def close(self) -> None:
+        # Abort first: a daemon that waits for its own mount cannot even be killed.
+        abort(self.connection)
+        subprocess.run(["umount", "-l", self.path], check=False)
+        with contextlib.suppress(ProcessLookupError):
+            for child in Path(f"/proc/{self.daemon.pid}/task").glob("*/children"):
+                with contextlib.suppress(OSError, ValueError):
+                    for pid in child.read_text().split():
+                        os.kill(int(pid), signal.SIGKILL)
+        self.daemon.kill()
+        self.daemon.wait()
+        for caller in self.callers:
+            caller.kill()
+            caller.wait()
+
+
+def _waits_in_fuse(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "fuse_" in Path(f"/proc/{pid}/stack").read_text()
+    return False
+
+
+def abort(connection: int) -> None:
+    """Through a mount of fusectl in a mount namespace of its own."""
+    script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/abort"
+    subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def hang(hangfs: Path, tmp_path: Path) -> Iterator[Any]:
+    """hang(pattern, argument): such a mount."""
+    made: list[Hanging] = []
+
+    def make(*arguments: str) -> Hanging:
+        made.append(Hanging(hangfs, tmp_path / f"mount{len(made)}", *arguments))
+        return made[-1]
+
+    yield make
+    for mount in reversed(made):
+        mount.close()
+
+
+def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
+    """Exit status and result of `fusetools stuck --json`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "stuck", "--json", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=mounts.HANGS,
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def looked_at(mount: Hanging) -> dict[str, Any]:
+    time.sleep(LONG)
+    status, result = stuck("--mount", mount.path)
+    assert result["silent"] == []
+    (found,) = result["mounts"]
+    assert status == 3 if found["state"] == "stuck" else status == 0
+    return found  # type: ignore[no-any-return]
+
+
+def test_a_quiet_mount(hang: Any) -> None:
+    mount = hang("quiet")
+    assert not (mount.path / "x").exists()
+    found = looked_at(mount)
+    assert (found["state"], found["waiting"], found["causes"]) == ("quiet", 0, [])
+
+
+def test_a_busy_mount_is_not_stuck(hang: Any) -> None:
+    mount = hang("quiet")
+    script = f"while :; do stat {mount.path}/d1/x 2>/dev/null; done"
+    with subprocess.Popen(["sh", "-c", script]) as busy:
+        try:
+            for _ in range(5):
+                status, result = stuck("--mount", mount.path)
+                assert status == 0
+                assert result["mounts"][0]["state"] in ("busy", "quiet")
+        finally:
+            busy.kill()
+
+
+def test_callers_and_their_ages(hang: Any) -> None:
+    """Each caller with its command, path and system call; ages as by our own clock."""
+    mount = hang("lost")
+    mount.call("one", "two")
+    time.sleep(3)
+    before = time.monotonic()
+    _, result = stuck("--mount", mount.path)
+    after = time.monotonic()
+    (found,) = result["mounts"]
+    assert found["waiting"] == 2
+    assert {(c["comm"], c["path"], c["user"]) for c in found["callers"]} == {
+        ("stat", f"{mount.path}/d0/one", "root"),
+        ("stat", f"{mount.path}/d1/two", "root"),
+    }
+    for caller in found["callers"]:
+        least = before - mount.began[caller["pid"]]
+        most = after - mount.began[caller["pid"]]
+        assert 0.9 * least <= caller["age_seconds"] <= 1.1 * most
+    (cause,) = found["causes"]
+    assert cause["kind"] == "unanswered"
+
+
+def test_two_mutexes(hang: Any) -> None:
+    mount = hang("mutexes")
+    mount.call("one", "two", "three")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "deadlock"
+    threads = sorted(mount.thread(name) for name in ("first", "second"))
+    assert str(threads[0]) in cause["text"] and str(threads[1]) in cause["text"]
+    assert len(found["causes"]) == 1  # told once, from whichever side
+
+
+@pytest.mark.parametrize(
+    ("pattern", "holder", "kind"), [("mutex", "holder", "mutex"), ("rwlock", "writer", "rwlock")]
+)
+def test_a_lock_that_is_held(hang: Any, pattern: str, holder: str, kind: str) -> None:
+    mount = hang(pattern)
+    mount.call("one", "two", "three")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "lock"
+    assert cause["text"].startswith(f"a {kind} is held by hangfs (thread {mount.thread(holder)})")
+    waiting = [t for t in found["threads"] if t["holder"] == mount.thread(holder)]
+    assert len(waiting) == 2
+    assert all("hang" in t["user_stack"] for t in waiting)
+
+
+def test_a_condition_that_nobody_signals(hang: Any) -> None:
+    mount = hang("condition")
+    mount.call("one")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "condition"
+    assert f"thread {mount.thread('waits')}" in cause["text"]
+    assert all(thread["holder"] is None for thread in found["threads"])
+    (waits,) = [t for t in found["threads"] if t["tid"] == mount.thread("waits")]
+    assert "hang" in waits["user_stack"]
+
+
+def test_a_server_that_does_not_answer(hang: Any) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        mount = hang("connect", str(port))
+        mount.call("one", "two")
+        found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "lock"
+    assert f"held by hangfs (thread {mount.thread('holder')})" in cause["text"]
+    assert f"127.0.0.1:{port} (tcp, ESTABLISHED)" in cause["text"]
+
+
+def test_a_daemon_that_waits_for_its_own_mount(hang: Any) -> None:
+    mount = hang("own")
+    mount.call("one")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "own_mount"
+    assert "waits for its own mount" in cause["text"]
+    assert f"{mount.path}/d9/inner" in cause["text"]
+
+
+def test_two_daemons_that_wait_for_each_other(hang: Any, tmp_path: Path) -> None:
+    first = hang("path", str(tmp_path / "mount1" / "d1" / "x"))
+    second = hang("path", str(tmp_path / "mount0" / "d2" / "x"))
+    first.call("one")
+    found = looked_at(first)
+    cause = found["causes"][0]
+    assert cause["kind"] == "own_mount"
+    assert str(first.path) in cause["text"] and str(second.path) in cause["text"]
+
+
+@pytest.mark.parametrize("pattern", ["child", "pipe"])
+def test_a_process_that_the_daemon_waits_for(hang: Any, pattern: str) -> None:
+    mount = hang(pattern)
+    mount.call("one")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "process"
+    assert f"pid {mount.thread('child')}" in cause["text"]
+    os.kill(mount.thread("child"), signal.SIGSTOP)
+    cause = looked_at(mount)["causes"][0]
+    assert f"(pid {mount.thread('child')}), which hangfs waits for, is stopped" in cause["text"]
+    assert cause["fixes"][0][0] == f"kill -CONT {mount.thread('child')}"
+
+
+def test_a_daemon_that_is_stopped(hang: Any) -> None:
+    """Also while nobody waits: the next one would."""
+    mount = hang("quiet")
+    os.kill(mount.daemon.pid, signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in Path(f"/proc/{mount.daemon.pid}/status").read_text(), "T")
+    found = looked_at(mount)
+    assert found["causes"][0]["kind"] == "stopped"
+    command, _ = found["causes"][0]["fixes"][0]
+    mount.call("x")
+    assert looked_at(mount)["callers"][0]["path"].endswith("/d0/x")
+    subprocess.run(command.split(), check=True)  # the fix is true
+    wait_until(lambda: mount.callers[0].poll() is not None, "the caller's answer")
+
+
+def test_a_daemon_whose_cgroup_is_frozen(hang: Any, tmp_path: Path) -> None:
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    mounted = subprocess.run(["mount", "-t", "cgroup2", "none", root], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this kernel has no cgroup v2")
+    mount = hang("quiet")
+    group = root / f"fusetools-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(mount.daemon.pid))
+        (group / "cgroup.freeze").write_text("1")
+        wait_until(lambda: "frozen 1" in (group / "cgroup.events").read_text(), "a frozen cgroup")
+        mount.call("x")
+        found = looked_at(mount)
+        assert found["causes"][0]["kind"] == "frozen"
+        command, _ = found["causes"][0]["fixes"][0]
+        subprocess.run(["sh", "-c", command], check=True)
+        wait_until(lambda: mount.callers[0].poll() is not None, "the caller's answer")
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+        (root / "cgroup.procs").write_text(str(mount.daemon.pid))
+        group.rmdir()
+        subprocess.run(["umount", root], check=True)
+
+
+def test_a_killed_daemon_whose_device_another_process_holds(hang: Any) -> None:
+    """The child of hangfs has /dev/fuse of its parent, in another mount namespace."""
+    mount = hang("child")
+    mount.call("one")
+    child = mount.thread("child")
+    os.kill(mount.daemon.pid, signal.SIGKILL)
+    mount.daemon.wait()
+    try:
+        mount.call("two")
+        found = looked_at(mount)
+        assert found["daemon"] == child
+        assert found["causes"][0]["kind"] in ("unread", "sleep")
+        assert any("reads /dev/fuse" in cause["text"] for cause in found["causes"])
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_mount_that_was_unmounted_under_its_callers(hang: Any) -> None:
+    mount = hang("lost")
+    mount.call("one")
+    subprocess.run(["umount", "-l", mount.path], check=True)
+    time.sleep(LONG)
+    status, result = stuck()
+    assert status == 3
+    (found,) = [m for m in result["mounts"] if m["connection"] == mount.connection]
+    assert found["path"] == ""
+    assert [c["pid"] for c in found["callers"]] == [mount.callers[0].pid]
+
+
+def test_many_callers_and_threads(hang: Any) -> None:
+    """200 callers, and a daemon with more than 100 threads: all are there."""
+    mount = hang("condition")
+    for _ in range(20):
+        for number in range(10):
+            path = str(mount.path / f"d{number}" / "x")
+            mount.callers.append(
+                subprocess.Popen(
+                    ["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            )
+    wait_until(lambda: all(_waits(c.pid) for c in mount.callers), "200 callers that wait")
+    found = looked_at(mount)
+    assert len(found["callers"]) == 200
+
+
+def _waits(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/wchan").read_text() not in ("", "0")
+    return False
+
+
+def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
+    """Below sshfs: the mount hangs since a process at the end of a pipe does not run."""
+    server = "/usr/lib/openssh/sftp-server"
+    if not shutil.which("sshfs") or not Path(server).exists():
+        pytest.skip("no sshfs, or no sftp-server")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "mount").mkdir()
+    script = tmp_path / "ssh"
+    pid = tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec {server}\n")
+    script.chmod(0o755)
+    path = tmp_path / "mount"
+    options = ["-o", f"ssh_command={script}", "-f", "-o", "dir_cache=no"]
+    with subprocess.Popen(
+        ["sshfs", *options, f"there:{tmp_path}/tree", path], preexec_fn=mounts.end_with_the_test
+    ) as daemon:
+        wait_until(lambda: mounts.mount_entry(path) is not None, "the mount")
+        child = int(pid.read_text())
+        try:
+            os.kill(child, signal.SIGSTOP)
+            caller = subprocess.Popen(["stat", path / "x"], stderr=subprocess.DEVNULL)
+            time.sleep(LONG)
+            status, result = stuck("--mount", path)
+            (found,) = result["mounts"]
+            assert status == 3
+            assert f"sftp-server (pid {child})" in found["causes"][0]["text"]
+            assert "is stopped" in found["causes"][0]["text"]
+            command, _ = found["causes"][0]["fixes"][0]
+            subprocess.run(command.split(), check=True)
+            caller.wait(mounts.HANGS)
+        finally:
+            os.kill(child, signal.SIGCONT)
+            subprocess.run(["umount", "-l", path], check=True)
+            daemon.terminate()
+
+
+def test_doctor_names_the_mount_that_hangs(hang: Any) -> None:
+    mount = hang("lost")
+    mount.call("one")
+    time.sleep(LONG)
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "doctor"], capture_output=True, text=True
+    )
+    text = " ".join(done.stdout.split())
+    assert f"Hanging now: {mount.path}; fusetools stuck shows why" in text
+
+
+def test_the_text_on_80_columns(hang: Any) -> None:
+    mount = hang("mutex")
+    mount.call("one", "two")
+    time.sleep(LONG)
+    done = subprocess.run(
+        [sys.executable, "-m", "fusetools", "stuck", "--mount", mount.path],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3
+    assert "STUCK: 2 requests in flight, 2 callers blocked" in " ".join(done.stdout.split())
+    assert f"held by hangfs (thread {mount.thread('holder')})" in " ".join(done.stdout.split())
+    assert f"kill -9 {mount.daemon.pid}" in done.stdout
+    prose = [line for line in done.stdout.splitlines() if "/" not in line]
+    assert max(map(len, prose)) <= 80

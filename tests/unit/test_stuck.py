@@ -1,0 +1,312 @@
+"""What is stuck, from facts: who waits for whom, and what is said of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import threading
+import time
+
+import pytest
+
+from fusetools.now import bounded, machine, sockets, syscalls
+from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
+from fusetools.now.stuck import stuck
+from fusetools.render import json as as_json
+from fusetools.render import stuck as render
+
+MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=2, daemon=100, holders=(100,))
+DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
+CALLER = Process(500, 1, "ls", "D", uid=1000, user="ann", threads=(500,))
+WAITS = ("request_wait_answer", "fuse_simple_request", "fuse_lookup", "vfs_statx")
+
+
+def caller(tid: int = 500, path: str = "/mnt/a/x", age: float = 300.0, **more: object) -> Task:
+    return Task(tid, tid, "ls", "D", WAITS[0], WAITS, "statx", age, path=path, **more)  # type: ignore[arg-type]
+
+
+def thread(tid: int, age: float = 299.0, state: str = "S", **more: object) -> Task:
+    return Task(100, tid, "sshfs", state, age=age, **more)  # type: ignore[arg-type]
+
+
+def reader(tid: int) -> Task:
+    return thread(tid, 10.0, stack=("fuse_dev_do_read", "fuse_dev_read"), call="read")
+
+
+def moment(*tasks: Task, connections=(MOUNT,), processes=(DAEMON, CALLER), **more) -> Moment:
+    return Moment("6.1", connections, processes, tasks, **more)
+
+
+def causes(*tasks: Task, **more):
+    (mount, *_) = stuck(moment(*tasks, **more)).mounts
+    return mount.causes
+
+
+def test_nobody_waits() -> None:
+    result = stuck(moment(reader(101)))
+    assert not result.stuck
+    assert result.mounts[0].state == "busy"  # two requests are in flight
+    assert "busy, not stuck: 2 requests in flight" in render.text(result)
+
+
+def test_who_waits_for_a_short_time_is_not_stuck() -> None:
+    result = stuck(moment(caller(age=0.9), reader(101)))
+    assert not result.stuck
+    assert stuck(moment(caller(age=1.0), reader(101))).stuck
+
+
+def test_an_age_that_is_not_known_counts() -> None:
+    assert stuck(moment(caller(age=None), reader(101))).stuck  # type: ignore[arg-type]
+
+
+def test_all_threads_wait_for_a_lock_whose_holder_waits_for_a_server() -> None:
+    peer = Socket("tcp", "10.0.0.1:3128", "SYN-SENT", send_queue=1)
+    holder = thread(102, 312.0, call="connect", descriptors=(Descriptor(7, "socket:[9]", peer),))
+    waits = [
+        thread(tid, 200.0, call="futex", lock=Lock("mutex", 0x1000, 102)) for tid in (101, 103, 104)
+    ]
+    (cause, *_) = causes(caller(age=320.0), holder, *waits)
+    assert cause.kind == "lock"
+    assert cause.text == (
+        "a mutex is held by sshfs (thread 102), which waits in connect for 10.0.0.1:3128 (tcp, "
+        "SYN-SENT, 1 bytes not acknowledged), for 5 min"
+    )
+    assert cause.chain[-1] == "4 of 4 threads of sshfs end there"
+
+
+def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
+    """The main thread sleeps since the mount."""
+    main = thread(100, 9999.0, call="futex")
+    found = causes(caller(), main, reader(101))
+    assert [cause.kind for cause in found] == ["unanswered"]
+
+
+def test_a_deadlock_is_one_cause_from_whichever_thread() -> None:
+    one = thread(101, call="futex", lock=Lock("mutex", 1, 102))
+    two = thread(102, call="futex", lock=Lock("mutex", 2, 101))
+    behind = thread(103, call="futex", lock=Lock("mutex", 1, 101))
+    found = [c for c in causes(caller(), one, two, behind) if c.kind == "deadlock"]
+    assert [c.text for c in found] == [
+        "deadlock: the threads 101, 102 of sshfs wait for each other"
+    ]
+
+
+def test_its_own_mount() -> None:
+    own = thread(101, stack=WAITS, call="stat", path="/mnt/a/b")
+    (cause, *_) = causes(caller(), own, reader(102))
+    assert cause.kind == "own_mount"
+    assert (
+        "sshfs waits for its own mount: sshfs (thread 101) waits in stat for /mnt/a/b" in cause.text
+    )
+
+
+def test_another_mount_is_followed() -> None:
+    other = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
+    stopped = Process(200, 1, "slowfs", "T", threads=(200,))
+    waits = thread(101, stack=WAITS, call="stat", path="/mnt/b/y")
+    found = causes(caller(), waits, connections=(MOUNT, other), processes=(DAEMON, CALLER, stopped))
+    assert found[0].kind == "process"
+    assert found[0].text == "slowfs (pid 200), which sshfs waits for, is stopped (SIGSTOP)"
+    assert found[0].fixes == (("kill -CONT 200", "lets slowfs run again"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"state": "T"}, "stopped", "is stopped (SIGSTOP)"),
+        ({"state": "t", "tracer": 7}, "traced", "stopped by its tracer, pid 7"),
+        ({"state": "Z"}, "gone", "a zombie"),
+        ({"frozen": "/sys/fs/cgroup/x"}, "frozen", "frozen by the cgroup /sys/fs/cgroup/x"),
+    ],
+)
+def test_a_daemon_that_cannot_run(change: dict[str, object], kind: str, text: str) -> None:
+    daemon = Process(**{**DAEMON.__dict__, **change})
+    (cause,) = causes(caller(), processes=(daemon, CALLER))
+    assert cause.kind == kind
+    assert text in cause.text
+
+
+def test_nobody_answers() -> None:
+    gone = Connection(40, "/mnt/a", "fuse", "x", waiting=1, why="no process has it open")
+    (cause,) = causes(caller(), connections=(gone,), processes=(CALLER,))
+    assert cause.kind == "gone"
+    assert "no process has it open" in cause.text
+
+
+def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
+    names = ("fuse_get_req", "fuse_readahead")
+    waits = Task(500, 500, "cat", "D", names[0], names, "read", 9.0, path="/mnt/a/f")
+    busy = thread(101, 8.0, call="clock_nanosleep")
+    kinds = [cause.kind for cause in causes(waits, busy)]
+    assert kinds == ["sleep", "background", "unread"]
+
+
+def test_a_notification_against_a_lock_of_a_caller() -> None:
+    notify = (
+        "rwsem_down_write_slowpath",
+        "fuse_reverse_inval_entry",
+        "fuse_notify",
+        "fuse_dev_do_write",
+    )
+    found = causes(caller(), thread(101, stack=notify, call="write"), reader(102))
+    assert found[0].kind == "invalidation"
+
+
+def test_memory_of_the_cgroup() -> None:
+    daemon = Process(**{**DAEMON.__dict__, "memory": "/sys/fs/cgroup/job"})
+    waits = thread(101, state="D", stack=("mem_cgroup_handle_over_high", "x"))
+    (cause, *_) = causes(caller(), waits, processes=(daemon, CALLER))
+    assert (cause.kind, "/sys/fs/cgroup/job is full" in cause.text) == ("memory", True)
+
+
+def test_a_caller_of_a_path_that_is_not_known() -> None:
+    """It is that of the one mount that somebody waits for; of two nobody can know."""
+    other = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
+    assert stuck(moment(caller(path=""), reader(101))).mounts[0].callers
+    result = stuck(moment(caller(path=""), reader(101), connections=(MOUNT, other)))
+    assert [task.tid for task in result.unplaced] == [500]
+    assert "cannot be known" in render.text(result)
+
+
+def test_a_mount_in_a_mount() -> None:
+    inner = Connection(41, "/mnt/a/in", "fuse", "b", waiting=1, daemon=200, holders=(200,))
+    result = stuck(moment(caller(path="/mnt/a/in/x"), connections=(MOUNT, inner)))
+    assert [len(mount.callers) for mount in result.mounts] == [0, 1]
+
+
+def test_hostile_names_do_not_reach_the_terminal() -> None:
+    text = render.text(stuck(moment(caller(path="/mnt/a/\x1b[31m\n"), reader(101))))
+    assert "\x1b" not in text
+
+
+def test_a_moment_goes_through_json() -> None:
+    peer = Descriptor(3, "socket:[1]", Socket("unix", "/run/x", other=(7,)))
+    before = moment(caller(descriptors=(peer,)), thread(101, lock=Lock("mutex", 1, 2)))
+    assert Moment.from_json(json.loads(json.dumps(before.to_json()))) == before
+    value = json.loads(as_json.stuck(stuck(before)))
+    assert value["stuck"] is True
+    assert "\n" not in as_json.stuck(stuck(before), compact=True).rstrip("\n")
+
+
+# How it is read
+
+
+def test_who_does_not_answer_in_time_is_left_out() -> None:
+    def answer(item: int) -> int:
+        if item == 2:
+            time.sleep(60)
+        return item * 10
+
+    begin = time.monotonic()
+    found = list(bounded.each([1, 2, 3], answer, 0.3, begin + 30))
+    assert found == [(1, 10), (2, None), (3, 30)]
+
+
+def test_who_dies_is_left_out() -> None:
+    def answer(item: int) -> int:
+        if item == 2:
+            os._exit(1)
+        return item
+
+    assert list(bounded.each([1, 2, 3], answer, 5, time.monotonic() + 30)) == [
+        (1, 1),
+        (2, None),
+        (3, 3),
+    ]
+
+
+def test_nobody_is_asked_when_the_time_is_over() -> None:
+    assert list(bounded.each([1, 2], lambda item: item, 5, time.monotonic() - 1)) == [
+        (1, None),
+        (2, None),
+    ]
+
+
+def _memory() -> int:
+    return os.open("/proc/self/mem", os.O_RDONLY)
+
+
+def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
+    """Words between zeros, and the address of the first."""
+    array = (ctypes.c_uint32 * 64)(*([0] * 16), *words)
+    return array, ctypes.addressof(array) + 64
+
+
+OTHER = 4242
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "operation", "kind"),
+    [
+        # glibc's mutex: __lock, __count, __owner, __nusers, __kind
+        ([2, 0, OTHER, 1, 0], 0, 128, "mutex"),
+        ([2, 1, OTHER, 1, 1], 0, 128, "mutex"),  # recursive
+        # glibc's rwlock, waited for by readers and by writers
+        ([3, 0, 2, 0, 0, 0, OTHER, 0], 2, 0x189, "rwlock"),
+        ([3, 1, 0, 3, 0, 0, OTHER, 0], 3, 0x189, "rwlock"),
+        # musl's mutex, priority inheritance
+        ([OTHER | 1 << 31], 0, 128, "mutex"),
+        ([OTHER | 1 << 31], 0, 128 | 6, "mutex"),
+        # A condition (48 bytes) before a mutex that somebody holds: its futexes are at 40 and 44.
+        ([0] * 9 + [16, 1, 0, 1, 0, OTHER, 1, 0], 10, 0x189, None),
+        ([0] * 9 + [16, 1, 1, 1, 0, OTHER, 1, 0], 11, 0x189, None),
+        # A semaphore, an owner that is no thread of the process
+        ([0, 1, 0, 0], 0, 0x189, None),
+        ([2, 0, 77, 1, 0], 0, 128, None),
+    ],
+)
+def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
+    array, address = _at(words)
+    memory = _memory()
+    try:
+        found = machine._lock(memory, 1, [address + 4 * place, operation], (1, OTHER))
+    finally:
+        os.close(memory)
+    assert (found and (found["kind"], found["owner"])) == (kind and (kind, OTHER))
+    del array
+
+
+def test_strings_of_a_process() -> None:
+    text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
+    memory = _memory()
+    try:
+        assert machine._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
+        assert machine._string(memory, 8) is None
+        endless = ctypes.create_string_buffer(b"x" * 20000)
+        assert machine._string(memory, ctypes.addressof(endless)) is None
+    finally:
+        os.close(memory)
+
+
+def test_system_calls() -> None:
+    openat = syscalls.call("x86_64", 257)
+    assert openat == syscalls.Call("openat", ((0, 1),), ())
+    assert syscalls.call("aarch64", 56) == openat
+    assert syscalls.call("x86_64", 9999) is None
+    assert syscalls.call("s390x", 5) is None
+
+
+def test_addresses() -> None:
+    assert sockets._address("0100007F:0C38") == "127.0.0.1:3128"
+    assert sockets._address("00000000000000000000000001000000:0016") == "[::1]:22"
+    mapped = "0000000000000000FFFF0000" + f"{struct.unpack('=I', bytes([10, 0, 0, 1]))[0]:08X}"
+    assert sockets._address(mapped + ":0050") == "10.0.0.1:80"
+    assert sockets._address("00000000:0000") == ""
+
+
+def test_this_host_is_read() -> None:
+    """A thread of this process that waits for a lock is looked at as one of a daemon would be."""
+    end = threading.Event()
+    sleeper = threading.Thread(target=end.wait)
+    sleeper.start()
+    try:
+        rows = machine._process(os.getpid())
+        assert sleeper.native_id in [tid for tid, *_ in rows["threads"]]
+        _, tid, row = machine._task((os.getpid(), sleeper.native_id or 0))
+        assert tid == sleeper.native_id
+        assert row["state"] in ("S", "R")
+    finally:
+        end.set()
+        sleeper.join()
