@@ -97,6 +97,11 @@ def hang(mount: SampleMount) -> str:
     return f"kill -STOP {mount.pid}; cat {mount.path}/dir-00/file-000"
 
 
+def until_in_cat(pid: int) -> None:
+    """Returns when the workload's cat runs."""
+    wait_until(lambda: any(children(shell, "cat") for shell in children(pid, "sh")), "the request")
+
+
 @pytest.fixture
 def continued() -> Iterator[list[int]]:
     """Processes that go on afterwards."""
@@ -119,8 +124,7 @@ def test_a_request_that_hangs_costs_no_recording(
     arguments = ["--mount", mount.path, *(["--duration", 2] if how == "--duration" else []), *work]
     with begin(tmp_path, *arguments) as process:
         if isinstance(how, signal.Signals):
-            (pid,) = children(process.pid, "sh")
-            wait_until(lambda: bool(children(pid, "cat")), "cat")
+            until_in_cat(process.pid)
             process.send_signal(how)
         said = process.communicate(timeout=90)[1]
     assert process.returncode == 124, said
@@ -143,8 +147,7 @@ def test_what_a_killed_recording_had_is_kept(
         f"exec > /dev/null 2>&1; ls {mount.path}; {hang(mount)}",
     ]
     with begin(tmp_path, *arguments) as process:
-        (pid,) = children(process.pid, "sh")
-        wait_until(lambda: bool(children(pid, "cat")), "cat")
+        until_in_cat(process.pid)
         process.kill()
         process.communicate()
     os.kill(mount.pid, signal.SIGCONT)
@@ -160,6 +163,7 @@ def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Pat
     mount = sample_mount()
     with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
         assert process.stderr is not None
+        wait_until(lambda: bool(children(process.pid, "sleep")), "the workload")
         (perf,) = children(process.pid, "perf")
         os.kill(perf, signal.SIGKILL)
         said = process.stderr.readline()
