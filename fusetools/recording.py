@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusetools.errors import Error
 from fusetools.host.files import answers
+from fusetools.missing import Missing
 from fusetools.model import (
     LAYERS,
     READ_TO_REPLY,
@@ -47,7 +48,6 @@ from fusetools.model import (
     Histograms,
     LeftOut,
     Losses,
-    Missing,
     Named,
     Queue,
     RequestColumns,
@@ -195,7 +195,7 @@ class Recording:
         names = {
             "syscall": "system calls",
             "kernel": "kernel functions",
-            "off-CPU": "switches of tasks",
+            "off_cpu": "switches of tasks",
         }
         layers = layers or tuple(names)
         lacking = (Missing(names[one], why, again, one) for one in layers if one in names)

@@ -131,7 +131,7 @@ def slower(path: Path, repeat: int, factor: float) -> Folder:
         place = os.open(folder.place(index, run.round), os.O_RDONLY)
         folder.keep(index, place, changed)
         os.close(place)
-    sweep._save(folder, None)
+    sweep._save(folder)
     return folder
 
 
