@@ -340,6 +340,9 @@ class Recording:
         self.room = sizes(facts.cpus, 0)
         # Of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
+        # Which threads may be the workload's, and how many the kernel had started by then.
+        self.since: Since | None = None
+        self.forks = 0
         self.pair_cost: int | None = None  # ns of the two probes of a call
         self.event_cost: int | None = None  # ns of an event without a stack
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
@@ -423,9 +426,10 @@ class Recording:
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        since = None
         if self.workload and self.plan.by_pid:
-            since = Since(self.workload.pid, self.facts.pid_max)
+            self.since = Since(self.workload.pid, self.facts.pid_max)
+            self.forks = _forks()
+        since = self.since
         return command_line(self.plan, perf, self.raw.name, fifos, self.room, group, since)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
@@ -741,6 +745,9 @@ class Recording:
             return
         self._stopped = True
         self.hits = self._hits()
+        if self.since and (more := _forks() - self.forks) > self.since.room:
+            why = f"{more:,} threads were started meanwhile, and their numbers began anew"
+            self.missing.append(Missing("some of the workload's processes", why))
         files = Files(Path("/"))
         for whose, before in self.quotas.items():
             self.outcome.throttled += throttling.since(files, whose, before)
@@ -1127,6 +1134,12 @@ def _recorded_syscall() -> float:
         told = answer.read(8)
     os.waitpid(pid, 0)
     return float(struct.unpack("d", told)[0]) if len(told) == 8 else 0.0
+
+
+def _forks() -> int:
+    """Threads that the kernel has started since it runs."""
+    lines = (Files(Path("/")).read("/proc/stat", quiet=True) or "").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("processes ")), 0)
 
 
 def _is_stopped(files: Files, pid: int) -> bool:
