@@ -194,7 +194,7 @@ def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, wa
     """And has a stack where it waits for what no system call of the daemon's tells."""
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
-    facts = replace(facts, pid_max=1 << 22 if way == "by pid" else 0)
+    facts = replace(facts, pid_max=0 if way == "everybody" else 1 << 22)
     request = Request(command=("find",), call_graph=call_graph)
     plan = make(facts, request, cgroup=way == "cgroup")
     assert plan.by_pid == (way == "by pid")
