@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fusetools.missing import Missing
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -78,16 +80,6 @@ class Losses:
     lost: int = 0  # events the kernel says it dropped (LOST, LOST_SAMPLES, trace-cmd's counts)
     throttled: int = 0
     warnings: tuple[str, ...] = ()  # a salvaged file, probes that missed …
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What could not be recorded, why, and the command that would bring it; ``layer`` may be ""."""
-
-    what: str
-    why: str
-    mend: str
-    layer: str = ""
 
 
 @dataclass(frozen=True)

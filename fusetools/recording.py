@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusetools.errors import Error
 from fusetools.host.files import answers
+from fusetools.missing import Missing
 from fusetools.model import (
     LAYERS,
     READ_TO_REPLY,
@@ -47,7 +48,6 @@ from fusetools.model import (
     Histograms,
     LeftOut,
     Losses,
-    Missing,
     Named,
     Queue,
     RequestColumns,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from fusetools.model import Facts, Missing, OperationStages, Stage, Stages
+from fusetools.missing import Missing
+from fusetools.model import Facts, OperationStages, Stage, Stages
 from fusetools.recording import Probe
 
 # In their order; `between` stands for vfs_before from a system call's second request on.
@@ -188,6 +189,6 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
         miss(
             "waking the caller and VFS after FUSE are one; waits are not told apart",
             "sched_switch is not recorded",
-            "off-CPU",
+            "off_cpu",
         )
     return found

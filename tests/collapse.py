@@ -1,7 +1,7 @@
 """Folded stacks and time off the CPU from what `perf script` prints: the tests hold ours to it.
 
 The folding is after stackcollapse-perf.pl of github.com/brendangregg/FlameGraph, without its
-options.
+options; but names of C++ keep their parentheses, without the arguments.
 """
 
 from __future__ import annotations
@@ -70,10 +70,27 @@ def _frame(frames: list[str], function: str, file: str) -> None:
         # Documented: addresses in no file are one frame together.
         if function == "[unknown]" and frames[:1] == ["[unknown]"]:
             return
-    function = function.replace(";", ":")
-    if not re.search(r"\.\(.*\)\.", function):
-        function = re.sub(r"\((?!anonymous namespace\)).*", "", function)
+    function = without_arguments(function).replace(";", ":")
     frames.insert(0, function.replace('"', "").replace("'", ""))
+
+
+def without_arguments(function: str) -> str:
+    """A name as c++filt demangles it, as it does with --no-params."""
+    name = re.sub(r"( const| volatile| &&?| \[clone [^]]*\])*$", "", function)
+    if not name.endswith(")") or name.endswith("(anonymous namespace)"):
+        return function
+    depth, at = 0, len(name)
+    while at and (at == len(name) or depth):
+        at -= 1
+        depth += {")": 1, "(": -1}.get(name[at], 0)
+    name = name[:at]
+    if name.endswith(">") and not re.search(r"\boperator \w", name):  # begins with its result
+        depth = 0
+        for at in reversed(range(len(name))):
+            depth += {">": 1, ")": 1, "<": -1, "(": -1}.get(name[at], 0)
+            if name[at] == " " and not depth:
+                return name[at + 1 :]
+    return name
 
 
 def folded(data: Path, event: str, *options: str) -> Counter[str]:

@@ -78,7 +78,7 @@ def _live(
     workload: tuple[str, ...], layers: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
-    from fusetools.model import Count, Counts, Facts, Losses, Missing
+    from fusetools.model import Count, Counts, Facts, Losses
     from fusetools.plan.request import Request
     from fusetools.record import live
 
@@ -101,7 +101,7 @@ def _live(
         name="",
         seconds=found.seconds,
         losses=Losses(warnings=found.warnings),
-        missing=tuple(Missing(m.what, m.why, m.mend, layer=m.what) for m in found.missing),
+        missing=found.missing,
         probe_cost=found.cost,
     )
     return Counts(tuple(counts), facts), found.exit_status

@@ -100,7 +100,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)
     probes = [probe for probe in plan.probes if probe.layer == "daemon"]
-    lacks = [why for why in plan.unavailable if why.what.endswith(f" of {mount.path}")]
+    lacks = [why for why in plan.unavailable if why.layer in ("daemon", "names")]
     advice = None
     if lacks:
         mend = lacks[0].mend if probes else lacks[0].mend or "fusetools record --fs FILE.toml -- …"

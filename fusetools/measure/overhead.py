@@ -10,7 +10,7 @@ from pathlib import Path
 from fusetools import _core
 from fusetools.errors import Error
 from fusetools.measure.figures import Estimate, estimate
-from fusetools.plan.events import Missing
+from fusetools.missing import Missing
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import CALIBRATION, ProbePlan
 from fusetools.plan.request import Request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusetools.host.facts import HostFacts
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.planner import ProbePlan
 
@@ -53,6 +54,39 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
         rows.append(Counted(name, only, ANY, "", "request"))
     kept = replace(plan, probes=probes, events=(), graph=(), functions=(), switch_records=False)
     return kept, tuple(rows)
+
+
+def too_many(plan: ProbePlan, facts: HostFacts) -> list[str]:
+    """What is in the counts of the daemons' calls beside those asked for. The kernel counts a probe
+    of a file for all who run the file; a recording leaves other daemons out, and nested calls."""
+    warnings = []
+    places = {probe.place.rpartition(":")[0] for probe in plan.probes if not probe.in_kernel}
+    traced = {target.mount.connection for target in plan.targets}
+    probed = {
+        (library.device, library.inode)
+        for target in plan.targets
+        for library in target.libraries
+        if library.host_path in places
+    }
+    others = [
+        mount.path
+        for mount in facts.mounts
+        if mount.connection not in traced
+        and any((library.device, library.inode) in probed for library in mount.libraries)
+    ]
+    if others:
+        few = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        warnings.append(
+            f"daemon calls of {few} are counted, too: their daemons run the same files; "
+            "fix: fusetools record, then fusetools count"
+        )
+    sets = {target.probe_set.name for target in plan.targets if target.probe_set}
+    if "libfuse_highlevel" in sets:
+        warnings.append(
+            "of functions of libfuse that call each other (modules of a file system) each is "
+            "counted; fix: fusetools record, then fusetools count"
+        )
+    return warnings
 
 
 def _scope(scopes: dict[str, Event], probe: Probe) -> str:

@@ -8,16 +8,8 @@ from fusetools.errors import Error
 from fusetools.host.words import is_word
 
 RETURN = "__return"
+DURATIONS = "durations"  # what is Missing where calls are counted, and not timed
 NUMBER = "probe"  # the argument that tells the probes of a bundle apart
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What is not recorded, why, and the command that mends it (may be empty)."""
-
-    what: str
-    why: str
-    mend: str = ""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ from typing import Any
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
-from fusetools.plan.events import RETURN, Event, Missing, Probe
+from fusetools.missing import Missing
+from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.registers import fetch
 
 if sys.version_info >= (3, 11):
@@ -67,8 +68,9 @@ INSTANCES = 1024
 MOST = 400  # kernel functions that are probed with kprobes, two events each
 
 NO_UNIQUE = Missing(
-    "durations of requests",
+    f"{DURATIONS} of requests",
     "this kernel's fuse:fuse_request_send does not tell which request it is (unique is 0)",
+    layer="request",
 )
 
 # What compilers append: the function itself (llvm), or a variant whose arguments may have moved.
@@ -155,7 +157,8 @@ def plan(
         if backend == "auto" and why:
             missing.append(Missing("function_graph", *why))
     elif not graph:
-        missing.append(Missing("kernel functions", *(why or ("no function matches",))))
+        reason, mend = (*(why or ("no function matches",)), "")[:2]
+        missing.append(Missing("kernel functions", reason, mend, "kernel"))
     if backend != "count" and not facts.unwinds_kretprobes:
         mend = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
         if backend == "kprobe" and not _no_graph(facts, "graph", names):
@@ -171,7 +174,7 @@ def _cut_stacks(probes: Sequence[Probe], mend: str) -> list[Missing]:
         return []
     which = returns[0] if len(returns) == 1 else f"{len(returns)} kernel functions"
     why = f"on this kernel they end at a function with a return probe: {which}"
-    return [Missing("the callers in kernel stacks", why, mend)]
+    return [Missing("the callers in kernel stacks", why, mend, "stacks")]
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
@@ -180,7 +183,8 @@ def _covered(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _no_function(pattern: str) -> Missing:
-    return Missing(f"kernel function {pattern}", "this kernel has none of that name to trace")
+    why = "this kernel has none of that name to trace"
+    return Missing(f"kernel function {pattern}", why, layer="kernel")
 
 
 def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
@@ -273,10 +277,10 @@ class _Requests:
             else:
                 if self.kprobes:
                     why = why or "the kernel has none of the functions known"
-                    missing.append(Missing(f"requests, {stage['name']}", why))
+                    missing.append(Missing(f"requests, {stage['name']}", why, layer="request"))
         if not self.kprobes and not events:
             why = "the kernel has no fuse tracepoints (Linux 6.12 has)"
-            missing.append(Missing("requests", why))
+            missing.append(Missing("requests", why, layer="request"))
         elif self.facts.fuse_send_unique is False and not self.kprobes:
             missing.append(NO_UNIQUE)
         return probes, events, missing
@@ -426,7 +430,8 @@ def _pairs(
     wanted = names.matching(patterns) if patterns else tuple(operations)
     if len(wanted) > MOST:
         why = f"{len(wanted)} functions match, {MOST} are probed"
-        missing.append(Missing("some kernel functions", why, "--functions GLOB   (fewer)"))
+        mend = "--functions GLOB   (fewer)"
+        missing.append(Missing("some kernel functions", why, mend, "kernel"))
     probes = []
     for name in wanted[:MOST]:
         place = names.find(name) or names.find(name.partition(".")[0], variant=True)

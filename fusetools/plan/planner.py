@@ -35,8 +35,9 @@ from dataclasses import dataclass, replace
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.words import event_name, quoted
+from fusetools.missing import Missing
 from fusetools.plan import kernel
-from fusetools.plan.events import RETURN, Event, Missing, Probe
+from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
@@ -278,12 +279,14 @@ def plan(
             probes += new
             missing += [one for one in dict.fromkeys(why) if one not in missing]
         else:
-            missing.append(Missing(f"daemon of {target.mount.path}", target.why))
+            what = f"daemon of {target.mount.path}"
+            missing.append(Missing(what, target.why, layer="daemon"))
         settled.append(target)
     found = settled
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
-        missing.append(Missing("daemon", "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"))
+        lack = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
+        missing.append(Missing("daemon", lack, layer="daemon"))
     if not probes and any(isinstance(why, _Stripped) for why in missing):
         stripped = next(why for why in missing if isinstance(why, _Stripped))
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
@@ -305,13 +308,15 @@ def plan(
         if name in have:
             events.append(scoped)
     if "sched:sched_switch" not in have:
-        missing.append(Missing("off-CPU", "the kernel shows no tracepoint sched:sched_switch"))
+        lack = "the kernel shows no tracepoint sched:sched_switch"
+        missing.append(Missing("off-CPU", lack, layer="off_cpu"))
     elif not workload:
         missing.append(
             Missing(
                 "off-CPU and system calls of the callers",
                 "there is no workload: only the daemon's are recorded",
                 "fusetools record -- WORKLOAD",
+                "syscall",
             )
         )
     elif not cgroup:
@@ -322,7 +327,8 @@ def plan(
             )
         )
     if "raw_syscalls:sys_enter" not in have:
-        missing.append(Missing("system calls", "the kernel shows no raw_syscalls tracepoints"))
+        lack = "the kernel shows no raw_syscalls tracepoints"
+        missing.append(Missing("system calls", lack, layer="syscall"))
     connections = [target.mount.connection for target in found]
     ours = kernel.plan(facts, connections, request.backend, request.functions)
     events += ours.events
@@ -376,7 +382,7 @@ def _settled(
         ):
             lacking = lacking or missing
     who = f"{target.mount.comm} (pid {target.mount.daemon_pid})"
-    unknown = Missing(f"daemon of {target.mount.path}", f"{who} {_UNKNOWN}")
+    unknown = Missing(f"daemon of {target.mount.path}", f"{who} {_UNKNOWN}", layer="daemon")
     return target, [], lacking or [unknown]
 
 
@@ -388,7 +394,8 @@ def _by_program(group: Group, library: Library) -> bool:
 def _instead(lacking: Missing) -> Missing:
     """What is said where the replies are recorded instead."""
     what = lacking.what.replace("daemon of", "callbacks of", 1)
-    return Missing(what, lacking.why, lacking.mend.splitlines()[-1] if lacking.mend else "")
+    mend = lacking.mend.splitlines()[-1] if lacking.mend else ""
+    return replace(lacking, what=what, mend=mend)
 
 
 def _probes(
@@ -407,7 +414,8 @@ def _probes(
             why = "its file is gone, was replaced, or cannot be named to the kernel"
         if why:
             what = f"daemon of {target.mount.path}"
-            missing.append(Missing(what, f"cannot read {library.path}: {why}", "mount it again"))
+            why = f"cannot read {library.path}: {why}"
+            missing.append(Missing(what, why, "mount it again", "daemon"))
             continue
         refused = no_returns(facts, library, target.mount)
         for name, address, _, offset in symbols.get(library.host_path, ()):
@@ -442,14 +450,16 @@ def _probes(
                 )
         if len(probes) == before and group.role in HELPERS:
             why = f"{os.path.basename(library.path)} does not show the function that tells them"
-            what = "inodes" if group.role == "inode" else "the callbacks' requests"
-            missing.append(Missing(f"{what} of {target.mount.path}", why))
+            inode = group.role == "inode"
+            what = "inodes" if inode else "the callbacks' requests"
+            layer = "names" if inode else "daemon"
+            missing.append(Missing(f"{what} of {target.mount.path}", why, layer=layer))
         elif len(probes) == before:
             missing.append(_stripped(target, group, library))
         elif refused and group.role == "call":
-            what = f"durations of the callbacks of {target.mount.path}"
+            what = f"{DURATIONS} of the callbacks of {target.mount.path}"
             why = f"no return probes in {os.path.basename(library.path)}: {refused}"
-            missing.append(Missing(what, why))
+            missing.append(Missing(what, why, layer="daemon"))
     if all(probe.role in HELPERS for probe in probes):
         probes = []
     return probes, missing
@@ -506,6 +516,7 @@ def _stripped(target: Target, group: Group, library: Library) -> Missing:
         f"daemon of {target.mount.path}",
         f"{name} of {target.mount.comm} is stripped, it has no symbol for its {group.name}",
         ways,
+        "daemon",
     )
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from fusetools import _core
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.plan.counting import ANY, Counted, counting
-from fusetools.plan.events import Missing
+from fusetools.missing import Missing
+from fusetools.plan.counting import ANY, Counted, counting, too_many
+from fusetools.plan.events import DURATIONS
 from fusetools.plan.planner import CALIBRATION
 from fusetools.plan.request import Request
 from fusetools.record.session import CALIBRATIONS, Recording, prepared
@@ -19,7 +20,7 @@ from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
 # What is missing matters where it would have been counted.
-COUNTED = ("daemon", "callback", "requests", "kernel function")
+COUNTED = ("daemon", "request", "kernel")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def count(request: Request, arguments: Sequence[str]) -> Live:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
         recording = _Counting(lock, request, arguments, user, facts, plan)
         recording.rows = rows
+        recording.outcome.warnings += too_many(plan, facts)
         with recording:
             recording.arm()
             recording.run()
@@ -120,7 +122,9 @@ class _Counting(Recording):
             counts=tuple(pair for pair in counted if pair[0].function != CALIBRATION),
             seconds=self.outcome.seconds,
             cost=self.cost,
-            missing=tuple(m for m in self.missing if m.what.startswith(COUNTED)),
+            missing=tuple(
+                m for m in self.missing if m.layer in COUNTED and not m.what.startswith(DURATIONS)
+            ),
             warnings=tuple(self.outcome.warnings),
             exit_status=self.outcome.exit_status,
         )

@@ -37,10 +37,11 @@ from fusetools.host.mounts import PATIENCE, all_namespaces, unanswering, with_da
 from fusetools.host.probe import read_host
 from fusetools.host.processes import Sleeper, code, family, thread_comms
 from fusetools.host.words import is_cgroup
+from fusetools.missing import Missing
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.bundles import bundled, unbundled
-from fusetools.plan.events import NUMBER, RETURN, Missing, Probe
+from fusetools.plan.events import NUMBER, RETURN, Probe
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
@@ -397,7 +398,7 @@ class Recording:
         self.before = self.tracefs.hits(self.plan.probes)
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
-            self.missing.append(Missing(f"kernel function {place}", why))
+            self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
         return command_line(self.plan, perf, self.raw.name, fifos, self.room, group)
@@ -472,12 +473,13 @@ class Recording:
             probes=tuple(one for one in self.plan.probes if one.event not in names),
             events=tuple(one for one in self.plan.events if one.name not in names),
         )
-        what = f"kernel function {probe.place}"
+        what, layer = f"kernel function {probe.place}", probe.layer
         if not probe.in_kernel:
             file, _, _ = probe.place.rpartition(":")
             left = any(one.place.rpartition(":")[0] == file for one in self.plan.probes)
             what = f"callback {probe.function}" if left else self._whose(file)
-        self.missing.append(Missing(what, f"the kernel refuses a probe on it: {why}"))
+        why = f"the kernel refuses a probe on it: {why}"
+        self.missing.append(Missing(what, why, layer=layer))
 
     def _whose(self, file: str) -> str:
         """The daemons that have no probe but in ``file``."""
@@ -512,7 +514,7 @@ class Recording:
         for pattern in self.plan.graph:
             if not any(fnmatchcase(name, pattern) for name in traced):
                 why = "the kernel took it and traces no function of that name"
-                self.missing.append(Missing(f"kernel function {pattern}", why))
+                self.missing.append(Missing(f"kernel function {pattern}", why, layer="kernel"))
 
     def _stop_graph(self) -> None:
         """trace-cmd, and ftrace as it was before."""
@@ -779,7 +781,7 @@ class Recording:
             if mount.connection not in known:
                 why = "it was mounted during the recording: its requests are not in it"
                 fix = "record again, now that it is mounted"
-                self.missing.append(Missing(f"mount {mount.path}", why, fix))
+                self.missing.append(Missing(f"mount {mount.path}", why, fix, "request"))
 
     def _servers(self) -> list[int]:
         """The traced daemons, and who measures the probes' cost: where others run the same
@@ -1064,6 +1066,7 @@ class Recording:
                         f"none of its {len(ours)} probes fired though there were requests: "
                         "it runs another copy of its library",
                         "mount it again",
+                        "daemon",
                     )
                 )
 
@@ -1075,7 +1078,7 @@ class Recording:
         for probe in stages:
             if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
-                self.missing.append(Missing(f"requests, {probe.role}", why))
+                self.missing.append(Missing(f"requests, {probe.role}", why, layer="request"))
 
 
 def _is_stopped(files: Files, pid: int) -> bool:

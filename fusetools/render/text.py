@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from fusetools.missing import Missing
 from fusetools.model import (
     LAYERS,
     PERCENTILES,
@@ -22,7 +23,6 @@ from fusetools.model import (
     GraphNode,
     Histogram,
     Histograms,
-    Missing,
 )
 
 WIDTH = 80  # of a terminal, in columns
@@ -148,7 +148,7 @@ def missing(all_missing: Iterable[Missing]) -> list[str]:
     """The layers that were not recorded, and what would bring them."""
     said = []
     for m in all_missing:
-        if m.layer:
+        if m.layer in LAYERS:
             said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
             said += ways_out(m.mend, "  ")
     return said
@@ -204,8 +204,8 @@ def histograms(
     if known and shown - {"daemon"}:
         said.append("what the probes add to other layers was not measured: fusetools overhead")
     said += footer(result.facts, result.unmatched)
-    if not (bars and result.histograms):  # else it has been said in its place
-        said += missing(result.facts.missing)
+    in_place = bars and result.histograms
+    said += missing(m for m in result.facts.missing if not (in_place and _in_place(m, result)))
     return lines(said)
 
 
@@ -233,11 +233,19 @@ def summary(
                         tracer = [""] * overhead
                         rows.append(("", "  after reply", *_figures(h.after_reply, unit), *tracer))
             for m in result.facts.missing:
-                if in_place and m.layer == layer and (not layers or layer in layers):
+                if not (in_place and m.layer == layer and _in_place(m, result)):
+                    continue
+                if not layers or layer in layers:
                     of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
                     rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
                     rows += ways_out(m.mend, " " * 11)
     return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
+
+
+def _in_place(m: Missing, result: Histograms) -> bool:
+    """Where the figures would stand that there are none of: of a whole layer, or of a daemon."""
+    seen = {h.layer for h in result.histograms if h.count}
+    return m.layer in LAYERS and (m.layer not in seen or m.what.startswith(f"{m.layer} of "))
 
 
 def _figures(h: Histogram, unit: str) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> N
         pytest.skip("this host has no perf")
     mount = sample_mount()
     workload = f"{BUILD / 'workload'} mixed --processes 8 {mount.path} > workload.json; exit 7"
+    begun = time.monotonic_ns()
     done = run("--mount", mount.path, "--json", "--", "sh", "-c", workload, directory=tmp_path)
+    elapsed = time.monotonic_ns() - begun
     assert done.returncode == 7, done.stderr
     result = json.loads(done.stdout)
     counted: dict[str, Counter[str]] = {"daemon": Counter(), "request": Counter()}
@@ -41,7 +44,8 @@ def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> N
     for forget in ("FUSE_FORGET", "FUSE_FORGET_MULTI"):  # no requests with an answer
         named.pop(forget, None)
     assert counted["request"] == Counter(named)
-    assert 0 < result["probe_cost_ns"] < 100_000
+    # It is the median of five tries of 1,000 calls each: three of them took so long, or longer.
+    assert 0 < 3 * 1000 * result["probe_cost_ns"] < elapsed
     assert [path.name for path in tmp_path.iterdir()] == ["workload.json"]
     assert str(mount.path) not in (TRACEFS / "uprobe_events").read_text()
 

@@ -160,7 +160,14 @@ def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> 
     assert facts["exit_status"] == 0 and facts["lost"] == {} and facts["misses"] == {}
     assert facts["mounts"][0]["daemon_pid"] == mount.pid
     assert facts["mounts"][0]["connection"] == mount.connection
-    assert 200 < facts["probe_cost_ns"] < 50_000
+    # The median of the calls of an empty function that were made to measure it.
+    probe = "fuse_daemon:fusetools_calibrate"
+    enters, leaves = (
+        [e.time for e in recorded if e.name == name] for name in (probe, f"{probe}__return")
+    )
+    took = sorted(leave - enter for enter, leave in zip(enters, leaves))
+    assert len(took) == len(enters) == len(leaves) == 1000
+    assert took[499] <= facts["probe_cost_ns"] <= took[500]
     assert facts["workload_pid"] > 0 and facts["seconds"] > 0
 
 
@@ -557,8 +564,10 @@ def test_a_full_disk(sample_mount: Mounter, tmp_path: Path) -> None:
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
         assert [path.name for path in small.iterdir()] == ["perf.data"]
-        kept = counts(small / "perf.data")  # it is whole: stock perf reads it
-        assert kept["fuse_daemon:cvmfs_lookup"] > 100
+        # It is whole: stock perf reads it. 1 MiB of it are events, the largest with 127 frames: so
+        # many there are, of whatever kind the host was busy with when the disk was full.
+        kept = counts(small / "perf.data")
+        assert sum(kept.values()) > (1 << 20) // (127 * 8 + 200)
     finally:
         subprocess.run(["umount", small], check=True)
 

@@ -89,6 +89,22 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
 
 
+def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
+    """All requests have been answered, and none is made any more: each command says why."""
+    mount, output = sample_mount(), tmp_path / "perf.data"
+    workload = f"ls {mount.path} > /dev/null; kill -KILL {mount.pid}; "
+    workload += f"while kill -0 {mount.pid}; do sleep 0.01; done; stat {mount.path}; true"
+    record(output, mount.path, workload)
+    page = tmp_path / "report.html"
+    report = [sys.executable, "-m", "fusetools", "report", "-i", output, "-o", page]
+    subprocess.run([str(word) for word in report], check=True, capture_output=True)
+    ended = f"pid {mount.pid}, ended"
+    assert ended in page.read_text()
+    for command in (*COMMANDS, "show 1", "flame --offcpu"):
+        assert ended in said(command, output), command
+    assert fusetools.open(output).counts().facts.requests.unanswered == 0
+
+
 class RawMount:
     def __init__(self, path: Path, *arguments: object) -> None:
         self.path = path

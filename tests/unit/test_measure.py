@@ -14,7 +14,7 @@ from test_plan import KERNELS, host, make
 
 from fusetools.measure.figures import Estimate, estimate
 from fusetools.measure.overhead import Cost, Overhead
-from fusetools.plan.events import Missing
+from fusetools.missing import Missing
 from fusetools.plan.parts import PARTS, parts
 from fusetools.plan.request import Request
 from fusetools.render import measured

@@ -122,7 +122,7 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     if plan.graph:
         lines += ["", f"function_graph ({len(plan.functions)}): {' '.join(plan.graph)}"]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
-    lines += [""] + [f"missing {one.what}: {one.why}" for one in plan.unavailable]
+    lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.unavailable]
     return "\n".join(lines) + "\n"
 
 

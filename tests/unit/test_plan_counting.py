@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import test_plan
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.plan.counting import ANY, OPCODES, Counted, counting
+from fusetools.plan.counting import ANY, OPCODES, Counted, counting, too_many
 from fusetools.plan.request import Request
 from fusetools.record.live import command_line, read_counts
 
@@ -73,3 +75,21 @@ def test_counts_are_read_by_their_order() -> None:
 def test_what_was_not_counted_is_no_zero(text: str) -> None:
     with pytest.raises(Error, match="perf did not count all events"):
         read_counts(text, ROWS)
+
+
+def test_what_else_is_counted_is_said() -> None:
+    """A mount that was not asked for, of the same files; and calls inside calls."""
+    ours, other = test_plan.mount(), test_plan.mount(path="/cvmfs/other.cern.ch")
+    other = replace(other, connection=46, daemon_pid=4711)
+    strange = replace(other, path="/mnt", connection=47, libraries=())
+    facts = test_plan.host("6.18", ours, other, strange)
+    request = Request(command=("find",), backend="count", mounts=(ours.path,))
+    plan, _ = counting(test_plan.make(facts, request))
+    (warning,) = too_many(plan, facts)
+    assert warning.startswith("daemon calls of /cvmfs/other.cern.ch are counted, too")
+    everything, _ = counting(test_plan.make(facts, replace(request, mounts=())))
+    assert too_many(everything, facts) == []
+    program = replace(test_plan.library("daemon", 8), imports=("fuse_new",))
+    facts = test_plan.host("6.18", test_plan.mount(libraries=(program, test_plan.FUSE)))
+    plan, _ = counting(test_plan.make(facts, request=request, symbols=test_plan.HIGH))
+    assert "functions of libfuse that call each other" in "".join(too_many(plan, facts))

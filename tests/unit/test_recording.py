@@ -358,3 +358,29 @@ def test_a_broken_session_is_said(fake, text: str) -> None:
     fake(replace(cvmfs_like(), session=text, events=CERNVMFS))
     warnings = fusetools.open().counts().facts.losses.warnings
     assert any("facts cannot be read" in w for w in warnings)
+
+
+MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "mend": "install it"}
+
+
+def test_what_is_missing_is_of_the_layer_that_it_names(fake, run) -> None:
+    """Not of one whose name is in its prose, by chance; a layer of which there are figures is not
+    said to have none."""
+    core = replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": []})
+    for layer, shown in (("daemon", True), ("kernel", True), ("stacks", False), ("", False)):
+        unavailable = [{**MISSING, "layer": layer}]
+        fake(replace(core, session={**core.session, "unavailable": unavailable}))
+        (missing,) = fusetools.open().counts().facts.missing
+        assert missing.layer == layer
+        text = run("hist", "lookup").stdout
+        assert ("  kernel   not recorded: it is stripped" in text) == (layer == "kernel")
+        footer = "not recorded: callbacks of /mnt/kernel (it is stripped)"
+        assert (footer in text) == (layer == "daemon")
+        assert (footer in run("count").stdout) == shown
+
+
+def test_an_older_recording_tells_the_layer_by_its_words(fake) -> None:
+    for what, layer in (("system calls", "syscall"), ("daemon of /mnt", "daemon"), ("x", "")):
+        row = {"what": what, "why": "", "mend": ""}
+        fake(replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": [row]}))
+        assert fusetools.open().counts().facts.missing[0].layer == layer

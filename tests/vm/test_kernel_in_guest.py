@@ -401,7 +401,8 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     begun = recording.stories().begin
     since, until = max(waits.min(), begun.min()), min(waits.max(), begun.max())
     both = [int(((since <= times) & (times <= until)).sum()) for times in (waits, begun)]
-    assert 0.99 * both[1] <= both[0] <= 1.01 * both[1]
+    # There is one caller: one request begins before it is waited for, at each end.
+    assert abs(both[0] - both[1]) <= 1
     assert both[1] > 0.5 * total["begun"]
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 

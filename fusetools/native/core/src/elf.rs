@@ -270,7 +270,14 @@ pub fn demangle(name: &str) -> String {
             .recursion_limit(96);
         if let Ok(symbol) = cpp_demangle::Symbol::new_with_options(name, &parse) {
             if symbol.structured_demangle(&mut out, &print).is_ok() {
-                return out.0;
+                // Of a method they are printed where arguments are not: always those of a reference (`f() &`), the
+                // others in a function's local class, such as a lambda.
+                const QUALIFIERS: [&str; 4] = [" &&", " &", " volatile", " const"];
+                let mut shown = &*out.0;
+                for qualifier in QUALIFIERS {
+                    shown = shown.strip_suffix(qualifier).unwrap_or(shown);
+                }
+                return shown.to_owned();
             }
         }
     }

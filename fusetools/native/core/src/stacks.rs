@@ -352,19 +352,9 @@ fn is_c_library(path: &str) -> bool {
         .any(|known| name.starts_with(known))
 }
 
-/// As stackcollapse-perf.pl prints a function's name.
+/// A function's name as a frame of a folded stack, where ';' ends a frame. Parentheses stay: a demangled name has no
+/// arguments, and those that it has tell it from others (`Cache<void (*)(int)>::fetch`, `operator()`).
 fn tidy(name: &str) -> Cow<'_, str> {
-    // What follows the first parenthesis that is not that of "(anonymous namespace)".
-    let mut end = name.len();
-    if !name.contains(".(") {
-        for (at, _) in name.match_indices('(') {
-            if !name[at..].starts_with("(anonymous namespace)") {
-                end = at;
-                break;
-            }
-        }
-    }
-    let name = &name[..end];
     if !name.contains([';', '"', '\'']) {
         return name.into();
     }
@@ -433,5 +423,75 @@ impl Fold {
             found.push((text, weight));
         }
         (found, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_cpp_and_rust_keep_their_whole_names() {
+        // Of g++, as c++filt --no-params prints them.
+        let names = [
+            ("_ZN5CacheIPFviEE5fetchEPKc", "Cache<void (*)(int)>::fetch"),
+            (
+                "_ZNK5CacheIMN8download7JobInfoEKFiPKczEEclEi",
+                "Cache<int (download::JobInfo::*)(char const*, ...) const>::operator()",
+            ),
+            (
+                "_ZNK5CacheIPFviEEcvbEv",
+                "Cache<void (*)(int)>::operator bool",
+            ),
+            (
+                "_ZNK5CacheIPFviEEltERKS2_",
+                "Cache<void (*)(int)>::operator<",
+            ),
+            (
+                "_ZZ3useiENKUliE_clEi",
+                "use(int)::{lambda(int)#1}::operator()",
+            ),
+            (
+                "_ZNSt17_Function_handlerIFiiEZ3useiEUliE_E9_M_invokeERKSt9_Any_dataOi",
+                "std::_Function_handler<int (int), use(int)::{lambda(int)#1}>::_M_invoke",
+            ),
+            ("_ZN12_GLOBAL__N_11fEPFviE", "(anonymous namespace)::f"),
+            (
+                "_ZN12_GLOBAL__N_15twiceIiEET_S1_",
+                "(anonymous namespace)::twice<int>",
+            ),
+            ("_Z5applyIiJiPcEET_PFS1_DpT0_ES3_", "apply<int, int, char*>"),
+            (
+                "_ZN5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc",
+                "cvmfs::cvmfs_lookup",
+            ),
+            (
+                "_ZNK12_GLOBAL__N_16Hidden1fEv",
+                "(anonymous namespace)::Hidden::f",
+            ),
+            ("_ZNKR5Cache3getEv", "Cache::get"),
+            // Of rustc, the older scheme and the newer.
+            (
+                "_ZN45_$LT$fn$LP$i32$RP$$u20$as$u20$names..Call$GT$4call17h0123456789abcdefE",
+                "<fn(i32) as names::Call>::call",
+            ),
+            (
+                "_RNvXCsd7U9rWHuKO9_5namesFlElNtB2_4Call4call",
+                "<fn(i32) -> i32 as names::Call>::call",
+            ),
+            (
+                "_RNCNvCsd7U9rWHuKO9_5names4user0B3_",
+                "names::user::{closure#0}",
+            ),
+            (
+                "_RNvXs_Csd7U9rWHuKO9_5namesThReENtB4_4Call4call",
+                "<(u8, &str) as names::Call>::call",
+            ),
+            ("main.(*Server).loop", "main.(*Server).loop"),
+            ("_ZN1aC1E\"';", "_ZN1aC1E:"),
+        ];
+        for (mangled, shown) in names {
+            assert_eq!(tidy(&elf::demangle(mangled)), shown, "{mangled}");
+        }
     }
 }

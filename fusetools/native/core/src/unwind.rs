@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
-use object::elf::{FileHeader64, PT_LOAD};
+use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::programs::Files;
 use crate::spaces::{MappedFile, Space, Spaces};
@@ -30,14 +30,35 @@ const MOST_SPACES: usize = 64;
 
 type Section = Option<(u64, Arc<[u8]>)>;
 
+/// Where a signal's handler returns to: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers know it so, too.
+const SIGRETURN: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+/// There the stack pointer is at a struct ucontext: where in it what the thread was interrupted with is kept
+/// (arch/x86/include/uapi/asm/sigcontext.h).
+const KEPT_BP: u64 = 120;
+const KEPT_SP: u64 = 160;
+const KEPT_IP: u64 = 168;
+
 /// Of a file what unwinding needs: sections with their addresses.
 struct Tables {
-    /// PT_LOAD: vaddr, size in the file, offset in it.
+    /// PT_LOAD of code: vaddr, size in the file, offset in it.
     loads: Vec<(u64, u64, u64)>,
     text: Section,
     eh_frame: Section,
     eh_frame_hdr: Section,
     got: Section,
+    /// Addresses of SIGRETURN.
+    signals: Vec<u64>,
+}
+
+/// Of a program's address space.
+#[derive(Default)]
+struct Program {
+    modules: UnwinderX86_64<Arc<[u8]>>,
+    signals: FxHashSet<u64>,
 }
 
 /// A user stack, as far as it is known.
@@ -73,7 +94,7 @@ fn register(mask: u64, registers: &[u64], bit: u32) -> Option<u64> {
 pub struct Unwinding {
     tables: FxHashMap<u32, Option<Tables>>,
     /// By the version of the space.
-    spaces: FxHashMap<u64, UnwinderX86_64<Arc<[u8]>>>,
+    spaces: FxHashMap<u64, Program>,
     cache: CacheX86_64,
 }
 
@@ -127,7 +148,17 @@ impl Unwinding {
                 break;
             }
             chain.push(address);
-            let caller = unwinder.unwind_frame(frame, &mut registers, &mut self.cache, &mut read);
+            if let Some(ip) = interrupted(unwinder, frame, &mut registers, &mut read) {
+                if space.find(ip).is_none() {
+                    break;
+                }
+                frame = FrameAddress::from_instruction_pointer(ip);
+                continue;
+            }
+            let caller =
+                unwinder
+                    .modules
+                    .unwind_frame(frame, &mut registers, &mut self.cache, &mut read);
             let address = match caller {
                 Ok(Some(address)) if space.find(address).is_some() => Some(address),
                 // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
@@ -151,31 +182,15 @@ impl Unwinding {
         Some(Unwound { chain, whole })
     }
 
-    fn unwinder(
-        &mut self,
-        space: &Space,
-        spaces: &Spaces,
-        files: &Files,
-    ) -> UnwinderX86_64<Arc<[u8]>> {
-        let mut unwinder = UnwinderX86_64::new();
+    fn unwinder(&mut self, space: &Space, spaces: &Spaces, files: &Files) -> Program {
+        let mut unwinder = Program::default();
         for mapping in space.mappings() {
             let tables = self
                 .tables
                 .entry(mapping.file)
                 .or_insert_with(|| Tables::of(&spaces.files[mapping.file as usize], files));
             let Some(tables) = tables else { continue };
-            let load = tables.loads.iter().find(|(_, size, offset)| {
-                (*offset..offset.saturating_add(*size)).contains(&mapping.offset)
-            });
-            // A segment begins where its page does.
-            let load = load.or_else(|| {
-                let page = |offset: u64| offset & !0xfff;
-                tables
-                    .loads
-                    .iter()
-                    .find(|load| page(load.2) == mapping.offset)
-            });
-            let Some((vaddr, _, offset)) = load else {
+            let Some((vaddr, _, offset)) = load_of(&tables.loads, mapping.offset) else {
                 continue;
             };
             let address = vaddr.wrapping_sub(*offset).wrapping_add(mapping.offset);
@@ -185,7 +200,11 @@ impl Unwinding {
                 Some(*start..start.checked_add(bytes.len() as u64)?)
             };
             let bytes = |section: &Section| Some(section.as_ref()?.1.clone());
-            unwinder.add_module(Module::new(
+            let signals = tables.signals.iter().map(|at| at.wrapping_add(base));
+            unwinder
+                .signals
+                .extend(signals.filter(|at| (mapping.start..mapping.end).contains(at)));
+            unwinder.modules.add_module(Module::new(
                 String::new(),
                 mapping.start..mapping.end,
                 base,
@@ -206,6 +225,42 @@ impl Unwinding {
     }
 }
 
+/// The segment that is mapped from this offset on, which is that of a page: of the segment's first, if none begins there
+/// of one within it.
+fn load_of(loads: &[(u64, u64, u64)], mapped: u64) -> Option<&(u64, u64, u64)> {
+    let first = |load: &&(u64, u64, u64)| load.2 & !(PAGE - 1) == mapped;
+    let within =
+        |load: &&(u64, u64, u64)| (load.2..load.2.saturating_add(load.1)).contains(&mapped);
+    loads
+        .iter()
+        .find(first)
+        .or_else(|| loads.iter().find(within))
+}
+
+/// Where a thread was when a signal interrupted it, if the frame is where the signal's handler returns to. The tables
+/// tell it by an expression that reads the stack, which the unwinder does not follow: it would guess.
+fn interrupted(
+    unwinder: &Program,
+    frame: FrameAddress,
+    registers: &mut UnwindRegsX86_64,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<u64> {
+    let FrameAddress::ReturnAddress(at) = frame else {
+        return None;
+    };
+    if !unwinder.signals.contains(&at.get()) {
+        return None;
+    }
+    let mut kept = |at| read(registers.sp().checked_add(at)?).ok();
+    // 0: they were not copied; there is nothing.
+    let (ip, sp, bp) = match (kept(KEPT_IP), kept(KEPT_SP), kept(KEPT_BP)) {
+        (Some(ip), Some(sp), Some(bp)) => (ip, sp, bp),
+        _ => return Some(0),
+    };
+    *registers = UnwindRegsX86_64::new(ip, sp, bp);
+    Some(ip)
+}
+
 impl Tables {
     fn of(file: &MappedFile, files: &Files) -> Option<Tables> {
         let image = files.open(file)?;
@@ -219,15 +274,46 @@ impl Tables {
             Some((section.sh_addr(endian), Arc::from(bytes)))
         };
         let segments = header.program_headers(endian, data).ok()?;
-        let loads = segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+        let loads = segments
+            .iter()
+            .filter(|s| s.p_type(endian) == PT_LOAD && s.p_flags(endian).0 & PF_X.0 != 0);
+        let text: Section = section(b".text");
+        let signals = text.iter().flat_map(|(start, bytes)| {
+            SIGRETURN.iter().flat_map(move |code| {
+                let found = bytes.windows(code.len()).enumerate();
+                found
+                    .filter(move |(_, here)| here == code)
+                    .map(move |(at, _)| start.wrapping_add(at as u64))
+            })
+        });
+        let signals = signals.collect();
         Some(Tables {
             loads: loads
                 .map(|s| (s.p_vaddr(endian), s.p_filesz(endian), s.p_offset(endian)))
                 .collect(),
-            text: section(b".text"),
+            signals,
+            text,
             eh_frame: section(b".eh_frame"),
             eh_frame_hdr: section(b".eh_frame_hdr"),
             got: section(b".got"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_two_segments_share_is_of_the_one_that_begins_there() {
+        // As lld lays them out: code goes on in the file's page where what is before it ended, but in a page of its own
+        // in memory.
+        let loads = [(0x1000, 0x80b54, 0), (0x82b54, 0x23adec, 0x80b54)];
+        assert_eq!(load_of(&loads, 0), Some(&loads[0]));
+        assert_eq!(load_of(&loads, 0x80000), Some(&loads[1]));
+        // A mapping that was split, for a part of it was made writable.
+        assert_eq!(load_of(&loads, 0x10000), Some(&loads[0]));
+        assert_eq!(load_of(&loads, 0x90000), Some(&loads[1]));
+        assert_eq!(load_of(&loads, 0x400000), None);
     }
 }

@@ -1,0 +1,36 @@
+"""Unit tests pass on another kernel: what they say of a host is that of their stored facts, not of
+the machine that they run on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import vm
+from samplefs import REPOSITORY
+
+PYTHON = Path(sys.prefix) / "bin" / "python"
+# Those that read a host, plan for it, or show a recording, as far as an emulated CPU does them in a
+# minute.
+FILES = (
+    "test_host_btf test_host_diagnosis test_host_facts test_host_probe test_host_stored"
+    " test_plan test_plan_bundles test_plan_counting test_plan_kernel test_plan_returns"
+    " test_record_tracefs test_render test_cli"
+)
+pytestmark = pytest.mark.vm
+
+
+def test_units_rest_on_nothing_of_the_kernel(kernel: vm.Kernel, guest: vm.Guest) -> None:
+    files = " ".join(f"tests/unit/{name}.py" for name in FILES.split())
+    result = guest(
+        f"""set -e
+        uname -r
+        cd {REPOSITORY}
+        {PYTHON} -m pytest -p no:cacheprovider -p no:xdist -q {files}"""
+    )
+    release, *_, last = result.stdout.strip().splitlines()
+    assert release == kernel.release
+    passed = re.fullmatch(r"(\d+) passed in .*", last)
+    assert passed and int(passed[1]) > 200, result.stdout
