@@ -173,7 +173,7 @@ class Folder:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise Error(f"{path} is there, and is no sweep", "", "fusetools sweep -o ANOTHER …")
         if not path.exists():
-            with Output(str(path), owner) as output:
+            with Output(os.path.abspath(path), owner) as output:
                 os.mkdir(output.name, 0o755, dir_fd=output.directory)
         return cls(path, experiment, repeat)
 

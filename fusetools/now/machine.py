@@ -486,7 +486,7 @@ def _details(
 def _user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:
     """(thread, functions innermost first, whether up to where it began)."""
     rows = []
-    for line in _text(f"/proc/{pid}/maps", 16 << 20).splitlines():
+    for line in _text(f"/proc/{pid}/maps", 16 << 20).split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) \S+ \d+\s+(\S.*)", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
@@ -655,7 +655,7 @@ def _mounts_on(process: Process, path: str) -> bool:
 def _hierarchies() -> dict[str, str]:
     """Where cgroups are mounted: by controller, "" for version 2's."""
     found: dict[str, str] = {}
-    for line in _text("/proc/self/mounts", 16 << 20).splitlines():
+    for line in _text("/proc/self/mounts", 16 << 20).split("\n"):
         fields = line.split()
         if len(fields) > 3 and fields[2] == "cgroup2":
             found.setdefault("", fields[1])
@@ -669,7 +669,7 @@ def _hierarchies() -> dict[str, str]:
 def _cgroup(text: str, mounted: dict[str, str]) -> dict[str, Any]:
     """Of /proc/PID/cgroup: the cgroup, which one above it is frozen, and whose memory is full."""
     found = {"cgroup": "", "frozen": "", "memory": ""}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if ".." in path.split("/"):  # outside of our cgroup namespace
             continue
@@ -744,7 +744,7 @@ def _fusectl() -> Any:
     descriptor (fsopen(2), Linux 5.2); (…, None) where neither can be had.
     """
     place = ""
-    for line in _text("/proc/self/mountinfo", 16 << 20).splitlines():
+    for line in _text("/proc/self/mountinfo", 16 << 20).split("\n"):
         before, _, after = line.partition(" - ")
         if after.startswith("fusectl "):
             place = before.split(" ")[4]

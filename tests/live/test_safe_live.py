@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +97,11 @@ def hang(mount: SampleMount) -> str:
     return f"kill -STOP {mount.pid}; cat {mount.path}/dir-00/file-000"
 
 
+def until_in_cat(pid: int) -> None:
+    """Returns when the workload's cat runs."""
+    wait_until(lambda: any(children(shell, "cat") for shell in children(pid, "sh")), "the request")
+
+
 @pytest.fixture
 def continued() -> Iterator[list[int]]:
     """Processes that go on afterwards."""
@@ -115,11 +119,12 @@ def test_a_request_that_hangs_costs_no_recording(
     mount = sample_mount()
     continued.append(mount.pid)
     work = ["--", "sh", "-c", f"trap '' INT TERM; ls {mount.path}; {hang(mount)}"]
+    # What is left behind keeps the output open.
+    work[-1] = f"exec > /dev/null 2>&1; {work[-1]}"
     arguments = ["--mount", mount.path, *(["--duration", 2] if how == "--duration" else []), *work]
     with begin(tmp_path, *arguments) as process:
         if isinstance(how, signal.Signals):
-            (pid,) = children(process.pid, "sh")
-            wait_until(lambda: bool(children(pid, "cat")), "cat")
+            until_in_cat(process.pid)
             process.send_signal(how)
         said = process.communicate(timeout=90)[1]
     assert process.returncode == 124, said
@@ -133,10 +138,16 @@ def test_what_a_killed_recording_had_is_kept(
 ) -> None:
     mount = sample_mount()
     continued.append(mount.pid)
-    arguments = ["--mount", mount.path, "--", "sh", "-c", f"ls {mount.path}; {hang(mount)}"]
+    arguments = [
+        "--mount",
+        mount.path,
+        "--",
+        "sh",
+        "-c",
+        f"exec > /dev/null 2>&1; ls {mount.path}; {hang(mount)}",
+    ]
     with begin(tmp_path, *arguments) as process:
-        (pid,) = children(process.pid, "sh")
-        wait_until(lambda: bool(children(pid, "cat")), "cat")
+        until_in_cat(process.pid)
         process.kill()
         process.communicate()
     os.kill(mount.pid, signal.SIGCONT)
@@ -152,6 +163,7 @@ def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Pat
     mount = sample_mount()
     with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
         assert process.stderr is not None
+        wait_until(lambda: bool(children(process.pid, "sleep")), "the workload")
         (perf,) = children(process.pid, "perf")
         os.kill(perf, signal.SIGKILL)
         said = process.stderr.readline()
@@ -281,6 +293,9 @@ def test_a_program_on_a_file_system_that_hangs(
     mount = sample_mount()
     continued.append(mount.pid)
     os.kill(mount.pid, signal.SIGSTOP)
-    done = record(tmp_path, "--mount", mount.path, "--duration", 1, "--", mount.path / "dir-00/x")
-    assert done.status == 124, done.stderr
-    assert (tmp_path / "perf.data").exists() and time.monotonic() and not own_probes()
+    words = ["--mount", mount.path, "--duration", 1, "--", mount.path / "dir-00/x"]
+    with (tmp_path / "said").open("w") as said:
+        command = [*COMMAND, "record", *map(str, words)]
+        done = subprocess.run(command, cwd=tmp_path, stdout=said, stderr=said, timeout=90)
+    assert done.returncode == 124, (tmp_path / "said").read_text()
+    assert (tmp_path / "perf.data").exists() and not own_probes()
