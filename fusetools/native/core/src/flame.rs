@@ -1,18 +1,20 @@
 //! Stacks for flame graphs: what ran, what was waited for, and what both did for a request.
 
+mod daemon;
 mod requests;
 mod waits;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use daemon::{Pasts, Served, Spans};
 use requests::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::Filters;
+use crate::analysis::{Filters, RequestCounts};
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
-use crate::offcpu::{OffCpu, State, Wait, Waker};
+use crate::offcpu::{OffCpu, State, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
 use crate::programs::{Files, Programs};
 use crate::reader::{Reader, ScanInfo};
@@ -33,6 +35,10 @@ pub enum Graph {
     /// What the callers of requests waited for: their stack, the request, what the daemon did for it. ns.
     Requests,
 }
+
+/// Of common_flags: in a hardware or software interrupt (TRACE_FLAG_HARDIRQ and _SOFTIRQ,
+/// include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 8 | 16;
 
 /// Whose a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,12 +105,16 @@ pub struct Flame {
     pub idle: Amount,
     pub own: Amount,
     pub others: Amount,
-    /// Requests and waits whose end was not seen.
+    /// Requests whose end was not seen, and is not known to be after the recording's: these are not shown.
     pub unfinished: u64,
-    /// Of the waits shown (of all states).
-    pub blocked: u64,
-    pub runnable: u64,
-    pub preempted: u64,
+    /// ns of the waits shown, of all states, in the order of `STATES`.
+    pub states: [u64; STATES.len()],
+    /// Of the waits shown: ns that threads of daemons waited.
+    pub daemons: u64,
+    /// ns of requests that are not shown since their caller waited for another one at the same time.
+    pub shared: u64,
+    /// Requests of the callers and mounts that are asked for, of all operations.
+    pub requests: RequestCounts,
     /// Wake-ups with and without the waker's stack.
     pub wakers: u64,
     pub wakers_stackless: u64,
@@ -122,6 +132,15 @@ pub struct Flame {
     pub full: bool,
 }
 
+impl Flame {
+    fn add_state(&mut self, state: State, ns: u64) {
+        let at = STATES.iter().position(|(known, _)| *known == state);
+        if let Some(sum) = at.and_then(|at| self.states.get_mut(at)) {
+            *sum = sum.saturating_add(ns);
+        }
+    }
+}
+
 /// Reads a recording. `catalogue`: what tells requests (Stitch) and switches, and a `Role::Stack` for each event whose
 /// stacks are wanted; for OnCpu the samples' alone, unless requests are asked for.
 pub fn flame(
@@ -131,7 +150,8 @@ pub fn flame(
 ) -> Result<(ScanInfo, Flame), Error> {
     let mut engine = Engine::new(reader, catalogue, ask)?;
     let info = reader.scan(catalogue, &mut |batch| engine.push(&batch))?;
-    Ok((info, engine.finish()))
+    let flame = engine.finish(info.last);
+    Ok((info, flame))
 }
 
 /// What an event is good for here.
@@ -143,13 +163,15 @@ enum Use {
     Waking,
     WakingStack,
     BeginStack,
+    /// A request ends.
+    End,
     /// The daemon's callback of that name.
     Callback(u32),
     None,
 }
 
 /// What is noted of a wait when it begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Note {
     who: Who,
     /// It is of a request that is asked for.
@@ -160,6 +182,12 @@ struct Note {
     node: u32,
     /// The stack goes on to where the thread begins.
     whole: bool,
+    /// The rest is of a daemon's threads, of whose waits it is known later which requests they are for. The thread's
+    /// name.
+    comm: u32,
+    /// When it worked on requests that are asked for, and on others.
+    claimed: Spans,
+    of_others: Spans,
 }
 
 struct Engine<'a> {
@@ -178,12 +206,17 @@ struct Engine<'a> {
     stitch: Option<Stitch>,
     told: Vec<Story>,
     off: OffCpu<Note>,
+    /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
+    switched: FxHashSet<i32>,
+    exited: FxHashSet<i32>,
     /// The last wake-up: who was woken, by whom, when.
     woken: (i32, u64),
-    /// Requests' beginnings with their stacks, callbacks, and a daemon's waits.
+    /// Requests' beginnings with their stacks, and callbacks.
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
-    waits: Recent<Wait<Note>>,
+    /// The threads of daemons; and requests that they have answered, by their stories' numbers, until these are told.
+    pasts: Pasts,
+    served: FxHashMap<u32, Served>,
     /// Spans of a caller's time that are told.
     spans: Recent<(u64, u64)>,
     frames: Frames<'a>,
@@ -211,6 +244,7 @@ impl<'a> Engine<'a> {
             Role::Stack if has(&row.event, Role::Begin) => Use::BeginStack,
             Role::Stack => Use::Sample,
             Role::Switch => Use::Switch,
+            Role::End => Use::End,
             Role::Waking => Use::Waking,
             Role::Entry if row.layer == Layer::Daemon => {
                 Use::Callback(frames.name(&row.function, Origin::Other))
@@ -254,10 +288,13 @@ impl<'a> Engine<'a> {
             stitch,
             told: Vec::new(),
             off: OffCpu::new(asleep),
+            switched: FxHashSet::default(),
+            exited: FxHashSet::default(),
             woken: (-1, 0),
             begins: Recent::default(),
             callbacks: Recent::default(),
-            waits: Recent::default(),
+            pasts: Pasts::default(),
+            served: FxHashMap::default(),
             spans: Recent::default(),
             frames,
             fold: Fold::default(),
@@ -280,6 +317,7 @@ impl<'a> Engine<'a> {
         match record {
             Side::Fork { pid, tid, ppid, .. } => {
                 self.off.forget(*tid);
+                self.exited.remove(tid);
                 if pid != ppid {
                     // Of the first process perf may tell as of all that were there before: it has a parent, too.
                     if self.workload.contains(ppid) {
@@ -288,6 +326,10 @@ impl<'a> Engine<'a> {
                         self.workload.remove(pid);
                     }
                 }
+            }
+            Side::Exit { tid, .. } => {
+                self.exited.insert(*tid);
+                self.daemon_ended(*tid);
             }
             Side::Switch {
                 time,
@@ -310,8 +352,8 @@ impl<'a> Engine<'a> {
             .get(ev.kind as usize)
             .copied()
             .unwrap_or(Use::None);
-        // Who makes a system call runs, whatever became of its switch-in.
-        if matches!(what, Use::None | Use::Callback(_)) {
+        // Who makes a system call, or wakes another one up, runs, whatever became of its switch-in.
+        if matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking) {
             self.on(ev.tid, ev.time);
         }
         match what {
@@ -320,11 +362,19 @@ impl<'a> Engine<'a> {
             Use::Waking => {
                 let tid = ev.v[0] as i32;
                 self.woken = (tid, ev.time);
+                let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
+                let asks = || self.stitch.as_ref().is_some_and(|s| s.asks(ev.tid));
+                let why = match interrupt {
+                    true => Why::Interrupt,
+                    false if asks() => Why::Request,
+                    false => Why::Task,
+                };
                 let waker = Waker {
                     time: ev.time,
                     pid: ev.pid,
                     tid: ev.tid,
                     stack: ABSENT,
+                    why,
                 };
                 self.off.wake(tid, waker);
             }
@@ -334,12 +384,28 @@ impl<'a> Engine<'a> {
             Use::BeginStack => remember(&mut self.begins, ev.tid, (ev.time, ev.v[3])),
             Use::Callback(name) => remember(&mut self.callbacks, ev.tid, (ev.time, name)),
             Use::Sample => self.sample(ev),
-            Use::WakingStack | Use::None => {}
+            Use::WakingStack | Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {
             let told = &mut self.told;
             stitch.event(ev, &mut |story| told.push(story.clone()));
+            if what == Use::End {
+                self.answered(ev);
+            }
             self.stories();
+        }
+    }
+
+    /// A request ends: from now on it is known who worked on it.
+    fn answered(&mut self, ev: &Ev) {
+        let open = self.stitch.as_ref().and_then(|s| s.answered(ev.tid));
+        let open = open.filter(|story| story.at(Mark::End) == Some(ev.time));
+        if let Some(story) = open.cloned() {
+            let served = self.claim(&story);
+            self.served.insert(story.id, served);
+        }
+        if self.daemons.contains(&ev.pid) {
+            self.daemon_answered(ev.tid, ev.time);
         }
     }
 
@@ -361,6 +427,11 @@ impl<'a> Engine<'a> {
 
     /// Is the request asked for?
     fn wants(&self, story: &Story) -> bool {
+        (self.operations == 0 || story.operation.bit() & self.operations != 0) && self.among(story)
+    }
+
+    /// The same, whatever its operation.
+    fn among(&self, story: &Story) -> bool {
         let filters = &self.ask.filters;
         let by_caller = filters.pids.is_empty() || filters.pids.contains(&story.pid);
         let by_comm = filters.comms.is_empty()
@@ -370,7 +441,6 @@ impl<'a> Engine<'a> {
             });
         by_caller
             && by_comm
-            && (self.operations == 0 || story.operation.bit() & self.operations != 0)
             && (filters.connections.is_empty() || filters.connections.contains(&story.connection))
     }
 
@@ -409,6 +479,9 @@ impl<'a> Engine<'a> {
             requested: story.is_some(),
             node: ROOT,
             whole: false,
+            comm: 0,
+            claimed: Spans::default(),
+            of_others: Spans::default(),
         }
     }
 
@@ -484,19 +557,21 @@ impl<'a> Engine<'a> {
         node
     }
 
-    fn finish(mut self) -> Flame {
-        if let Some(stitch) = self.stitch.take() {
-            // Those that are told now have not ended.
-            let mut rest = 0;
-            stitch.finish(&mut |story| rest += u64::from(story.waits));
-            if self.ask.graph == Graph::Requests {
-                self.flame.unfinished += rest;
+    /// `last`: the time of the recording's last event.
+    fn finish(mut self, last: u64) -> Flame {
+        // What goes on counts until then.
+        for wait in self.off.rest(last) {
+            if !self.exited.contains(&wait.tid) {
+                self.over(wait);
             }
         }
-        if matches!(self.ask.graph, Graph::OffCpu | Graph::OffWake) {
-            let open = self.off.unfinished().filter(|wait| wait.note.wanted);
-            self.flame.unfinished += open.count() as u64;
+        if let Some(stitch) = &mut self.stitch {
+            let told = &mut self.told;
+            stitch.end_at(last);
+            stitch.rest(&mut |story| told.push(story.clone()));
+            self.stories();
         }
+        self.settle_all();
         let frames = &self.frames;
         let listed = frames.names.iter().map(|(name, origin)| {
             let path = match origin {

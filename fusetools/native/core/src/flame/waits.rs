@@ -1,6 +1,5 @@
 //! Time off the CPU: whose it is, its stack, and who ended it.
 
-use super::requests::remember;
 use super::{Engine, Graph, Note, Who};
 use crate::events::{Ev, ABSENT};
 use crate::offcpu::{State, Wait, Waker};
@@ -11,16 +10,20 @@ impl Engine<'_> {
         let [prev, state, next, _] = ev.v;
         let (prev, next) = (prev as i32, next as i32);
         self.on(next, ev.time);
+        // It ran, though its switch-in was not recorded.
+        self.on(prev, ev.time);
+        self.switched.extend([prev, next]);
         if prev > 0 {
             // A process that has ended has no pid any more.
             let pid = if ev.tid == prev { ev.pid } else { -1 };
             let mut note = self.note(pid, prev);
-            if self.shows(pid, prev, note) {
+            if note.who == Who::Daemon {
+                note.comm = self.comm(pid, prev);
+            } else if self.shows(pid, prev, &note) {
                 let comm = self.comm(pid, prev);
                 note.node = self.fold.below(ROOT, comm);
             }
-            let missed = self.off.out(pid, prev, ev.time, state, note);
-            self.flame.unfinished += u64::from(missed.is_some_and(|note| note.wanted));
+            self.off.out(pid, prev, ev.time, state, note);
         }
     }
 
@@ -48,69 +51,130 @@ impl Engine<'_> {
     }
 
     /// Is a wait asked for that begins now?
-    pub(super) fn shows(&self, pid: i32, tid: i32, note: Note) -> bool {
+    fn shows(&self, pid: i32, tid: i32, note: &Note) -> bool {
+        (note.wanted || !note.requested && self.shows_all(pid, tid, note.who))
+            && self.ask.who.is_none_or(|who| who == note.who)
+    }
+
+    /// Also what is of no request.
+    fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
         let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
-        let known = note.who != Who::Other || self.unknown();
-        let all = self.ask.all && !note.requested && !filtered && known && self.named(pid, tid);
-        (note.wanted || all) && self.ask.who.is_none_or(|who| who == note.who)
+        let known = who != Who::Other || self.unknown();
+        self.ask.all && !filtered && known && self.named(pid, tid)
     }
 
     pub(super) fn on(&mut self, tid: i32, time: u64) {
-        let Some(wait) = self.off.on(tid, time) else {
-            return;
-        };
+        if let Some(wait) = self.off.on(tid, time) {
+            self.over(wait);
+        }
+    }
+
+    /// It has ended, or the recording has.
+    pub(super) fn over(&mut self, wait: Wait<Note>) {
         match self.ask.graph {
             Graph::OnCpu => {}
-            Graph::Requests => {
-                if wait.note.requested && wait.note.who == Who::Daemon {
-                    remember(&mut self.waits, tid, wait);
-                }
-            }
+            _ if wait.note.who == Who::Daemon => self.daemon_waited(wait),
+            Graph::Requests => {}
             Graph::OffCpu | Graph::OffWake => self.waited(&wait),
         }
     }
 
-    pub(super) fn waited(&mut self, wait: &Wait<Note>) {
-        let (from, to) = (wait.from.max(self.window.0), wait.to.min(self.window.1));
-        if from >= to {
-            return;
-        }
-        let wait = &Wait {
-            from,
-            to,
-            ..wait.clone()
-        };
+    /// Of who is no daemon it is known when the wait begins what it is for.
+    fn waited(&mut self, wait: &Wait<Note>) {
+        let span = [(wait.from, wait.to)];
         let Note {
             who,
             requested,
-            node: stack,
+            node,
+            whole,
             ..
         } = wait.note;
-        if stack == ROOT {
-            let amount = match who {
-                _ if requested => &mut self.flame.others,
-                Who::Daemon => &mut self.flame.idle,
-                Who::Workload => &mut self.flame.own,
-                // Of who ran before or after a daemon only that is recorded.
-                Who::Other if !self.unknown() => return,
-                Who::Other => &mut self.flame.others,
-            };
-            amount.add(to - from);
+        match node {
+            ROOT => self.left_out(who, requested, &span),
+            _ => self.shown(wait, node, whole, &span),
+        }
+    }
+
+    /// Which requests a daemon's wait was for is known by now.
+    pub(super) fn settle(&mut self, wait: &Wait<Note>) {
+        if self.ask.graph == Graph::Requests {
             return;
         }
+        let Note {
+            claimed, of_others, ..
+        } = &wait.note;
+        let mut idle = claimed.clone();
+        of_others.iter().for_each(|(from, to)| idle.add(from, to));
+        let idle = idle.gaps(wait.from, wait.to);
+        let others = of_others
+            .iter()
+            .flat_map(|(from, to)| claimed.gaps(from, to));
+        let others: Vec<(u64, u64)> = others.collect();
+        self.left_out(Who::Daemon, true, &others);
+        let mut spans: Vec<(u64, u64)> = claimed.iter().collect();
+        let asked = self.ask.who.is_none_or(|who| who == Who::Daemon);
+        if !asked {
+            self.left_out(Who::Daemon, true, &std::mem::take(&mut spans));
+        }
+        match asked && self.shows_all(wait.pid, wait.tid, Who::Daemon) {
+            true => spans.extend(idle),
+            false => self.left_out(Who::Daemon, false, &idle),
+        }
+        if spans.is_empty() {
+            return;
+        }
+        let comm = wait.note.comm;
+        let (node, whole) = match wait.stack {
+            ABSENT => (self.fold.below(ROOT, comm), false),
+            stack => (
+                self.node(comm, stack, wait.pid),
+                self.frames.whole(stack, &self.spaces, wait.pid),
+            ),
+        };
+        self.shown(wait, node, whole, &spans);
+    }
+
+    /// `spans` of a wait are not shown. One of no request is idle, if of a daemon.
+    fn left_out(&mut self, who: Who, requested: bool, spans: &[(u64, u64)]) {
+        let unknown = self.unknown();
+        let amount = match who {
+            _ if requested => &mut self.flame.others,
+            Who::Daemon => &mut self.flame.idle,
+            Who::Workload => &mut self.flame.own,
+            // Of who ran before or after a daemon only that is recorded.
+            Who::Other if !unknown => return,
+            Who::Other => &mut self.flame.others,
+        };
+        for (from, to) in spans {
+            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            if from < to {
+                amount.add(to - from);
+            }
+        }
+    }
+
+    /// `spans` of a wait are shown.
+    fn shown(&mut self, wait: &Wait<Note>, stack: u32, whole: bool, spans: &[(u64, u64)]) {
+        let mut any = false;
+        for (from, to) in spans {
+            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            if from < to {
+                any |= self.show(&wait.part(from, to), stack, whole);
+            }
+        }
+        self.flame.shown.count += u64::from(any);
+        self.flame.stackless += u64::from(any && wait.stack == ABSENT);
+    }
+
+    fn show(&mut self, wait: &Wait<Note>, stack: u32, whole: bool) -> bool {
         let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
         let mut any = false;
         for (state, ns) in parts {
-            let sum = match state {
-                State::Blocked => &mut self.flame.blocked,
-                State::Runnable => &mut self.flame.runnable,
-                State::Preempted => &mut self.flame.preempted,
-            };
-            *sum = sum.saturating_add(ns);
+            self.flame.add_state(state, ns);
             let offwake = self.ask.graph == Graph::OffWake;
             let states = &self.ask.states;
-            if !states.is_empty() && !states.contains(&state) || offwake && state != State::Blocked
-            {
+            let blocked = matches!(state, State::Blocked | State::Either);
+            if !states.is_empty() && !states.contains(&state) || offwake && !blocked {
                 continue;
             }
             let mut node = stack;
@@ -123,13 +187,15 @@ impl Engine<'_> {
             }
             self.fold.add(node, ns);
             self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
-            if !wait.note.whole {
+            if wait.note.who == Who::Daemon {
+                self.flame.daemons = self.flame.daemons.saturating_add(ns);
+            }
+            if !whole {
                 self.flame.cut = self.flame.cut.saturating_add(ns);
             }
             any = true;
         }
-        self.flame.shown.count += u64::from(any);
-        self.flame.stackless += u64::from(any && wait.stack == ABSENT);
+        any
     }
 
     /// A recording that tells of no daemon and no workload is of everything.
@@ -161,5 +227,6 @@ pub(super) fn frame_of(state: State) -> Option<&'static str> {
         State::Blocked => None,
         State::Runnable => Some("[runnable]"),
         State::Preempted => Some("[preempted]"),
+        State::Either => Some("[blocked or runnable]"),
     }
 }
