@@ -268,6 +268,8 @@ class MergeInfo(TypedDict):
     warnings: list[str]  # what was left out or put right
     session_at: list[tuple[int, int]]  # where in the file the session's JSON is, part by part
     left_out: dict[str, int]  # event -> samples of other daemons
+    # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
+    stacks: tuple[int, int, int]
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -317,6 +319,9 @@ def live_stacks(
 def calibrate(n: int) -> int:
     """Calls the exported, empty function `fusetools_calibrate` n times; ns that took."""
 
+def calibrate_syscalls(n: int) -> float:
+    """Makes n system calls that do nothing; ns of one, in the quickest part of them."""
+
 def describe(path: str | PathLike[str]) -> Description:
     """What a recording says of itself: its header, and the records up to the session sample."""
 
@@ -355,6 +360,7 @@ def merge(
     avoid: Sequence[str | PathLike[str]] | None = None,
     bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
     daemons: Sequence[int] | None = None,
+    workload: int | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 

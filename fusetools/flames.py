@@ -123,6 +123,10 @@ def question(
 
     name = described["name"]
     record = "fusetools record -- WORKLOAD"
+    if (detail := described.get("detail", "stacks")) != "stacks":
+        raise Error(
+            f"{name} holds no stacks", f"recorded with --detail {detail}", described["again"]
+        )
     stacks = set(described["stacks"])
     events = set(described["events"])
     requests = needed(catalogue, described["events"])
@@ -257,6 +261,16 @@ def _notes(
         yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
     if found["full"]:
         yield "too many different stacks: some are cut"
+
+
+def sampled(taken: int, alike: int) -> Iterator[str]:
+    """Of switches so many stacks were taken, and for so many that of another one stands."""
+    if alike and taken:
+        yield (
+            f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of the last wait "
+            "alike (same process, system call and operation); times are exact, shares of stacks "
+            f"within {98 / taken**0.5:.1f} % (95 % confidence)"
+        )
 
 
 def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:

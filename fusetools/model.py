@@ -119,6 +119,9 @@ class Facts:
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
     probe_cost: int | None = None  # ns that a daemon call's duration holds of the probes' own
+    # ns that an event takes, and a callback's two probes; None: not measured in the recording
+    event_cost: int | None = None
+    pair_cost: int | None = None
     throttled: tuple[Throttled, ...] = ()
 
 
@@ -212,7 +215,8 @@ class OperationStages:
 class Stages:
     """Most time first, of what callers wait for; then the rest. ``by``: as in Recording.stages().
 
-    ``event_cost``: ns that recording one event takes at most, as seen here. ``joined``: stages that
+    ``event_cost``: ns that recording one event takes, as measured while it was made, else the least
+    that is seen in it. ``joined``: stages that
     no request of this recording tells apart.
     """
 

@@ -85,6 +85,7 @@ _OTHER_NAMES = {
 CALIBRATION = "fusetools_calibrate"
 
 _MEND = "fusetools record -- WORKLOAD"
+_LONGEST = 400  # letters of a command that is printed
 
 
 class Probe(NamedTuple):
@@ -165,6 +166,40 @@ class Recording:
             ]
         if all(p.layer == "syscall" for p in self._catalogue):
             raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", _MEND)
+
+    @property
+    def detail(self) -> str:
+        """How much was recorded, one of fusetools.plan.request.DETAILS."""
+        detail = self.session.facts.get("detail")
+        return detail if detail in ("latency", "stages") else "stacks"
+
+    def _with_detail(self, detail: str) -> str:
+        """The command that records the same with more."""
+        words = [str(word) for word in _list(self.session.facts.get("arguments"))]
+        command = [str(word) for word in _list(self.session.facts.get("command"))]
+        more = [] if detail == "stacks" else ["--detail", detail]
+        if words[:1] != ["record"] or len(shlex.join(words)) > _LONGEST:
+            return " ".join(["fusetools record", *more, "-- WORKLOAD"])
+        before = words[1 : len(words) - len(command)]
+        for at, word in enumerate(before):
+            if word == "--detail" or word.startswith("--detail="):
+                before[at : at + 1 + (word == "--detail")] = []
+                break
+        return shlex.join(["fusetools", "record", *more, *before, *command])
+
+    def _needing(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
+        """With what a recording of little detail does not hold, of those layers, or all."""
+        if self.detail != "latency":
+            return facts
+        why, again = "recorded with --detail latency", self._with_detail("stages")
+        names = {
+            "syscall": "system calls",
+            "kernel": "kernel functions",
+            "off_cpu": "switches of tasks",
+        }
+        layers = layers or tuple(names)
+        lacking = (Missing(names[one], why, again, one) for one in layers if one in names)
+        return replace(facts, missing=(*facts.missing, *lacking))
 
     # Answers
 
@@ -294,7 +329,7 @@ class Recording:
         catalogue = needed(self._catalogue, self._events)
         answer = _ask("stages", str(self.path), catalogue, asked, by)
         mounts = {connection: path for path, (_, connection) in self._mounts().items()}
-        facts = self._facts(answer, filters)
+        facts = self._needing(self._facts(answer, filters))
         found = stages_of(answer, patterns, by, mounts, catalogue, facts)
         if patterns and not found.operations:
             operations = {"operation": "", "function": ""}
@@ -347,7 +382,13 @@ class Recording:
         caller, daemon = self._moments(asked.probes, requests.spans(kept))
         sides = (caller, daemon)
         result = requests.shown(
-            kept, sides, asked.probes, self._functions, found["first"], asked.names, facts
+            kept,
+            sides,
+            asked.probes,
+            self._functions,
+            found["first"],
+            asked.names,
+            self._needing(facts),
         )
         span, gather = requests.at_work(kept), partial(self._moments, asked.probes)
         (chain,) = helpers.chains([span], [daemon], gather, asked.probes)
@@ -368,7 +409,7 @@ class Recording:
 
         asked = self._requests()
         found, facts = asked("queue", filters, requests.PARTS)
-        return requests.queue(found, asked.names, facts)
+        return requests.queue(found, asked.names, self._needing(facts))
 
     def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
         """Write the requests into a file: "perfetto", "csv" or "json", as they are complete."""
@@ -440,9 +481,10 @@ class Recording:
         ]
         operations = flames.operations_of(patterns, OPERATIONS)
         described = {**self._described, "name": self.path.name}
+        again = {"detail": self.detail, "again": self._with_detail("stacks")}
         given = flames.symbols(kallsyms, symfs)
         by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
-        probes = flames.question(graph, self._catalogue, described, by_request)
+        probes = flames.question(graph, self._catalogue, {**described, **again}, by_request)
         ask = {
             "graph": graph,
             "all": everything,
@@ -466,11 +508,15 @@ class Recording:
         merge = f"fix, on {host}: fusetools merge {path} -o {path}"
         said_of = ", ".join(said)
         # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
-        again = "" if self.session.facts.get("call_graph") == "dwarf" else flames.COPY
-        again = again if described["arch"] == "x86_64" else ""
-        return flames.stacks_of(
-            graph, found, unit, facts, said_of, daemons, callbacks, given, merge, again
+        copy = "" if self.session.facts.get("call_graph") == "dwarf" else flames.COPY
+        copy = copy if described["arch"] == "x86_64" else ""
+        shown = flames.stacks_of(
+            graph, found, unit, facts, said_of, daemons, callbacks, given, merge, copy
         )
+        shares = [_natural(n) or 0 for n in _list(self.session.facts.get("stacks"))]
+        if graph == "on-cpu" or len(shares) != 3:
+            return shown
+        return replace(shown, notes=(*shown.notes, *flames.sampled(*shares[:2])))
 
     def _graph_stacks(self, patterns: Sequence[str], filters: Filters, everything: bool) -> Stacks:
         from fusetools import flames
@@ -545,7 +591,10 @@ class Recording:
         ]
         if patterns and not found:
             self._say_no_match(patterns, series)
-        return found, self._facts(answer, filters)
+        facts = self._facts(answer, filters)
+        # A daemon without callbacks has the time from its reads to its replies.
+        wanted = [*layers, *(["syscall"] if windows else [])]
+        return found, self._needing(facts, wanted) if wanted else facts
 
     def _say_no_match(self, patterns: Sequence[str], series: Iterable[dict[str, Any]]) -> None:
         if any(_matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
@@ -676,6 +725,8 @@ class Recording:
             ),
             missing=tuple(map(_missing, _dicts(session.get("unavailable")))),
             probe_cost=_natural(session.get("probe_cost_ns")),
+            event_cost=_natural(session.get("event_cost_ns")),
+            pair_cost=_natural(session.get("pair_cost_ns")),
             throttled=tuple(_throttled(session.get("cgroups"))),
         )
 
@@ -1158,6 +1209,10 @@ def _fate_of(state: dict[str, Any], mounts: dict[int, str]) -> Iterator[str]:
 def _natural(value: Any) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 1 << 64 else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

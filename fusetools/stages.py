@@ -48,7 +48,7 @@ def stages_of(
     facts: Facts,
 ) -> Stages:
     """``answer`` is the core's; ``mounts``: mount points by connection."""
-    event_cost = answer["event_cost"]
+    event_cost = facts.event_cost or answer["event_cost"]
     operations = [
         _operation(group, by, mounts, event_cost, facts.probe_cost)
         for group in answer["groups"]

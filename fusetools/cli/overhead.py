@@ -54,5 +54,5 @@ def command(
 
 
 # What a recording can be told, so can this.
-_OWN = ("workload", "duration", "output", "force", "as_json")
+_OWN = ("workload", "duration", "output", "force", "as_json", "dry_run")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -9,10 +9,14 @@ from typing import Any
 import click
 
 from fusetools.cli.options import pid, size
-from fusetools.plan.request import Request
+from fusetools.plan.request import DETAILS, Request
 
 LOST = 4  # exit status: the kernel dropped events
-NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
+NEXT = {
+    "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
+    "stages": ("fusetools hist", "fusetools stages", "fusetools slow"),
+    "stacks": ("fusetools hist", "fusetools stages", "fusetools flame --offcpu"),
+}
 
 
 @click.command(
@@ -63,6 +67,15 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     "each), or the kernel's part alone; auto copies the waits of daemons without frame pointers.",
 )
 @click.option(
+    "--detail",
+    type=click.Choice(DETAILS),
+    default=DETAILS[-1],
+    show_default=True,
+    help="What is recorded: latency: requests and callbacks, for hist, count, errors and slow; "
+    "stages: also switches, wake-ups, system calls and kernel functions; stacks: also stacks, for "
+    "flame. The less, the less it costs.",
+)
+@click.option(
     "--wakers", is_flag=True, help="Add the stacks of those who wake others, for flame --offwake."
 )
 @click.option("--as-root", is_flag=True, help="Keep root: do not go back to who called sudo.")
@@ -73,6 +86,11 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     show_default=True,
     metavar="FILE",
     help="The recording; an existing one becomes FILE.old.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Record nothing: print the events and probes that would be recorded, and what is missing.",
 )
 @click.option(
     "--max-size",
@@ -90,7 +108,11 @@ NEXT = ("fusetools hist", "fusetools stages", "fusetools flame --offcpu")
     help="What was recorded as JSON, on the standard output, after the workload's own.",
 )
 def command(
-    workload: tuple[str, ...], mounts: tuple[str, ...], as_json: bool, **options: Any
+    workload: tuple[str, ...],
+    mounts: tuple[str, ...],
+    as_json: bool,
+    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Record a workload on FUSE mounts into one perf.data.
 
@@ -104,6 +126,14 @@ def command(
     request = Request(
         mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
     )
+    if request.wakers and request.detail != "stacks":
+        raise click.UsageError("--wakers requires --detail stacks")
+    if dry_run:
+        from fusetools.render import plan
+
+        facts, planned = session.planned(request)
+        click.echo((plan.as_json if as_json else plan.text)(facts, planned), nl=False)
+        return
     outcome = session.record(request, sys.argv[1:], _began, warn=_warn)
     if as_json:
         from fusetools.render import json
@@ -156,7 +186,7 @@ def _ended(request: Request, outcome: Any) -> None:
         if missing.mend:
             _say(f"      try: {missing.mend}")
     option = "" if request.output == "perf.data" else f" -i {request.output}"
-    _say("next: " + " · ".join(name + option for name in NEXT))
+    _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
 
 
 def _size(count: int) -> str:

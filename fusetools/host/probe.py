@@ -119,6 +119,8 @@ def read_host(root: Path = Path("/")) -> HostFacts:
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),
         pid_namespace=files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE),
+        pid_max=_number(files, "/proc/sys/kernel/pid_max"),
+        sample_rate=_number(files, "/proc/sys/kernel/perf_event_max_sample_rate"),
         tracepoints=_tracepoints(files, at),
         fuse="fuse" in (files.read("/proc/filesystems", quiet=True) or "").split(),
         fuse_module=module,
@@ -190,6 +192,11 @@ def _tracefs(files: Files) -> str | None:
         if files.read(f"{place}/available_tracers") is not None:
             return place
     return None
+
+
+def _number(files: Files, path: str) -> int:
+    text = (files.read(path, quiet=True) or "").strip()
+    return int(text) if text.isdecimal() else 0
 
 
 def tracefs_places(files: Files) -> list[str]:

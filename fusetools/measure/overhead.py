@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusetools import _core
@@ -31,7 +31,8 @@ ALL = "all"
 class Cost:
     """What a part of the recording costs, or all of it (``part`` is "all").
 
-    ``seconds``: of each run; ``slow_down``: the run with it over the run without of the same round;
+    ``seconds``: of each run; ``slow_down``: their median over that of the runs without, in the
+    interval that the rounds' own ratios give;
     ``events`` and ``bytes`` of a run: the median; ``event_ns``: what an event costs the workload,
     its extra time over the events, None without events.
     """
@@ -163,11 +164,18 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
     return Cost(
         part=name,
         seconds=tuple(run.seconds for run in runs),
-        slow_down=estimate([run.seconds / b for run, b in zip(runs, base)]),
+        slow_down=_slow_down([run.seconds for run in runs], base),
         events=events,
         bytes=statistics.median(run.bytes for run in runs),
         event_ns=1e9 * extra / events if events else None,
     )
+
+
+def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
+    """The medians' ratio, in the interval of the rounds' ratios."""
+    of_rounds = estimate([s / b for s, b in zip(seconds, base)])
+    ratio = statistics.median(seconds) / statistics.median(base)
+    return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
 def _check(outcome: Outcome, request: Request, log: int) -> None:

@@ -117,18 +117,20 @@ def plan(
     connections: Sequence[int],
     backend: str = "auto",
     functions: Sequence[str] = (),
+    begins: bool = True,
 ) -> KernelPlan:
     """What of the kernel's FUSE code to record, out of what there is.
 
     ``connections``: those of the traced mounts; ``backend``: one of BACKENDS, or "count": kprobes
     where there are any, for they can be counted, never function_graph; ``functions``: shell
-    patterns of kernel functions instead of the usual ones. Error: the backend is not to be had.
+    patterns of kernel functions instead of the usual ones; ``begins``: with the stacks of those who
+    make requests. Error: the backend is not to be had.
     """
     if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
         raise Error("cannot use kprobes", "this kernel has none (CONFIG_KPROBE_EVENTS)")
     kprobes = "kprobe" in facts.dynamic_events and backend != "tracepoint"
     names = _Names(facts)
-    made = _Requests(facts, names, connections, kprobes)
+    made = _Requests(facts, names, connections, kprobes, begins)
     probes, events, missing = made.stages()
     graph: tuple[str, ...] = ()
     shown: tuple[tuple[str, str], ...] = ()
@@ -165,6 +167,17 @@ def plan(
             mend = "fusetools record --backend graph -- …"
         missing += _cut_stacks(probes, mend)
     return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
+
+
+def without_functions(plan: KernelPlan) -> KernelPlan:
+    """The plan with the stages of requests alone."""
+    gone = {probe.event for probe in plan.probes if probe.layer == "kernel"}
+    what = ("kernel functions", "function_graph", "the callers in kernel stacks")
+    return KernelPlan(
+        tuple(probe for probe in plan.probes if probe.event not in gone),
+        tuple(event for event in plan.events if event.name not in gone),
+        missing=tuple(one for one in plan.missing if one.what not in what),
+    )
 
 
 def _cut_stacks(probes: Sequence[Probe], mend: str) -> list[Missing]:
@@ -252,11 +265,17 @@ class _Requests:
     """The stages of a request: for each the first way that the kernel has."""
 
     def __init__(
-        self, facts: HostFacts, names: _Names, connections: Sequence[int], kprobes: bool
+        self,
+        facts: HostFacts,
+        names: _Names,
+        connections: Sequence[int],
+        kprobes: bool,
+        begins: bool,
     ) -> None:
         self.facts = facts
         self.names = names
         self.kprobes = kprobes
+        self.begins = begins
         self.layout = layout(facts)
         self.config = _config("requests")
         self.only = " || ".join(f"connection=={number}" for number in connections)
@@ -325,7 +344,7 @@ class _Requests:
             if len(both) > 1:
                 both = [f"({one})" if "||" in one else one for one in both]
             chosen = " && ".join(both)
-            return ([first], [Event(first.event, chosen, stack=_stack(stage))]), ""
+            return ([first], [Event(first.event, chosen, stack=self._stack(stage))]), ""
         keeps = "return $arg<N>" in self.facts.fetch_args
         back = Probe(
             event=event + RETURN,
@@ -351,7 +370,11 @@ class _Requests:
         good = self.facts.fuse_send_unique or "fuse:fuse_request_sent" in self.facts.tracepoints
         if way.get("if") == "unique" and self.kprobes and not good:
             return None
-        return [], [Event(name, self.only, stack=_stack(stage))]
+        return [], [Event(name, self.only, stack=self._stack(stage))]
+
+    def _stack(self, stage: Mapping[str, Any]) -> str:
+        """Only where a request begins it tells who makes it."""
+        return "fp" if stage["role"] == "begin" and self.begins else ""
 
     def _instances(self) -> int:
         return INSTANCES if self.facts.maxactive else 0
@@ -460,8 +483,3 @@ def _pairs(
         )
         probes += [entry, back]
     return probes, missing
-
-
-def _stack(stage: Mapping[str, Any]) -> str:
-    """Only where a request begins it tells who makes it."""
-    return "fp" if stage["role"] == "begin" else ""

@@ -21,8 +21,19 @@ them: that took 10 to 40 us for each of them here, some 8 ms for a command that 
 on 128 CPUs. -a for everything records everybody's switches and system calls: little here, where
 nothing else ran; without --exclude-perf perf recorded its own, 1.6 GB in 10 s. The cgroup (below
 the one that the workload would be in, with no controller on, so that limits stay as they are)
-records what -p does, costs the same on every machine, and needs one perf and one file. Where no
-cgroup can be made, -a is what is left.
+records what -p does, costs the same on every machine, and needs one perf and one file.
+
+But the kernel closes and opens a cgroup's events whenever a task of it begins or ceases to run, and
+that is half of what recording costs (a stat of a file, 3 requests, in a loop; microseconds; the
+quarter of 200 batches of 50 that is quickest; medians of 2 rounds in turn on a busy machine):
+
+    no recording                                          68
+    all in the workload's cgroup, a stack of each switch  199
+    by the number of thread, stacks at most 997 a second  114 (without any stack 104)
+
+So the workload is recorded as what has a greater number of thread than its first process (record/
+perf.py, Since), and what else began meanwhile is left out at the recording's end. In a container,
+whose numbers are others than the kernel's, the cgroup stays; where none can be made, -a.
 """
 
 from __future__ import annotations
@@ -48,11 +59,37 @@ DAEMON_GROUP = "fuse_daemon"
 # neighbour, so that they do not keep step with what happens 100 times a second.
 CLOCK = "cpu-clock"
 FREQUENCY = 99
+# Stacks of switches: perf's context-switches, which can be told so many times a second, on each
+# CPU, and the name that they have in perf's file. 5 us each are 2.5 % of a second.
+STACKS = "context-switches"
+STACKS_NAME = "fusetools_stacks"
+STACKS_FREQUENCY = 4999
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
+# What stands for the workload's pid in a filter: threads that are started later have greater
+# numbers, until they begin anew; with fewer numbers than these that is too soon.
+WORKLOAD = "$workload"
+PIDS = 1 << 14
 CONNECT = "sock:inet_sock_set_state"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
+# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
+# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
+# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
+# epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
+# accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
+# read, with
+# which a daemon waits for its next request, and what only waits for disks, uninterruptibly.
+_WAITS: tuple[tuple[int, int], ...] = (
+    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
+    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
+    *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
+    *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
+)
+WAITS = " || ".join(
+    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
+    for first, last in _WAITS
+)
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -93,6 +130,7 @@ class ProbePlan:
     events: tuple[Event, ...]
     kernel_stacks: bool = False  # all stacks without the user's part
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
+    by_pid: bool = False  # filters have "FIELD >= WORKLOAD", which only record/ can fill in
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
@@ -302,12 +340,17 @@ def plan(
     copied = [mount for mount in mounts if unwindable and without_frame_pointers(mount)]
     have = set(facts.tracepoints)
     workload = bool(request.command)
-    for name, scoped in _task_events(
-        facts.arch, daemons, _comms(copied, comms or {}), request, cgroup
-    ):
-        if name in have:
-            events.append(scoped)
-    if "sched:sched_switch" not in have:
+    latency = request.detail == "latency"
+    by_pid = workload and facts.pid_max >= PIDS and not facts.pid_namespace
+    cgroup = cgroup and not by_pid
+    if not latency:
+        of_copied = _comms(copied, comms or {})
+        most = facts.sample_rate or STACKS_FREQUENCY
+        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid, most)
+        events += [event for name, event in found_events if name in have]
+    if latency:
+        pass  # not asked for
+    elif "sched:sched_switch" not in have:
         lack = "the kernel shows no tracepoint sched:sched_switch"
         missing.append(Missing("off-CPU", lack, layer="off_cpu"))
     elif not workload:
@@ -319,22 +362,30 @@ def plan(
                 "syscall",
             )
         )
-    elif not cgroup:
+    elif not (cgroup or by_pid):
         missing.append(
             Missing(
                 "the workload apart from others",
                 "no cgroup can be made for it: everybody's switches and system calls are recorded",
             )
         )
-    if "raw_syscalls:sys_enter" not in have:
+    if "raw_syscalls:sys_enter" not in have and not latency:
         lack = "the kernel shows no raw_syscalls tracepoints"
         missing.append(Missing("system calls", lack, layer="syscall"))
     connections = [target.mount.connection for target in found]
-    ours = kernel.plan(facts, connections, request.backend, request.functions)
+    # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
+    # for it. Without the waits only the beginning tells.
+    begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
+    ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
+    if latency and request.backend == "auto" and not request.functions:
+        ours = kernel.without_functions(ours)
     events += ours.events
     events += [Event(probe.event) for probe in probes]
-    how = "dwarf" if request.call_graph == "dwarf" else "fp"
-    events.append(Event(CLOCK, stack=how, frequency=FREQUENCY))
+    if request.detail == "stacks":
+        how = "dwarf" if request.call_graph == "dwarf" else "fp"
+        events.append(
+            Event(CLOCK, stack=how, frequency=min(FREQUENCY, facts.sample_rate or FREQUENCY))
+        )
     missing += ours.missing
     if not ours.events and not ours.graph and not probes:
         first = missing[0]
@@ -348,7 +399,8 @@ def plan(
         probes=(*probes, *ours.probes),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
-        switch_records=workload and cgroup and "sched:sched_switch" in have,
+        switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
+        by_pid=by_pid,
         graph=ours.graph,
         functions=ours.functions,
         clock="mono" if "mono" in facts.clocks or not ours.graph else "perf",
@@ -582,22 +634,59 @@ def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
     return " || ".join(f"{field} {quoted(comm)}" for field in fields for comm in comms)
 
 
+def _all(*conditions: str) -> str:
+    """A filter: each of ``conditions`` that is not empty holds."""
+    wanted = [one for one in conditions if one]
+    if len(wanted) > 1:
+        wanted = [f"({one})" if " || " in one or " && " in one else one for one in wanted]
+    return " && ".join(wanted)
+
+
+def _switches(own: str, copied: str, frequency: int) -> list[tuple[str, Event]]:
+    """Each switch once, and the stacks of a part of them: they are the dearest of all.
+
+    A stack of each that does not wait for a signal, a message, another thread: page faults, disks.
+    Of the others so many a second; a wait in a system call of WAITS has the user's stack of its
+    entry. They become one at the recording's end (native/core/src/write/waits.rs). ``copied``:
+    whose stacks are copied; they are not sampled.
+    """
+    name = "sched:sched_switch"
+    always = "prev_state & 2"
+    mine = _all(copied, "prev_state != 1") if copied else ""
+    rest = f"!({mine})" if mine else ""
+    events = [Event(name, mine, "dwarf")] if mine else []
+    events += [
+        Event(name, _all(own, rest, always), "fp"),
+        Event(name, _all(own, rest, f"!({always})")),
+        Event(STACKS, stack="fp", frequency=frequency),
+    ]
+    return [(name, event) for event in events]
+
+
 def _task_events(
-    arch: str, daemons: Sequence[str], copied: Sequence[str], request: Request, cgroup: bool
+    arch: str,
+    daemons: Sequence[str],
+    copied: Sequence[str],
+    request: Request,
+    cgroup: bool,
+    by_pid: bool,
+    most: int,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
     COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
     the task that is woken. A uretprobe shows as a system call (uretprobe 335,
     uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
-    daemons whose stacks are.
+    daemons whose stacks are; ``most``: samples a second that the kernel allows.
 
-    The stacks of the workload's own waits are copied on demand alone: mostly they end in the
-    system call whose name is known anyway, and they are as many as the requests.
+    The stacks of the workload's own waits are copied on demand alone: mostly they end in
+    the system call whose name is known anyway, and they are as many as the requests.
     """
-    enter = "(id < 335 || id > 336)" if arch == "x86_64" else ""
+    enter = "id < 335 || id > 336" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
+    usual = usual if request.detail == "stacks" else ""
+    pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
         ("sched:sched_waking", ("comm", "COMM"), "", usual if request.wakers else ""),
@@ -609,17 +698,26 @@ def _task_events(
     if workload and cgroup:
         for name, fields, also, stack in scopes:
             others = f"!({_any(fields, daemons)})" if daemons else ""
-            both = " && ".join(part for part in (others, also) if part)
-            events.append((name, Event(name, both, stack, workload=True)))
-    everybody = workload and not cgroup
-    for name, fields, also, stack in scopes if daemons or everybody else ():
+            events.append((name, Event(name, _all(others, also), stack, workload=True)))
+    everybody = workload and not (cgroup or by_pid)
+    for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
         own = "" if everybody else _any(fields, daemons)
-        if stack == "fp" and copied:
+        if by_pid:
+            own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
+        if name == "sched:sched_switch" and stack == "fp":
+            events += _switches(own, _any(("COMM",), copied), min(STACKS_FREQUENCY, most))
+            continue
+        if name == "sched:sched_waking" and stack == "fp" and copied:
             mine = _any(("COMM",), copied)
             events.append((name, Event(name, mine, "dwarf")))
-            own = f"({own}) && !({mine})" if own else f"!({mine})"
-        both = f"({own}) && {also}" if own and also else own or also
-        events.append((name, Event(name, both, stack)))
+            own = _all(own, f"!({mine})")
+        mine = _all(_any(("COMM",), daemons), WAITS) if name == "raw_syscalls:sys_enter" else ""
+        if mine and usual == "fp" and arch == "x86_64":
+            for comms, how in ((copied, "dwarf"), ([d for d in daemons if d not in copied], "fp")):
+                if comms:
+                    events.append((name, Event(name, _all(_any(("COMM",), comms), WAITS), how)))
+            own = _all(own, f"!({mine})")
+        events.append((name, Event(name, _all(own, also), stack)))
     if daemons:
         # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))

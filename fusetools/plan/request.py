@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# From the cheapest on; each records what those before it do, and more.
+DETAILS = ("latency", "stages", "stacks")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -19,7 +22,8 @@ class Request:
     ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
     open file that the workload's own output goes to, None: where ours goes.
     ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
-    which it ends.
+    which it ends. ``detail``: one of DETAILS: requests and callbacks alone; with switches,
+    wake-ups, system calls and kernel functions; with stacks and samples for flame graphs.
     """
 
     mounts: tuple[str, ...] = ()
@@ -36,3 +40,4 @@ class Request:
     log: int | None = None
     force: bool = False
     max_size: int = 4 << 30
+    detail: str = "stacks"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import time
@@ -12,13 +13,16 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.events import Event
-from fusetools.plan.planner import ProbePlan
+from fusetools.plan.planner import STACKS, STACKS_NAME, WORKLOAD, ProbePlan
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
 # second on each CPU; perf reads in time while it gets one.
 BUFFERS = 512 << 20
 LARGEST, SMALLEST = 32 << 20, 64 << 10
+# Threads that a workload is expected not to start, and numbers that are not given anew.
+FAR = 1 << 18
+RESERVED = 300
 # Bytes of a user's stack that are copied. Of waits that are not for the next request these were
 # whole, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs): with 1 KB
 # 64, 0, 47 %, with 2 KB 92, 93, 97 %, with 4 KB 99.3, 94, 95 %, with 8 or 16 KB 100 % of all. Paths
@@ -47,6 +51,36 @@ def sizes(cpus: int, free: int) -> Sizes:
     return Sizes(buffer, max(free * 9 // 20 - buffer * cpus, 1 << 20))
 
 
+@dataclass(frozen=True)
+class Since:
+    """Threads that are not older than the first of the workload, by their numbers.
+
+    Numbers are given one after the other up to ``pid_max``, then again from the lowest free on.
+    Where that may happen, all are taken but those of a quarter of the range below the first's: it
+    is right until ``room`` threads have been started. Who is not of the workload goes at the end.
+    """
+
+    first: int
+    pid_max: int
+
+    @property
+    def below(self) -> int:
+        """Numbers below this one may be given anew; 0: that far it will not come."""
+        if self.pid_max - self.first >= FAR:
+            return 0
+        return max(self.first - self.pid_max // 4, 0)
+
+    @property
+    def room(self) -> int:
+        return self.pid_max - self.first + max(self.below - RESERVED, 0)
+
+    def filled(self, text: str) -> str:
+        """A filter with "FIELD >= WORKLOAD"."""
+        of = rf"(\w+) >= {re.escape(WORKLOAD)}"
+        anew = rf" || \1 < {self.below}" if self.below else ""
+        return re.sub(of, rf"\1 >= {self.first}{anew}", text)
+
+
 def command_line(
     plan: ProbePlan,
     perf: Tool,
@@ -54,11 +88,12 @@ def command_line(
     control: tuple[str, str],
     room: Sizes,
     cgroup: str | None = None,
+    since: Since | None = None,
 ) -> list[str]:
     """`perf record` for a plan.
 
     ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
-    the hierarchy that perf uses.
+    the hierarchy that perf uses; ``since``: which threads may be the workload's, for filters.
     """
     argv = [perf.path, "record", "-a", "-o", output, "-N", "-B"]
     if plan.clock == "mono":
@@ -85,7 +120,7 @@ def command_line(
     for event in plan.events:
         if event not in ours:
             argv += _event(event)
-    return argv
+    return [since.filled(word) for word in argv] if since else argv
 
 
 def _event(event: Event) -> list[str]:
@@ -99,7 +134,8 @@ def _event(event: Event) -> list[str]:
         terms.append("call-graph=fp")
     if event.frequency:
         # perf would call it by all its terms; I: not on an idle CPU
-        return ["-e", f"{event.name}/{','.join(terms)},name={event.name}/I"]
+        named, idle = (STACKS_NAME, "") if event.name == STACKS else (event.name, "I")
+        return ["-e", f"{event.name}/{','.join(terms)},name={named}/{idle}"]
     argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
     if event.filter:
         argv += ["--filter", event.filter]

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import time
 from array import array
 from collections import Counter
@@ -46,7 +47,7 @@ from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CALIBRATION, ProbePlan, Target
 from fusetools.plan.request import Request
 from fusetools.record import cgroup, graceperiods, merger, symbols, throttling, tracecmd, tracefs
-from fusetools.record.perf import Perf, command_line, sizes
+from fusetools.record.perf import Perf, Since, command_line, sizes
 from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.tracecmd import TraceCmd
@@ -56,6 +57,8 @@ from fusetools.record.workload import Usage, User, Workload, caller, cannot_run
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (*ENDING, signal.SIGCHLD)
 CALIBRATIONS = 1000
+SYSCALLS = 10_000
+SYSCALL = "raw_syscalls:sys_enter"
 SESSION = "fusetools:session"
 SESSION_BYTES = 16 << 20  # write::SESSION_MAX in the core
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
@@ -112,6 +115,16 @@ def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
     plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
     return facts, plan
+
+
+def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
+    """What record() would record."""
+    if request.command:
+        _check_command(request.command[0])
+    if Path(tracefs.PLACE, "events").exists():
+        return prepare(request)
+    with prepared(request, ["record"]) as (_, _, _, facts, plan):
+        return facts, plan
 
 
 def _check(facts: HostFacts) -> None:
@@ -327,6 +340,10 @@ class Recording:
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
+        # Of switches: with a stack of their own, with one of another alike, without.
+        self.stacks = (0, 0, 0)
+        self.pair_cost: int | None = None  # ns of the two probes of a call
+        self.event_cost: int | None = None  # ns of an event without a stack
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # By whose they are: what quotas of cgroups had taken before, and during the recording.
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
@@ -375,7 +392,7 @@ class Recording:
         if self.request.command:
             request = self.request
             self.workload = Workload(request.command, self.user, os.environ, request.log)
-            group = self._cgroup(self.workload.pid)
+            group = None if self.plan.by_pid else self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
         self.room = sizes(self.facts.cpus, self._free())
@@ -392,18 +409,26 @@ class Recording:
         self.quotas["daemon"] = daemons
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
+        bare = _core.calibrate(CALIBRATIONS) / CALIBRATIONS, _core.calibrate_syscalls(SYSCALLS)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
         if self.graph:
             self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = _core.calibrate(CALIBRATIONS) / CALIBRATIONS
+            self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
+        if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
+            # A system call has two events.
+            self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
         self.before = self.tracefs.hits(self.plan.probes)
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        return command_line(self.plan, perf, self.raw.name, fifos, self.room, group)
+        since = None
+        if self.workload and self.plan.by_pid:
+            since = Since(self.workload.pid, self.facts.pid_max)
+        return command_line(self.plan, perf, self.raw.name, fifos, self.room, group, since)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
         """perf, with its events on; without those whose probes cannot be placed, which shows only
@@ -851,6 +876,7 @@ class Recording:
         session = encode_session(self._session())
         room = min(len(session) + 8192 + 64 * len(self.plan.probes), SESSION_BYTES)
         merged = self._merge(whole, session.ljust(room))
+        self.stacks = merged["stacks"]
         self.cost = self._examine(whole, merged["left_out"])
         text = encode_session(self._session(), room)
         if len(text) > room:
@@ -873,6 +899,7 @@ class Recording:
             avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
+            workload=self.workload.pid if self.workload and self.plan.by_pid else None,
         )
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
@@ -957,6 +984,7 @@ class Recording:
             "command": list(self.request.command),
             "arguments": list(self.arguments),
             "call_graph": self.request.call_graph,
+            "detail": self.request.detail,
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 6),
             "exit_status": outcome.exit_status if self.workload else None,
@@ -985,6 +1013,9 @@ class Recording:
             "misses": self.misses,
             "lost": self.lost,
             "probe_cost_ns": self.cost,
+            "pair_cost_ns": self.pair_cost,
+            "event_cost_ns": self.event_cost,
+            "stacks": list(self.stacks),
             "warnings": outcome.warnings,
             "cgroups": outcome.throttled,
         }
@@ -1081,6 +1112,23 @@ class Recording:
             if not samples[probe.event]:
                 why = f"the kernel took the probe on {probe.place}, and it never fired"
                 self.missing.append(Missing(f"requests, {probe.role}", why, layer="request"))
+
+
+def _recorded_syscall() -> float:
+    """ns of a system call of a process that is recorded, as all that are made now are: it is not of
+    the workload, so that what it does is left out at the end."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, struct.pack("d", _core.calibrate_syscalls(SYSCALLS)))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        told = answer.read(8)
+    os.waitpid(pid, 0)
+    return float(struct.unpack("d", told)[0]) if len(told) == 8 else 0.0
 
 
 def _is_stopped(files: Files, pid: int) -> bool:

@@ -26,8 +26,7 @@ def overhead(result: Overhead) -> str:
         (
             cost.part,
             _seconds(cost.median),
-            f"{cost.slow_down.median:.3f}",
-            _interval(cost.slow_down, "{:.3f}"),
+            *_slow_down(cost.slow_down, result.plain),
             number(round(cost.events)),
             duration(cost.event_ns if _sure(cost.slow_down) else None),
             number(round(cost.events_per_second)),
@@ -49,6 +48,9 @@ def overhead(result: Overhead) -> str:
             f"a probe pair on an empty function: {duration(result.pair_ns)} a call, "
             f"{duration(result.inside_ns)} of it inside the call"
         )
+    if statistics.median(result.plain) < SHORT:
+        took = _seconds(statistics.median(result.plain))
+        said.append(f"warning: the workload takes {took}: one of several seconds tells more")
     if result.lost:
         said.append(f"{plural(result.lost, 'event')} LOST: the cost of those is not all in there")
     said += [f"warning: {printable(warning)}" for warning in result.warnings]
@@ -56,6 +58,17 @@ def overhead(result: Overhead) -> str:
         said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
         said += ways_out(m.mend, "  ")
     return lines(said)
+
+
+SHORT = 1.0  # s; a run's beginning and end, and others' work, are too much of what is shorter
+
+
+def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
+    """The ratio and its interval; not where the runs without a recording differ by more."""
+    if slow_down.runs > 1 and not (_sure(slow_down) and slow_down.median > 1):
+        differ = 100 * (max(plain) / min(plain) - 1)
+        return "not measurable", f"runs differ by {differ:.0f} %"
+    return f"{slow_down.median:.3f}", _interval(slow_down, "{:.3f}")
 
 
 def _sure(slow_down: Estimate) -> bool:

@@ -250,15 +250,20 @@ def cost(result: Stages, overhead: bool) -> list[str]:
     if result.event_cost is None or not waits:
         return ["what recording itself took of this is not known"]
     matched = sum(o.timed for o in waits)
-    mean = sum(o.probes or 0 for o in waits) / matched
-    said = [f"of each request that is waited for, recording took about {duration(mean)}"]
+    took = sum(o.probes or 0 for o in waits)
+    measured = result.facts.event_cost is not None
+    about = "about" if measured else "at least"
+    said = [f"recording adds {about} {duration(took / matched)} to each synchronous request"]
     if overhead:
         uprobe = result.facts.probe_cost
-        said.append(
-            f"  {duration(result.event_cost)} for each event: the least time seen between a "
-            "request's end and"
-        )
-        said.append("  the waking of its caller; more where stacks are taken")
+        if measured:
+            said.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
+        else:
+            said.append(
+                f"  {duration(result.event_cost)} for each event: the least time seen between a "
+                "request's end and"
+            )
+            said.append("  the waking of its caller; more where stacks are taken")
         if uprobe is not None:
             said.append(
                 f"  {duration(uprobe)} for each callback: half before its entry, half after"

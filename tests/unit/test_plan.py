@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +19,9 @@ from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
-from fusetools.plan.request import Request
-from fusetools.record.perf import Sizes, command_line, sizes
+from fusetools.plan.request import DETAILS, Request
+from fusetools.record.perf import Since, Sizes, command_line, sizes
+from fusetools.render import plan as render
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 KERNELS = ("3.10", "4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2")
@@ -171,19 +175,132 @@ def test_system_calls_that_are_probes_are_left_out() -> None:
     assert all("335" not in event.filter for event in events)
 
 
-def test_workload_and_daemon_share_no_event() -> None:
-    """What is in the workload's event is not in the daemon's, whoever has which name."""
-    events = make(host()).events
-    for name in ("sched:sched_switch", "sched:sched_waking", "raw_syscalls:sys_exit"):
-        ours, daemons = [event for event in events if event.name == name]
-        assert ours.workload and not daemons.workload
-        own = daemons.filter.partition(" && ")[0].strip("()")
-        assert ours.filter.startswith(f"!({own})")
+def holds(condition: str, fields: Mapping[str, object]) -> bool:
+    """A tracepoint's filter, as the kernel takes it."""
+    if not condition:
+        return True
+    text = condition.replace("&&", " and ").replace("||", " or ").replace("!(", " not (")
+    names = {**fields, "COMM": fields["prev_comm"], "common_pid": fields["prev_pid"]}
+    return bool(eval(text, {"__builtins__": {}}, names))  # our own filters
 
 
-def test_without_a_cgroup_there_is_one_event_of_each() -> None:
+PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 77}
+
+
+@pytest.mark.parametrize("call_graph", ["fp", "auto", "dwarf", "kernel"])
+@pytest.mark.parametrize("frame_pointers", [1.0, 0.2])
+@pytest.mark.parametrize("way", ["by pid", "cgroup", "everybody"])
+def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, way: str) -> None:
+    """And has a stack where it waits for what no system call of the daemon's tells."""
+    libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
+    facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
+    facts = replace(facts, pid_max=1 << 22 if way == "by pid" else 0)
+    request = Request(command=("find",), call_graph=call_graph)
+    plan = make(facts, request, cgroup=way == "cgroup")
+    assert plan.by_pid == (way == "by pid")
+    events = [event for event in plan.events if event.name == "sched:sched_switch"]
+    sampled = [event.stack for event in plan.events if event.name == planner.STACKS]
+    assert sampled == ([] if call_graph == "dwarf" else ["fp"])
+    since = Since(30_000, 1 << 22)
+    for (before, state), after in itertools.product(
+        [*itertools.product(("cvmfs2", "find", "bash"), (0, 1, 2, 256)), ("swapper/0", 0)], PIDS
+    ):
+        fields = {"prev_comm": before, "prev_pid": PIDS[before], "prev_state": state}
+        fields |= {"next_comm": after, "next_pid": PIDS[after]}
+        # An event of the workload's cgroup is of what runs there.
+        seen = [
+            event
+            for event in events
+            if holds(since.filled(event.filter), fields)
+            and (not event.workload or before == "find")
+        ]
+        wanted = way == "everybody" or bool({before, after} & {"cvmfs2", "find"})
+        # Whom it is switched to in a cgroup PERF_RECORD_SWITCH tells.
+        if way == "cgroup" and not {before, after} & {"cvmfs2"}:
+            wanted = before == "find"
+        assert len(seen) == wanted, (fields, seen)
+        if wanted and before == "cvmfs2" and state == 2:
+            copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
+            assert seen[0].stack == ("dwarf" if copies else "fp")
+
+
+def test_numbers_of_threads_begin_anew() -> None:
+    of = "COMM == 'x' || common_pid >= $workload"
+    assert Since(1_000, 1 << 22).filled(of) == "COMM == 'x' || common_pid >= 1000"
+    low = Since(30_000, 32_768)
+    assert low.filled(of) == "COMM == 'x' || common_pid >= 30000 || common_pid < 21808"
+    assert low.room == 2_768 + 21_508
+    assert Since(5_000, 32_768).below == 0
+
+
+def test_details() -> None:
+    """Each records what those before it do; only the last one has stacks."""
+    plans = [make(host(), Request(command=("x",), detail=detail)) for detail in DETAILS]
+    names = [{event.name for event in plan.events} for plan in plans]
+    assert names[0] < names[1] < names[2]
+    assert names[1] - names[0] == {
+        "sched:sched_switch",
+        "sched:sched_waking",
+        "raw_syscalls:sys_enter",
+        "raw_syscalls:sys_exit",
+    }
+    assert names[2] - names[1] == {planner.CLOCK, planner.STACKS}
+    assert not any(event.stack for plan in plans[:2] for event in plan.events)
+    assert all(plan.probes == plans[0].probes for plan in plans)
+    # Nothing that was not asked for is missing.
+    assert not any("system calls" in one.what for one in plans[0].unavailable)
+
+
+@pytest.mark.parametrize("kernel", ["5.10", "6.12"])
+def test_latency_needs_no_kernel_functions(kernel: str) -> None:
+    plan = make(host(kernel), Request(command=("x",), detail="latency"))
+    assert not plan.graph and not any(probe.layer == "kernel" for probe in plan.probes)
+    assert {"begin", "end"} <= {probe.role for probe in plan.probes if probe.in_kernel} or any(
+        event.name == "fuse:fuse_request_send" for event in plan.events
+    )
+    assert not any("kernel functions" in one.what for one in plan.unavailable)
+    asked = Request(command=("x",), detail="latency", functions=("fuse_lookup",))
+    assert make(host(kernel), asked).functions or any(
+        probe.layer == "kernel" for probe in make(host(kernel), asked).probes
+    )
+
+
+def test_a_request_has_the_stack_of_its_callers_wait() -> None:
+    def begin(request: Request) -> str:
+        plan = make(host(), request)
+        return next(e.stack for e in plan.events if e.name == "fuse:fuse_request_send")
+
+    assert begin(Request(command=("x",))) == ""
+    assert begin(Request()) == "fp"  # nobody's waits are recorded but the daemon's
+
+
+def test_a_plan_is_shown() -> None:
+    """All that would be recorded, and nothing else, as text and as JSON."""
+    facts = host()
+    plan = make(facts)
+    shown = render.text(facts, plan)
+    made = {probe.event for probe in plan.probes}
+    for event in plan.events:
+        assert event.name in shown or event.name in made
+        assert event.filter in shown
+    assert "/cvmfs/sft.cern.ch: 29 probes" in shown
+    assert "missing: kernel functions" in shown
+    found = json.loads(render.as_json(facts, plan))
+    assert [(e["name"], e["filter"]) for e in found["events"]] == [
+        (event.name, event.filter) for event in plan.events
+    ]
+    assert {one["definition"] for one in found["probes"]} == {
+        probe.definition() for probe in plan.probes
+    }
+
+
+def test_perf_may_take_fewer_samples() -> None:
+    plan = make(replace(host(), sample_rate=50))
+    assert {event.frequency for event in plan.events} == {0, 50}
+
+
+def test_without_a_cgroup_everybody_is_recorded() -> None:
     plan = make(host(), cgroup=False)
-    assert [event.name for event in plan.events].count("sched:sched_switch") == 1
     assert not any(event.workload for event in plan.events)
     assert not plan.switch_records
     assert any("everybody's switches" in one.why for one in plan.unavailable)
@@ -458,7 +575,7 @@ def test_call_graphs() -> None:
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
     assert "--kernel-callchains" in argv("kernel")
-    assert "-e sched:sched_switch/call-graph=fp/" in argv("kernel")
+    assert "-e context-switches/freq=4999,call-graph=fp,name=fusetools_stacks/" in argv("kernel")
     assert "-e cpu-clock/freq=99,call-graph=fp,name=cpu-clock/I" in argv("fp")
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
@@ -468,7 +585,7 @@ def test_call_graphs() -> None:
     assert "-e sched:sched_switch/call-graph=fp/" not in argv("dwarf")
     assert f"-e cpu-clock/freq=99,{copied},name=cpu-clock/I" in argv("dwarf")
     assert "-e fuse_daemon:cvmfs_lookup --exclude-perf" in argv("dwarf")
-    assert "-e fuse:fuse_request_send/call-graph=fp/" in argv("dwarf")
+    assert "-e fuse:fuse_request_send --filter" in argv("dwarf")
 
 
 def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[str, str, bool]]:
@@ -485,21 +602,24 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
     facts = host("6.18", client)
+    waits = f"{mine} && prev_state != 1"
     assert switches(make(facts, auto)) == [
         (f"!({both})", "fp", True),
-        (mine, "dwarf", False),
-        (f"({both}) && !({mine})", "fp", False),
+        (waits, "dwarf", False),
+        (f"({both}) && (!({waits})) && prev_state & 2", "fp", False),
+        (f"({both}) && (!({waits})) && !(prev_state & 2)", "", False),
     ]
+    # Those for which a system call waits, at its entry.
+    entries = [e for e in make(facts, auto).events if e.name == "raw_syscalls:sys_enter"]
+    assert [e.stack for e in entries] == ["", "dwarf", ""]
+    assert entries[1].filter == f"{mine} && ({planner.WAITS})"
+    assert entries[2].filter.startswith(f"({mine} && (!({entries[1].filter})))")
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
     assert switches(wakers, "sched:sched_waking")[1:] == [
         (mine, "dwarf", False),
         (f"({woken}) && !({mine})", "fp", False),
-    ]
-    assert switches(make(facts, auto, cgroup=False)) == [
-        (mine, "dwarf", False),
-        (f"!({mine})", "fp", False),
     ]
     # The samples are everybody's.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
@@ -508,13 +628,13 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     # for, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
     two = switches(make(host("6.18", client, whole), auto))
-    assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
+    assert two[1] == (waits, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
         make(facts, Request(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
     ):
-        assert not plan.copies and len(switches(plan)) == 2
+        assert not plan.copies and len(switches(plan)) == 3
     assert make(facts, auto).copies
 
 

@@ -159,10 +159,18 @@ impl Unwinding {
                 unwinder
                     .modules
                     .unwind_frame(frame, &mut registers, &mut self.cache, &mut read);
+            // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
+            let of_probe = |address: u64| {
+                let known = space.find(address);
+                let own = known.is_none_or(|part| {
+                    let file = spaces.files.get(part.file as usize);
+                    file.is_some_and(|file| file.path.starts_with("[uprobes"))
+                });
+                address % PAGE == 0 && own
+            };
             let address = match caller {
+                Ok(Some(address)) if of_probe(address) => returns.next(),
                 Ok(Some(address)) if space.find(address).is_some() => Some(address),
-                // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
-                Ok(Some(address)) if address % PAGE == 0 => returns.next(),
                 Ok(None) => {
                     whole = true;
                     break;

@@ -8,6 +8,7 @@ mod head;
 mod returns;
 mod source;
 mod stacks;
+mod waits;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_
 use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::{has_copies, Stacks};
+pub use self::waits::Shares;
+use self::waits::{Scope, Waits};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -51,6 +54,8 @@ pub struct MergeInfo {
     pub session_at: Vec<Range<u64>>,
     /// Samples of other daemons, by event.
     pub left_out: Vec<(String, u64)>,
+    /// Of switches whose stacks were taken so many times a second.
+    pub shares: Shares,
 }
 
 /// The output while it is written: beside its place, gone unless finished.
@@ -159,6 +164,8 @@ pub struct Extras {
     /// The processes whose samples are kept in events of the system `fuse_daemon`: other daemons may run the same library.
     /// None: all.
     pub daemons: Option<Vec<i32>>,
+    /// The workload's first process: switches, wake-ups and system calls only of it, of `daemons`, and of what they start.
+    pub workload: Option<i32>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -223,6 +230,7 @@ pub fn merge_with(
         _ => session.to_owned(),
     };
     head.remove_session();
+    head.remove_stacks();
     head.check()?;
     let apart = head.take_apart(&extras.bundles, &mut free_id)?;
     let (session, places) = match json.is_empty() {
@@ -270,7 +278,12 @@ pub fn merge_with(
     // Copies of stacks, and so what they need, are in one input at most.
     let copied = readers().find(|reader| unwinds && has_copies(reader));
     let returns = copied.map(Returns::read).unwrap_or_default();
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
+    let waits = readers().next().map(Waits::read).unwrap_or_default();
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, waits);
+    if let Some(workload) = extras.workload {
+        let daemons = extras.daemons.iter().flatten().copied();
+        stacks.scope = Scope::new(daemons.chain([workload]).collect());
+    }
     written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
@@ -289,6 +302,7 @@ pub fn merge_with(
         .into_iter()
         .chain(of_function_graph.as_deref())
         .collect();
+    let shares = stacks.shares();
     let symbols = stacks.symbols(&held, kallsyms_of(&opened, extras)?)?;
     if !symbols.is_empty() {
         head.tracing.get_or_insert_with(Tracing::empty).kallsyms = Cow::Owned(symbols);
@@ -329,6 +343,7 @@ pub fn merge_with(
         records: written.records,
         warnings: warnings.lines,
         session_at,
+        shares,
         left_out: sources
             .iter()
             .flat_map(|source| source.left_out())

@@ -143,6 +143,23 @@ fn calibrate(py: Python<'_>, n: u64) -> u64 {
     })
 }
 
+/// The quickest of many batches: what disturbs makes them slower only.
+#[pyfunction]
+fn calibrate_syscalls(py: Python<'_>, n: u64) -> f64 {
+    const BATCH: u64 = 200;
+    py.detach(|| {
+        let batch = || {
+            let start = std::time::Instant::now();
+            for _ in 0..BATCH {
+                std::hint::black_box(std::os::unix::process::parent_id());
+            }
+            start.elapsed().as_nanos() as f64 / BATCH as f64
+        };
+        let batches = (0..n.div_ceil(BATCH)).map(|_| batch());
+        batches.fold(f64::INFINITY, f64::min)
+    })
+}
+
 #[pyfunction]
 fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let (reader, session) = py
@@ -459,7 +476,7 @@ type BundleRow = (String, String, Vec<(u64, String)>);
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None))]
+    bundles = Vec::new(), daemons = None, workload = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -471,6 +488,7 @@ fn merge<'py>(
     avoid: Option<Vec<PathBuf>>,
     bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
+    workload: Option<i32>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files::default();
     let maps = maps
@@ -508,6 +526,7 @@ fn merge<'py>(
             })
             .collect(),
         daemons,
+        workload,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -526,6 +545,8 @@ fn merge<'py>(
         "left_out",
         info.left_out.into_iter().collect::<HashMap<_, _>>(),
     )?;
+    let shares = info.shares;
+    result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
     Ok(result)
 }
 
@@ -540,6 +561,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate_syscalls, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;

@@ -23,6 +23,9 @@ pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
     known.push_back(what);
 }
 
+/// How a stack ends that was taken when its thread went to sleep.
+const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
+
 impl Engine<'_> {
     /// Those of which nothing more can be learned.
     pub(super) fn stories(&mut self) {
@@ -90,7 +93,9 @@ impl Engine<'_> {
         }
         if let Some(stack) = stack {
             let names = self.frames.of(stack, &self.spaces, story.pid);
-            node = self.fold.path(node, &names);
+            let made = |frame: &u32| !SCHEDULER.contains(&&*self.frames.names[*frame as usize].0);
+            let made = names.iter().rposition(made).map_or(0, |at| at + 1);
+            node = self.fold.path(node, &names[..made]);
         }
         node = self.below(node, &format!("[FUSE {}]", story.operation.name()));
         if story.is_unanswered() {

@@ -1,9 +1,11 @@
 //! Time off the CPU: whose it is, its stack, and who ended it.
 
+use super::requests::remember;
 use super::{Engine, Graph, Note, Who};
 use crate::events::{Ev, ABSENT};
 use crate::offcpu::{State, Wait, Waker};
 use crate::stacks::{Origin, ROOT};
+use crate::stitch::Mark;
 
 impl Engine<'_> {
     pub(super) fn switch(&mut self, ev: &Ev) {
@@ -27,7 +29,23 @@ impl Engine<'_> {
         }
     }
 
+    /// Who goes to sleep to wait for a request has the stack with which it made it, if the request has none of its own.
+    fn begin_of_wait(&mut self, tid: i32, stack: u64) {
+        let stitch = self.stitch.as_ref();
+        let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
+        let Some(begin) = waiting.and_then(|story| story.at(Mark::Begin)) else {
+            return;
+        };
+        let mut known = self.begins.get(&tid).into_iter().flatten();
+        if !known.any(|(at, _)| *at == begin) {
+            remember(&mut self.begins, tid, (begin, stack));
+        }
+    }
+
     pub(super) fn switch_stack(&mut self, ev: &Ev) {
+        if self.ask.graph == Graph::Requests && ev.v[3] != ABSENT {
+            self.begin_of_wait(ev.tid, ev.v[3]);
+        }
         let Some(wait) = self.off.begun(ev.tid, ev.time) else {
             return;
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::stacks::copied;
+use super::waits::STACKS;
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
@@ -296,6 +297,18 @@ impl<'a> Head<'a> {
         self.events.retain(|event| event.name != SESSION);
         if let Some(tracing) = &mut self.tracing {
             tracing.remove("fusetools");
+        }
+    }
+
+    /// Leaves out the event of stacks, which become those of switches; perf wants to know its ids (ID_INDEX).
+    pub(super) fn remove_stacks(&mut self) {
+        let (gone, rest) = std::mem::take(&mut self.events)
+            .into_iter()
+            .partition(|event: &Event| event.name == STACKS);
+        self.events = rest;
+        if let Some(event) = self.events.first_mut() {
+            let gone: Vec<Event> = gone;
+            gone.iter().for_each(|of| event.also(of));
         }
     }
 

@@ -1,14 +1,15 @@
 //! The records of the inputs, each in time order and as the output needs them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
-use super::stacks::{copied, Stacked, Stacks};
+use super::stacks::{copied, words, Stacked, Stacks};
+use super::waits::{about, tells, Tells, SOON};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -53,8 +54,15 @@ pub(super) struct Perf<'a> {
     records: Records<'a>,
     mend: Mend,
     /// Time, event, and the record.
-    next: Option<(u64, Option<usize>, Bytes<'a>)>,
+    next: Option<Next<'a>>,
+    /// Those after it that have been looked at.
+    ahead: VecDeque<Next<'a>>,
 }
+
+type Next<'a> = (u64, Option<usize>, Bytes<'a>);
+
+/// Records that are looked at for the stack of a switch.
+const MOST_AHEAD: usize = 256;
 
 /// A record as it was read, or put together anew.
 enum Bytes<'a> {
@@ -63,6 +71,10 @@ enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
+    fn kind(&self) -> Option<u32> {
+        u32_at(self.bytes(), 0)
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             Bytes::Read(record) => &record.bytes,
@@ -77,9 +89,45 @@ impl<'a> Perf<'a> {
             records,
             mend,
             next: None,
+            ahead: VecDeque::new(),
         };
         perf.advance();
         perf
+    }
+
+    fn read(&mut self) -> Option<Next<'a>> {
+        loop {
+            let record = self.records.next()?;
+            let (time, event) = (record.time.unwrap_or(0), record.event);
+            if let Some(bytes) = self.mend.apply(record) {
+                return Some((time, event, bytes));
+            }
+        }
+    }
+
+    /// The stack of a thread's switch, where one was taken: before the thread does anything else.
+    fn stack_of(&mut self, tid: i32, time: u64) -> Option<Vec<u64>> {
+        for at in 0..MOST_AHEAD {
+            if at == self.ahead.len() {
+                let next = self.read()?;
+                self.ahead.push_back(next);
+            }
+            let (when, event, bytes) = &self.ahead[at];
+            if when.checked_sub(time).is_none_or(|after| after > SOON) {
+                return None;
+            }
+            let record = bytes.bytes();
+            let written = event.and_then(|event| self.mend.written.get(event));
+            let Some(written) = written.filter(|_| u32_at(record, 0) == Some(record::SAMPLE))
+            else {
+                continue;
+            };
+            if written.layout.task(record).map(|(_, tid)| tid) == Some(tid) {
+                let taken = written.tells == Tells::Sampled;
+                return written.layout.chain(record).filter(|_| taken).map(words);
+            }
+        }
+        None
     }
 }
 
@@ -92,7 +140,17 @@ impl Source for Perf<'_> {
         self.next.as_ref().map_or(&[], |(.., bytes)| bytes.bytes())
     }
 
-    fn settle(&mut self, _tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool {
+    fn settle(&mut self, tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool {
+        let mut own = None;
+        if let Some((time, Some(event), bytes)) = &self.next {
+            let written = self.mend.written.get(*event);
+            if let Some(written) = written.filter(|_| bytes.kind() == Some(record::SAMPLE)) {
+                if matches!(written.tells, Tells::Switched { stack: Some(_), .. }) {
+                    let (time, task) = (*time, written.layout.task(bytes.bytes()));
+                    own = task.and_then(|(_, tid)| self.stack_of(tid, time));
+                }
+            }
+        }
         let Some((_, event, bytes)) = &mut self.next else {
             return true;
         };
@@ -103,8 +161,23 @@ impl Source for Perf<'_> {
                     return true;
                 };
                 let (layout, by_address) = (&written.layout, written.by_address);
-                match stacks.sample(layout, written.copied, by_address, record) {
+                if let Some(about) = written.about {
+                    let pid = layout.task(record).map_or(-1, |(pid, _)| pid);
+                    let process = |tid| tasks.process(tid);
+                    if !stacks.scope.has(pid, about, layout.raw(record), process) {
+                        return false;
+                    }
+                }
+                match stacks.sample(
+                    layout,
+                    written.copied,
+                    by_address,
+                    written.tells,
+                    own,
+                    record,
+                ) {
                     Stacked::AsIs => {}
+                    Stacked::LeftOut => return false,
                     Stacked::Anew(record) => *bytes = Bytes::Made(record),
                     Stacked::Broken => {
                         self.mend.broken += 1;
@@ -113,22 +186,19 @@ impl Source for Perf<'_> {
                     }
                 }
             }
-            Some(record::MMAP | record::MMAP2 | record::FORK) => stacks.change(record),
+            Some(record::FORK) => {
+                stacks.scope.forked(record);
+                stacks.change(record);
+            }
+            Some(record::MMAP | record::MMAP2) => stacks.change(record),
+            Some(record::LOST | record::LOST_SAMPLES) => stacks.lost(),
             _ => {}
         }
         true
     }
 
     fn advance(&mut self) {
-        self.next = loop {
-            let Some(record) = self.records.next() else {
-                break None;
-            };
-            let (time, event) = (record.time.unwrap_or(0), record.event);
-            if let Some(bytes) = self.mend.apply(record) {
-                break Some((time, event, bytes));
-            }
-        };
+        self.next = self.ahead.pop_front().or_else(|| self.read());
     }
 
     fn warnings(&mut self) -> Vec<String> {
@@ -173,6 +243,9 @@ struct Written {
     copied: Option<u64>,
     /// It is no tracepoint: where the processor was is what its samples tell.
     by_address: bool,
+    tells: Tells,
+    /// It is of tasks; whom it tells of besides the one that runs.
+    about: Option<Option<(usize, usize)>>,
 }
 
 /// What an input's records need to stand in a file with others.
@@ -206,13 +279,16 @@ impl Mend {
     pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize, unwinds: bool) -> Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
-        let written = reader.attrs().iter().map(|attr| {
+        let written = reader.attrs().iter().zip(tells(reader));
+        let written = written.zip(about(reader)).map(|((attr, tells), about)| {
             let of = attr.layout;
             let flags = u64_at(&attr.raw, 40).unwrap_or(0);
             Written {
                 layout: Layout::new(of.sample_type | bit::IDENTIFIER, of.read_format, flags),
                 copied: copied(reader, attr).filter(|_| unwinds),
                 by_address: !attr.is_tracepoint(),
+                tells,
+                about,
             }
         });
         let events = reader.attrs().iter().zip(reader.events());
@@ -271,6 +347,9 @@ impl Mend {
             return Some(Bytes::Read(record));
         };
         let layout = self.events[event]?;
+        if self.written[event].tells == Tells::Sampled && record.kind != record::SAMPLE {
+            return None; // of an event that is not written
+        }
         if record.kind == record::SAMPLE {
             let apart = self.apart.get(event).and_then(Option::as_ref);
             if let Some(Some(name)) = self.of_daemons.get(event) {

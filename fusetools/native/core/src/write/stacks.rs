@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::head::mismatch;
 use super::returns::Returns;
+use super::waits::{Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
@@ -40,10 +42,33 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
     attrs.any(|attr| copied(reader, attr).is_some())
 }
 
+/// Threads in system calls whose stacks at the entry are kept.
+const MOST_ENTERED: usize = 1 << 12;
+
+/// The user stack with which a thread entered the system call that it is in.
+enum Entered {
+    Copied {
+        mask: u64,
+        registers: Vec<u64>,
+        narrow: bool,
+        bytes: Vec<u8>,
+        time: u64,
+    },
+    Known(Option<Unwound>),
+}
+
+/// The words of a call chain.
+pub(super) fn words(chain: &[u8]) -> Vec<u64> {
+    let words = chain.chunks_exact(8).filter_map(|word| u64_at(word, 0));
+    words.collect()
+}
+
 /// What became of a sample.
 pub(super) enum Stacked {
     AsIs,
     Anew(Vec<u8>),
+    /// It is part of the next one.
+    LeftOut,
     /// It contradicts itself.
     Broken,
 }
@@ -55,6 +80,10 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
+    /// By thread.
+    entered: FxHashMap<i32, Entered>,
+    waits: Waits,
+    pub(super) scope: Scope,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
     /// By file of the spaces, places in it.
@@ -67,6 +96,7 @@ impl<'a> Stacks<'a> {
         files: Option<&'a Files>,
         build_ids: FxHashMap<String, Vec<u8>>,
         returns: Returns,
+        waits: Waits,
     ) -> Stacks<'a> {
         Stacks {
             files,
@@ -74,6 +104,9 @@ impl<'a> Stacks<'a> {
             spaces: Spaces::default(),
             unwinding: Unwinding::default(),
             returns,
+            entered: FxHashMap::default(),
+            waits,
+            scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
             user: FxHashMap::default(),
@@ -96,30 +129,74 @@ impl<'a> Stacks<'a> {
 
     /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
     /// where the processor was, stack or not.
+    ///
+    /// `own`: the stack of a switch, which is told apart. A thread that waits in a system call has the user's stack with which it entered it: where that was copied, the wait
+    /// gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
         copied: Option<u64>,
         by_address: bool,
+        tells: Tells,
+        own: Option<Vec<u64>>,
         record: &[u8],
     ) -> Stacked {
+        if tells == Tells::Sampled {
+            return Stacked::LeftOut;
+        }
+        let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
+        let entered = matches!(tells, Tells::Entered { .. });
+        if (entered || tells == Tells::Left) && !self.entered.is_empty() {
+            self.entered.remove(&tid);
+        }
+        if tells != Tells::Nothing {
+            self.waits.note(tells, tid, layout.raw(record));
+        }
+        if let (Tells::Switched { state, stack }, false) = (tells, layout.has_chain()) {
+            return stack.map_or(Stacked::AsIs, |id| {
+                self.switched(layout, (pid, tid), own, state, id, record)
+            });
+        }
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
         }
-        let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let Some(chain) = layout.chain(record) else {
             return Stacked::Broken;
         };
-        let words = |bytes: &[u8]| -> Vec<u64> {
-            let words = bytes.chunks_exact(8).filter_map(|word| u64_at(word, 0));
-            words.collect()
-        };
+        let chain_at = (chain.as_ptr() as usize).checked_sub(record.as_ptr() as usize + 8);
+        let after_chain = chain_at.map(|at| at + 8 + chain.len());
         let mut chain = words(chain);
+        if entered && copied.is_none() {
+            let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            let user = of_user.map(|at| Unwound {
+                chain: chain.split_off(at + 1),
+                whole: true, // by frame pointers nothing tells that it is not
+            });
+            self.enter(tid, Entered::Known(user));
+            let (Some(at), Some(after)) = (chain_at, after_chain) else {
+                return Stacked::AsIs;
+            };
+            return with_chain(record, at, [after..record.len(), 0..0], &[])
+                .map_or(Stacked::Broken, Stacked::Anew);
+        }
         let mut anew = None;
         if let (Some(mask), Some(files)) = (copied, self.files) {
             let Some(user) = layout.user_stack(record, mask) else {
                 return Stacked::Broken;
             };
+            if entered {
+                let entered = Entered::Copied {
+                    mask,
+                    registers: user.registers,
+                    narrow: user.narrow,
+                    bytes: user.bytes.to_vec(),
+                    time: u64_at(record, layout.time).unwrap_or(0),
+                };
+                self.enter(tid, entered);
+                let parts = [user.raw..user.place.start, user.place.end..record.len()];
+                return with_chain(record, user.chain, parts, &[])
+                    .map_or(Stacked::Broken, Stacked::Anew);
+            }
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             chain.truncate(of_user.unwrap_or(chain.len()));
             let (registers, spaces) = (&user.registers, &self.spaces);
@@ -141,26 +218,111 @@ impl<'a> Stacks<'a> {
             if let Some(unwound) = unwound {
                 add_user(&mut chain, &unwound);
             }
-            let raw = &record[user.raw..user.place.start];
-            let rest = &record[user.place.end..];
-            let room = usize::from(u16::MAX) & !7;
-            let others = user.chain + 8 + raw.len() + rest.len();
-            chain.truncate(room.saturating_sub(others) / 8);
-            let mut out = Vec::with_capacity(others + 8 * chain.len());
-            out.extend(&record[..user.chain]);
-            out.extend((chain.len() as u64).to_le_bytes());
-            chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
-            out.extend(raw);
-            out.extend(rest);
-            let Ok(size) = u16::try_from(out.len()) else {
+            let parts = [user.raw..user.place.start, user.place.end..record.len()];
+            let Some(out) = with_chain(record, user.chain, parts, &chain) else {
                 return Stacked::Broken;
             };
-            out[6..8].copy_from_slice(&size.to_le_bytes());
             anew = Some(out);
+        } else if let (Tells::Switched { .. }, Some(at), Some(after)) =
+            (tells, chain_at, after_chain)
+        {
+            if let Some(user) = self.of_entry(pid, tid) {
+                let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+                chain.truncate(of_user.unwrap_or(chain.len()));
+                add_user(&mut chain, &user);
+                let parts = [after..record.len(), 0..0];
+                let Some(out) = with_chain(record, at, parts, &chain) else {
+                    return Stacked::Broken;
+                };
+                anew = Some(out);
+            }
         }
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    fn enter(&mut self, tid: i32, entered: Entered) {
+        if self.entered.len() >= MOST_ENTERED {
+            self.entered.clear();
+        }
+        self.entered.insert(tid, entered);
+    }
+
+    /// A switch that has no stack of its own: with the one that was taken of it, or is of another one alike, as a sample of
+    /// the event that has stacks (`id`).
+    fn switched(
+        &mut self,
+        layout: &Layout,
+        (pid, tid): (i32, i32),
+        own: Option<Vec<u64>>,
+        state: Option<(usize, usize)>,
+        id: u64,
+        record: &[u8],
+    ) -> Stacked {
+        let Some(raw) = layout.raw(record).filter(|_| tid > 0) else {
+            return Stacked::AsIs;
+        };
+        let known = self.waits.switched((pid, tid), own, state, raw);
+        let user = self.of_entry(pid, tid);
+        if known.is_none() && user.is_none() {
+            return Stacked::AsIs;
+        }
+        let mut chain = known.unwrap_or_default();
+        if let Some(user) = user {
+            let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            chain.truncate(of_user.unwrap_or(chain.len()));
+            add_user(&mut chain, &user);
+        }
+        let parts = [layout.body..record.len(), 0..0];
+        let Some(mut out) = with_chain(record, layout.body, parts, &chain) else {
+            return Stacked::Broken;
+        };
+        // The identifier stands first.
+        out[8..16].copy_from_slice(&id.to_le_bytes());
+        self.gather(pid, &chain, None);
+        Stacked::Anew(out)
+    }
+
+    pub(super) fn shares(&self) -> Shares {
+        self.waits.shares
+    }
+
+    /// The user's stack of a thread in a system call, where it was copied at its entry.
+    fn of_entry(&mut self, pid: i32, tid: i32) -> Option<Unwound> {
+        let files = self.files?;
+        let entered = self.entered.get_mut(&tid)?;
+        if let Entered::Copied {
+            mask,
+            registers,
+            narrow,
+            bytes,
+            time,
+        } = entered
+        {
+            let unwound = match narrow {
+                true => only_address(*mask, registers),
+                false => self.unwinding.chain(
+                    *mask,
+                    registers,
+                    bytes,
+                    &self.spaces,
+                    files,
+                    pid,
+                    &mut self.returns.of(tid, *time),
+                ),
+            };
+            *entered = Entered::Known(unwound);
+        }
+        match entered {
+            Entered::Known(user) => user.clone(),
+            Entered::Copied { .. } => None,
+        }
+    }
+
+    /// Something was lost: which call a thread is in is not known any more.
+    pub(super) fn lost(&mut self) {
+        self.entered.clear();
     }
 
     fn gather(&mut self, pid: i32, chain: &[u64], own: Option<u64>) {
@@ -233,6 +395,28 @@ impl<'a> Stacks<'a> {
             Err(_) => Err(mismatch("their lists of symbols are longer than 4 GiB")),
         }
     }
+}
+
+/// A sample with another call chain at `at`, cut where it would be too long, and of what comes after it only `parts`.
+fn with_chain(
+    record: &[u8],
+    at: usize,
+    parts: [Range<usize>; 2],
+    chain: &[u64],
+) -> Option<Vec<u8>> {
+    let room = usize::from(u16::MAX) & !7;
+    let others = at + 8 + parts.iter().map(ExactSizeIterator::len).sum::<usize>();
+    let chain = &chain[..chain.len().min(room.saturating_sub(others) / 8)];
+    let mut out = Vec::with_capacity(others + 8 * chain.len());
+    out.extend(record.get(..at)?);
+    out.extend((chain.len() as u64).to_le_bytes());
+    chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
+    for part in parts {
+        out.extend(record.get(part)?);
+    }
+    let size = u16::try_from(out.len()).ok()?;
+    out.get_mut(6..8)?.copy_from_slice(&size.to_le_bytes());
+    Some(out)
 }
 
 /// Appends a user stack. One that does not go on to where its thread began ends with one more mark of a user's part, of
