@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fusetools.recording import Probe
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
-STATES = ("blocked", "runnable", "preempted")
+STATES = ("blocked", "runnable", "preempted", "blocked_or_runnable")
 # Whole stacks of whatever has unwind tables.
 COPY = "fusetools record --call-graph dwarf -- WORKLOAD"
 
@@ -61,6 +61,15 @@ _KERNEL = (
 _KERNEL_KINDS = [(kind, re.compile(pattern)) for kind, pattern in _KERNEL]
 
 
+# Frames of the core that are no functions: a daemon had a request, but which of its threads worked
+# on it is not known; and whether it had it yet is not known, either.
+UNKNOWN_THREAD, UNREAD = "[daemon, thread unknown]", "[queue or daemon]"
+_IN_FUSE = (
+    *("[queue]", "[dispatch]", "[reply]", "[wakeup]", UNREAD),
+    *("[unfinished]", "[interrupted]", "[aborted]"),
+)
+
+
 def kind_of(
     name: str,
     path: str,
@@ -83,11 +92,11 @@ def kind_of(
         return "library" if ".so" in file or file == "[vdso]" else "program"
     if name.startswith("[FUSE "):
         return "FUSE"
-    if name in ("[queue]", "[dispatch]", "[reply]", "[wakeup]"):
+    if name in _IN_FUSE:
         return "FUSE"
-    if name in ("[runnable]", "[preempted]"):
+    if name in ("[runnable]", "[preempted]", "[blocked or runnable]"):
         return "scheduler"
-    if name in ("[on CPU]", "[daemon]") or name in callbacks:
+    if name in ("[on CPU]", "[daemon]", UNKNOWN_THREAD) or name in callbacks:
         return "daemon"
     if name.startswith("[") and name != "[unknown]":
         return "system call"
@@ -120,7 +129,7 @@ def question(
         )
     stacks = set(described["stacks"])
     events = set(described["events"])
-    requests = [p for p in needed(catalogue, described["events"]) if p.role != "length"]
+    requests = needed(catalogue, described["events"])
 
     def stack(event: str) -> Probe:
         return Probe(event, "syscall", "", "", "stack")
@@ -196,7 +205,9 @@ def stacks_of(
             idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
         ),
         unfinished=found["unfinished"],
-        states={state: found[state] for state in STATES},
+        states=found["states"],
+        daemons=found["daemons"],
+        shared=found["shared"],
         kernel=_named(found["kernel"], given.get("kallsyms")),
         user=_named(found["user"], given.get("symfs")),
         notes=tuple(_notes(graph, found, given, merge, again)),

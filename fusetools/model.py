@@ -161,7 +161,8 @@ class Stage:
     ``total`` that went where, where the recording tells: of the queue "no_thread", "runnable" (the
     thread that took it had no CPU), "wakeup" and "copy", of the daemon "blocked", "runnable",
     "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup", of the others
-    "blocked", "runnable" and "on_cpu"; and "untold". ``probes``: ns of ``total`` that recording
+    "blocked", "runnable" and "on_cpu"; and "untold". ``unsplit``: ns of its "blocked" that may be
+    "runnable", since no wake-up was recorded. ``probes``: ns of ``total`` that recording
     itself took, an estimate; None where there is none.
     """
 
@@ -175,6 +176,7 @@ class Stage:
     max: int
     parts: dict[str, int] = field(default_factory=dict)
     probes: float | None = None
+    unsplit: int = 0
 
 
 @dataclass(frozen=True)
@@ -392,13 +394,15 @@ class Meanwhile:
 
     ``helpers``: the thread that ended its longest wait, the one that ended that one's, and so on.
     ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
-    where its switches were not recorded. ``syscalls``: (name, calls, ns), longest first.
+    where its switches were not recorded. ``unsplit``: of ``blocked``, what may be ``runnable``,
+    since no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
     """
 
     on_cpu: int | None
     runnable: int | None
     blocked: int | None
     elsewhere: int | None
+    unsplit: int = 0
     syscalls: tuple[tuple[str, int, int], ...] = ()
     helpers: tuple[Helper, ...] = ()
 
@@ -640,8 +644,10 @@ class Stacks:
     unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
     waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
     ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
-    before their thread's start (None where not known). ``unfinished``: whose end
-    was not seen. ``states``: ns of waits by their state. ``kernel`` and ``user``: what named their
+    before their thread's start (None where not known). ``unfinished``: those that are not shown,
+    since their end was not seen. ``states``: ns of waits by their state. ``daemons``: of ``total``
+    ns that threads of daemons waited; ``shared``: ns of requests that are not in ``total``, since
+    their caller waited for another one at the same time. ``kernel`` and ``user``: what named their
     functions. ``notes``: what else is to be said, a line each.
     """
 
@@ -657,6 +663,8 @@ class Stacks:
     left_out: LeftOut
     unfinished: int
     states: dict[str, int]
+    daemons: int
+    shared: int
     kernel: Named
     user: Named
     notes: tuple[str, ...]

@@ -500,8 +500,7 @@ class Recording:
         found = _ask("flame", str(self.path), probes, ask)
         units = dict(self._described["samples"])
         unit = "ns" if graph == "on-cpu" and units[probes[0].event] else "samples"
-        answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
-        facts = self._facts(answer, filters)
+        facts = self._facts(found, filters)
         said = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
         said += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
         callbacks = {p.function for p in self._catalogue if p.layer == "daemon"}
@@ -545,6 +544,8 @@ class Recording:
             left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
             unfinished=graph.unmatched,
             states={},
+            daemons=0,
+            shared=0,
             kernel=Named("recording", len(names), 0),
             user=Named("", 0, 0),
             notes=(),

@@ -229,7 +229,7 @@ def _meanwhile(
         calls[entered[0]][0] += 1
         calls[entered[0]][1] += min(span.end, last) - entered[1]
     rows = sorted(((name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2])
-    return Meanwhile(on_cpu, runnable, blocked, elsewhere, tuple(rows))
+    return Meanwhile(on_cpu, runnable, blocked, elsewhere, kept["unsplit"], tuple(rows))
 
 
 def peer(values: Sequence[int | None]) -> str | None:

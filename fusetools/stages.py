@@ -146,6 +146,7 @@ def _stage(
         max=stage["max"],
         parts=parts,
         probes=probes,
+        unsplit=stage["unsplit"],
     )
 
 

@@ -103,11 +103,30 @@ def folded(data: Path, event: str, *options: str) -> Counter[str]:
 
 
 def off_cpu(data: Path, *options: str) -> Counter[str]:
-    """ns off the CPU by stack: from each switch-out to the task's next switch-in; in its state."""
+    """ns off the CPU by stack: from each switch-out to the task's next switch-in, or to the last
+    event of all, or until it wakes up another; in its state, which is not known of one that runs
+    again without a wake-up."""
     found: Counter[str] = Counter()
     out: dict[int, tuple[Sample, bool, int]] = {}
+
+    def add(wait: tuple[Sample, bool, int], to: int, runs: bool) -> None:
+        before, preempted, woken = wait
+        whole = to - before.ns
+        if preempted:
+            found[f"{before.stack};[preempted]"] += whole
+        elif not woken and runs:
+            found[f"{before.stack};[blocked or runnable]"] += whole
+        else:
+            blocked = woken - before.ns if woken else whole
+            found[before.stack] += blocked
+            found[f"{before.stack};[runnable]"] += whole - blocked
+
+    last = 0
     for sample in samples(data, *options):
+        last = max(last, sample.ns)
         if sample.event == "sched:sched_waking":
+            if sample.tid in out:  # it runs: its switch-in was not recorded
+                add(out.pop(sample.tid), sample.ns, True)
             woken = int(re.search(r" pid=(\d+)", sample.text)[1])  # type: ignore[index]
             if woken in out and not out[woken][2]:
                 out[woken] = (*out[woken][:2], sample.ns)
@@ -115,15 +134,12 @@ def off_cpu(data: Path, *options: str) -> Counter[str]:
             switch = re.search(r"prev_pid=(\d+) .*prev_state=(\S+) .*next_pid=(\d+)", sample.text)
             assert switch
             prev, state, following = int(switch[1]), switch[2], int(switch[3])
+            if prev in out:  # the same
+                add(out.pop(prev), sample.ns, True)
             if following in out:
-                before, preempted, woken = out.pop(following)
-                whole = sample.ns - before.ns
-                blocked = woken - before.ns if woken else whole
-                if preempted:
-                    found[f"{before.stack};[preempted]"] += whole
-                else:
-                    found[before.stack] += blocked
-                    found[f"{before.stack};[runnable]"] += whole - blocked
-            if prev:
+                add(out.pop(following), sample.ns, True)
+            if prev and state not in ("X", "Z"):
                 out[prev] = (sample, state in ("R", "R+"), 0)
+    for wait in out.values():
+        add(wait, last, False)
     return +found

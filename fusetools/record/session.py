@@ -227,6 +227,8 @@ def output_of(request: Request) -> Output:
     """Where the recording goes. Error: it cannot be written there."""
     if request.output == PRINTED:
         raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
+    if os.geteuid() != 0:
+        raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
     return Output(request.output, owner(request.as_root))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 import flame
@@ -116,7 +117,7 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
     elif shown.graph in ("off-cpu", "off-wake"):
         what = f"{name} holds no wait inside a request"
     else:
-        what = f"{name} holds no {_COUNTED[shown.graph]} that has ended"
+        what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
     if filtered:
         return what + " that was asked for", f"{counted} left out", ""
     mend = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
@@ -139,16 +140,41 @@ def told(shown: Stacks) -> list[str]:
     """What a picture does not show, and what is to be known of it."""
     said: list[str] = []
     said += _left_out(shown)
+    said += _whose(shown)
     if any(shown.states.values()):
-        parts = (f"{state} {duration(shown.states[state])}" for state in STATES)
         whose = "" if shown.graph == "off-cpu" else "waits: "
-        said.append(whose + ", ".join(parts))
+        said.append(whose + ", ".join(_states(shown)))
     if shown.stackless:
         said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
     if shown.unfinished:
         said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
     said += _named(shown)
     return said + [f"note: {printable(note)}" for note in shown.notes]
+
+
+def _whose(shown: Stacks) -> list[str]:
+    """What makes the total another one than that of the requests, by fusetools stages."""
+    said = []
+    callers = shown.total - shown.daemons
+    if shown.graph in ("off-cpu", "off-wake") and shown.daemons and callers:
+        said.append(
+            f"callers {duration(callers)}, daemon {duration(shown.daemons)}: both wait for the "
+            "same request, which fusetools stages counts once"
+        )
+    if shown.shared:
+        said.append(
+            f"{duration(shown.shared)} not counted again: the caller waited for another request at "
+            "that time, too"
+        )
+    return said
+
+
+def _states(shown: Stacks) -> Iterator[str]:
+    for state in STATES:
+        if state != "blocked_or_runnable":
+            yield f"{state} {duration(shown.states[state])}"
+        elif ns := shown.states[state]:
+            yield f"blocked or runnable {duration(ns)} (no wake-up recorded)"
 
 
 def _named(shown: Stacks) -> list[str]:
@@ -203,6 +229,8 @@ def _figures(shown: Stacks) -> dict[str, Any]:
         "cut": shown.cut,
         "unfinished": shown.unfinished,
         "states": shown.states,
+        "daemons": shown.daemons,
+        "shared": shown.shared,
         "left_out": {
             name: {"count": amount[0], "total": amount[1]}
             for name, amount in (("idle", left.idle), ("own", left.own), ("others", left.others))

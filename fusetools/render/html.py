@@ -368,8 +368,7 @@ def _slow(r: Request, longest: int) -> Markup:
         left -= drawn
         said = f"{stages_text.short(name)} {duration(ns)}"
         parts.append(Part(drawn / (r.duration or 1), _colour(name), _letters(name), said))
-    about, stages, calls = requests_text.told(r)
-    details = [", ".join(parts) for parts in (about, stages, calls) if parts]
+    details = [", ".join(parts) for parts in requests_text.told(r) if parts]
     what = requests_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
     return tag(

@@ -17,7 +17,7 @@ from fusetools.model import (
     Shown,
     Slowest,
 )
-from fusetools.render.stages import PARTS, REASONS, short
+from fusetools.render.stages import PARTS, REASONS, short, unsplit
 from fusetools.render.text import (
     WIDTH,
     duration,
@@ -79,6 +79,7 @@ def told(r: Request) -> list[list[str]]:
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
+    asleep = unsplit(r.meanwhile.unsplit) if r.meanwhile and r.meanwhile.blocked else []
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
     about = [f"at {r.start / 1e9:.6f} s", by + where, _asked(r), _outcome(r)]
@@ -86,6 +87,7 @@ def told(r: Request) -> list[list[str]]:
     return [
         [part for part in about if part],
         list(_stages(r)),
+        asleep,
         calls,
         *(_helper(helper) for helper in helpers),
     ]

@@ -138,7 +138,13 @@ def _partly(operations: Iterable[OperationStages]) -> list[str]:
         said.append("(n): only n requests had it; the others count with 0")
     if any(o.least is not None for o in operations):
         said.append("> at least: requests without an answer count until they were over")
-    return said
+    return said + unsplit(sum(stage.unsplit for o in operations for stage in o.stages))
+
+
+def unsplit(ns: int) -> list[str]:
+    """How much of what is called blocked may be waiting for a CPU."""
+    said = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
+    return [said] if ns else []
 
 
 def _place(before: int, total: int, whole: int) -> str:
@@ -321,4 +327,5 @@ def _stage(stage: Stage, o: OperationStages) -> dict[str, Any]:
         "total_ns": stage.total,
         "probes_ns": stage.probes,
         "parts_ns": stage.parts,
+        "unsplit_ns": stage.unsplit,
     }

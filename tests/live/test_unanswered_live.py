@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Mounter, mount_entry, wait_until
+from conftest import Mounter, mount_entry, until, wait_until
 
 import fusetools
 from fusetools.model import READ_TO_REPLY
 
 RAWFS = Path(__file__).with_name("rawfs.py")
+SLEEPS = {"hrtimer_nanosleep", "__x64_sys_clock_nanosleep", "common_nsleep"}
 COMMANDS = ("hist", "count", "stages", "slow", "queue", "errors")
 
 
@@ -66,6 +67,14 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert "The daemon has enough threads" not in said("queue", output)
     hist = fusetools.open(output).hist(slowest.operation, layers=("request",)).histograms[0]
     assert hist.unanswered == 1 and hist.max is not None and hist.max > 400_000_000
+    # In flame graphs, too: nothing of it is the daemon's.
+    stacks, text = flame(output, "requests", slowest.operation)
+    (stuck,) = (s for s in stacks if ";[interrupted];" in s)
+    assert stuck.endswith(f";[FUSE {slowest.operation}];[interrupted];[queue]")
+    assert stacks[stuck] == pytest.approx(hist.max / 1000)
+    assert "1 without an answer" in text
+    callers = fusetools.open(output).stacks("off-cpu", slowest.operation, layers=["syscall"])
+    assert callers.total > 400_000_000
 
 
 def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -84,6 +93,9 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     )
     assert (aborted.fate, aborted.error) == ("aborted", "ECONNABORTED")
     assert "aborted (ECONNABORTED)" in " ".join(said("slow", output).split())
+    stacks, _ = flame(output, "requests", aborted.operation)
+    within = sum(us for stack, us in stacks.items() if ";[aborted];[queue]" in stack)
+    assert within == pytest.approx(dict(aborted.stages)["queue"] / 1000)
     # Both calls after that found no daemon; the kernel made no request for them.
     gone = dict(fusetools.open(output).errors().disconnected)
     assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
@@ -93,16 +105,27 @@ def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_p
     """All requests have been answered, and none is made any more: each command says why."""
     mount, output = sample_mount(), tmp_path / "perf.data"
     workload = f"ls {mount.path} > /dev/null; kill -KILL {mount.pid}; "
-    workload += f"while kill -0 {mount.pid}; do sleep 0.01; done; stat {mount.path}; true"
+    # It is a child of this process, which does not ask for its status meanwhile.
+    gone = f"grep -qs '^State:.Z' /proc/{mount.pid}/status"
+    workload += f"{until(gone)}; stat {mount.path}; true"
     record(output, mount.path, workload)
     page = tmp_path / "report.html"
-    report = [sys.executable, "-m", "fusetools", "report", "-i", output, "-o", page]
+    report = [sys.executable, "-m", "fusetools", "report", output, "-o", page]
     subprocess.run([str(word) for word in report], check=True, capture_output=True)
     ended = f"pid {mount.pid}, ended"
     assert ended in page.read_text()
-    for command in (*COMMANDS, "show 1", "flame --offcpu"):
+    unique = fusetools.open(output).slowest(most=1).requests[0].unique
+    for command in (*COMMANDS, f"show {unique}", "flame --offcpu"):
         assert ended in said(command, output), command
     assert fusetools.open(output).counts().facts.requests.unanswered == 0
+
+
+def flame(path: Path, graph: str, *operations: str) -> tuple[dict[str, float], str]:
+    """us by stack, and what `fusetools flame` prints."""
+    option = "--" + graph.replace("-", "")
+    picture = path.with_suffix(".html")
+    text = said(" ".join(["flame", option, *operations, "-o", str(picture)]), path)
+    return fusetools.open(path).stacks(graph, *operations).stacks, text
 
 
 class RawMount:
@@ -168,11 +191,40 @@ def test_a_daemon_without_callbacks(raw_mount: Any, tmp_path: Path, workers: int
     assert {r.handed for r in slowest} == {workers > 0}
     if not workers:  # one thread reads, sleeps and answers
         assert daemon.parts["blocked"] >= 8 * delay
+    for graph in ("requests", "off-cpu", "off-wake"):
+        stacks, _ = flame(output, graph, "lookup")
+        daemons = [s for s in stacks if not s.startswith("stat;") or ";[daemon];" in s]
+        asleep = sum(stacks[s] for s in daemons if SLEEPS & set(s.split(";")))
+        assert asleep * 1000 >= 7.5 * delay, graph  # but for the ways into and out of the sleep
+        assert not any(s.endswith(";fuse_dev_do_read;schedule;__schedule") for s in daemons)
     (queue,) = recording.queue().mounts
     assert queue.handed == (queue.requests if workers else 0) and queue.unread == 0
     text = said("queue", output)
     assert "max_threads" not in text
     assert ("cannot be known" in text) is (workers > 0)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_daemon_that_does_not_answer(raw_mount: Any, tmp_path: Path, workers: int) -> None:
+    """Its request counts to the recording's end; a thread that reads again has it no more."""
+    mount = raw_mount("--workers", workers, "--delay", 3)
+    output = tmp_path / "perf.data"
+    record(output, mount.path, f"stat {mount.path}/file0 > /dev/null & sleep 0.7")
+    recording = fusetools.open(output)
+    (request,) = recording.slowest("lookup").requests
+    assert request.fate == "unfinished" and request.duration > 300_000_000
+    stacks, text = flame(output, "requests", "lookup")
+    assert sum(stacks.values()) * 1000 == pytest.approx(request.duration, rel=1e-3)
+    assert all(";[FUSE lookup];[unfinished];" in stack for stack in stacks)
+    assert "1 without an answer" in text
+    asleep = sum(us for s, us in stacks.items() if ";[daemon];" in s and SLEEPS & set(s.split(";")))
+    unknown = sum(us for s, us in stacks.items() if s.endswith(";[daemon, thread unknown]"))
+    ran = sum(us for s, us in stacks.items() if s.endswith(";[on CPU]"))
+    longest = unknown if workers else asleep
+    assert longest * 1000 > 0.9 * request.duration > 10_000 * ran, stacks
+    if not workers:
+        off = recording.stacks("off-cpu", "lookup", layers=["daemon"])
+        assert off.total > 0.9 * request.duration
 
 
 @contextlib.contextmanager

@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import data
 import pytest
 
 import fusetools
+from fusetools.model import OperationStages, Stacks
 from fusetools.render.requests import IN_REQUEST
 
 ROOT = Path(__file__).parents[2]
@@ -144,3 +146,133 @@ def test_an_operation_is_not_a_system_call(path: Path, rows: list[dict[str, obje
     for operation in operations & {"read", "getxattr", "readlink"}:
         found = fusetools.open(path).hist(operation).histograms
         assert {h.operation for h in found if h.layer == "syscall"} <= {operation}
+
+
+# What is inside of a request, and what flame --requests calls it.
+FRAMES = {
+    "queue": "[queue]",
+    "queue+dispatch": "[queue]",
+    "dispatch": "[dispatch]",
+    "reply": "[reply]",
+    "wakeup": "[wakeup]",
+}
+UNKNOWN = ("[queue or daemon]", "[daemon, thread unknown]")
+
+
+def flames(recording: fusetools.Recording, graph: str, *operations: str, **more: Any) -> Stacks:
+    try:
+        return recording.stacks(graph, *operations, **more)
+    except fusetools.Error as error:
+        pytest.skip(f"no {graph}: {error}")
+
+
+def of_operation(recording: fusetools.Recording) -> dict[str, list[OperationStages]]:
+    found: dict[str, list[OperationStages]] = {}
+    for o in recording.stages().operations:
+        if o.timed:
+            found.setdefault(o.operation, []).append(o)
+    return found
+
+
+def inside(operations: list[OperationStages], waits: bool) -> Counter[str]:
+    """ns by stage from requests' begin until their callers ran again."""
+    found: Counter[str] = Counter()
+    for o in operations:
+        for stage in o.stages if o.waits == waits else ():
+            if set(stage.name.split("+")) <= {*IN_REQUEST, "wakeup"}:
+                found[stage.name] += stage.total
+    return found
+
+
+def test_flame_requests_is_as_wide_as_stages(path: Path) -> None:
+    recording = fusetools.open(path)
+    checked = 0
+    for operation, stages in of_operation(recording).items():
+        shown = flames(recording, "requests", operation)
+        within = inside(stages, waits=True)
+        assert shown.total + shown.shared == sum(within.values()), operation
+        # By stage: what of a request's own name lies right above.
+        found: Counter[str] = Counter()
+        for stack, us in shown.stacks.items():
+            frames = stack.split(";")
+            own = next(i for i, frame in enumerate(frames) if frame.startswith("[FUSE "))
+            fate = frames[own + 1].strip("[]") in UNANSWERED
+            found[frames[own + 1 + fate]] += round(us * 1000)
+        if not shown.shared:
+            expected: Counter[str] = Counter()
+            for name, ns in within.items():
+                expected[FRAMES.get(name, "daemon")] += ns
+            of_daemon = sum(n for frame, n in found.items() if frame not in FRAMES.values())
+            assert of_daemon == expected.pop("daemon", 0), (operation, found)
+            assert {f: n for f, n in found.items() if f in FRAMES.values()} == +expected
+            checked += 1
+        assert round(sum(shown.stacks.values()) * 1000) == shown.total
+    assert checked
+
+
+def parts(operations: list[OperationStages], stage: str, waits: tuple[bool, ...]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for o in operations:
+        for s in o.stages if o.waits in waits else ():
+            if s.name == stage:
+                found.update(s.parts)
+                found["unsplit"] += s.unsplit  # of what is blocked
+    return found
+
+
+def test_flame_says_blocked_where_stages_does(path: Path) -> None:
+    """The daemon's waits: the same ns in the graphs and in the parts of its stages."""
+    recording = fusetools.open(path)
+    checked = 0
+    for operation, stages in of_operation(recording).items():
+        shown = flames(recording, "requests", operation)
+        told = parts(stages, "daemon", (True,))
+        if not shown.shared and "blocked" in told and not told["untold"]:
+            assert not set(UNKNOWN) & {f for stack in shown.stacks for f in stack.split(";")}
+            assert blocked(shown) == told["blocked"], operation
+            assert runnable(shown) == told["runnable"], operation
+            assert shown.states["blocked_or_runnable"] == told["unsplit"], operation
+            checked += 1
+        daemon = flames(recording, "off-cpu", operation, layers=["daemon"])
+        told = parts(stages, "daemon", (True, False))
+        # Requests that began before the recording are not in stages, their callbacks' waits are.
+        if "blocked" in told and not told["untold"] and not any(o.unmatched for o in stages):
+            told.update(parts(stages, "dispatch", (True, False)))
+            assert blocked(daemon) == told["blocked"], operation
+            assert runnable(daemon) == told["runnable"], operation
+            assert daemon.states["blocked_or_runnable"] == told["unsplit"], operation
+            assert daemon.total == daemon.daemons == told["blocked"] + told["runnable"]
+            checked += 1
+    assert checked
+
+
+def blocked(shown: Stacks) -> int:
+    return shown.states["blocked"] + shown.states["blocked_or_runnable"]
+
+
+def runnable(shown: Stacks) -> int:
+    return shown.states["runnable"] + shown.states["preempted"]
+
+
+def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
+    recording = fusetools.open(path)
+    checked = 0
+    for operation, stages in of_operation(recording).items():
+        whole = flames(recording, "off-cpu", operation)
+        sides = [
+            flames(recording, "off-cpu", operation, layers=[side]) for side in ("syscall", "daemon")
+        ]
+        assert sum(side.total for side in sides) == whole.total
+        assert [sides[0].daemons, sides[1].daemons] == [0, whole.daemons]
+        # Callers are off the CPU while they wait, and not longer. (Of a request that nobody waits
+        # for by its own nature, a page of a file, stages does not have the caller's wake-up.)
+        if all(o.waits for o in stages):
+            assert sides[0].total <= sum(inside(stages, waits=True).values())
+            checked += 1
+        woken = flames(recording, "off-wake", operation)
+        assert woken.total == blocked(whole)
+        assert woken.states == whole.states
+    assert checked
+    everything = flames(recording, "off-cpu")
+    each = [flames(recording, "off-cpu", operation).total for operation in of_operation(recording)]
+    assert everything.total >= max(each)

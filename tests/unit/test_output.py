@@ -72,7 +72,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
         ["queue", "-i", "none.data", "--csv"],
         ["diff", "none.data", "none.data", "--csv"],
         ["merge", str(DEMO), "-o"],
-        ["record", "-o"],
+        pytest.param(["record", "-o"], marks=as_root),
     ],
 )
 def test_every_command_refuses_before_it_reads(command: list[str], run, tmp_path: Path) -> None:

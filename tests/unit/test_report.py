@@ -364,7 +364,7 @@ def test_what_is_missing_is_said_with_what_brings_it() -> None:
     )
     text = page.sections["part-1-flame"]
     assert "no waits (why). To have it: do" in text
-    assert "demo.data holds no request that has ended" in text
+    assert "demo.data holds no request that a caller waited for" in text
 
 
 def test_a_recording_without_requests(tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 //! Stacks for flame graphs: what ran, what was waited for, and what both did for a request.
 
+mod daemon;
+mod requests;
+mod waits;
+
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use daemon::{Pasts, Served, Spans};
+use requests::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::Filters;
+use crate::analysis::{Filters, RequestCounts};
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
-use crate::offcpu::{OffCpu, State, Wait, Waker};
+use crate::offcpu::{OffCpu, State, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
 use crate::programs::{Files, Programs};
 use crate::reader::{Reader, ScanInfo};
 use crate::spaces::Spaces;
 use crate::stacks::{Fold, Frames, Origin, ROOT};
-use crate::stitch::{self, Fate, Mark, Stitch, Story};
+use crate::stitch::{self, Mark, Stitch, Story};
 use crate::symbols::Kernel;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +35,10 @@ pub enum Graph {
     /// What the callers of requests waited for: their stack, the request, what the daemon did for it. ns.
     Requests,
 }
+
+/// Of common_flags: in a hardware or software interrupt (TRACE_FLAG_HARDIRQ and _SOFTIRQ,
+/// include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 8 | 16;
 
 /// Whose a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,12 +105,16 @@ pub struct Flame {
     pub idle: Amount,
     pub own: Amount,
     pub others: Amount,
-    /// Requests and waits whose end was not seen.
+    /// Requests whose end was not seen, and is not known to be after the recording's: these are not shown.
     pub unfinished: u64,
-    /// Of the waits shown (of all states).
-    pub blocked: u64,
-    pub runnable: u64,
-    pub preempted: u64,
+    /// ns of the waits shown, of all states, in the order of `STATES`.
+    pub states: [u64; STATES.len()],
+    /// Of the waits shown: ns that threads of daemons waited.
+    pub daemons: u64,
+    /// ns of requests that are not shown since their caller waited for another one at the same time.
+    pub shared: u64,
+    /// Requests of the callers and mounts that are asked for, of all operations.
+    pub requests: RequestCounts,
     /// Wake-ups with and without the waker's stack.
     pub wakers: u64,
     pub wakers_stackless: u64,
@@ -119,8 +132,14 @@ pub struct Flame {
     pub full: bool,
 }
 
-/// How a stack ends that was taken when its thread went to sleep.
-const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
+impl Flame {
+    fn add_state(&mut self, state: State, ns: u64) {
+        let at = STATES.iter().position(|(known, _)| *known == state);
+        if let Some(sum) = at.and_then(|at| self.states.get_mut(at)) {
+            *sum = sum.saturating_add(ns);
+        }
+    }
+}
 
 /// Reads a recording. `catalogue`: what tells requests (Stitch) and switches, and a `Role::Stack` for each event whose
 /// stacks are wanted; for OnCpu the samples' alone, unless requests are asked for.
@@ -131,7 +150,8 @@ pub fn flame(
 ) -> Result<(ScanInfo, Flame), Error> {
     let mut engine = Engine::new(reader, catalogue, ask)?;
     let info = reader.scan(catalogue, &mut |batch| engine.push(&batch))?;
-    Ok((info, engine.finish()))
+    let flame = engine.finish(info.last);
+    Ok((info, flame))
 }
 
 /// What an event is good for here.
@@ -143,13 +163,15 @@ enum Use {
     Waking,
     WakingStack,
     BeginStack,
+    /// A request ends.
+    End,
     /// The daemon's callback of that name.
     Callback(u32),
     None,
 }
 
 /// What is noted of a wait when it begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Note {
     who: Who,
     /// It is of a request that is asked for.
@@ -160,18 +182,12 @@ struct Note {
     node: u32,
     /// The stack goes on to where the thread begins.
     whole: bool,
-}
-
-/// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
-type Recent<T> = FxHashMap<i32, VecDeque<T>>;
-const MOST_RECENT: usize = 256;
-
-fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
-    let known = recent.entry(tid).or_default();
-    if known.len() == MOST_RECENT {
-        known.pop_front();
-    }
-    known.push_back(what);
+    /// The rest is of a daemon's threads, of whose waits it is known later which requests they are for. The thread's
+    /// name.
+    comm: u32,
+    /// When it worked on requests that are asked for, and on others.
+    claimed: Spans,
+    of_others: Spans,
 }
 
 struct Engine<'a> {
@@ -190,12 +206,17 @@ struct Engine<'a> {
     stitch: Option<Stitch>,
     told: Vec<Story>,
     off: OffCpu<Note>,
+    /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
+    switched: FxHashSet<i32>,
+    exited: FxHashSet<i32>,
     /// The last wake-up: who was woken, by whom, when.
     woken: (i32, u64),
-    /// Requests' beginnings with their stacks, callbacks, and a daemon's waits.
+    /// Requests' beginnings with their stacks, and callbacks.
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
-    waits: Recent<Wait<Note>>,
+    /// The threads of daemons; and requests that they have answered, by their stories' numbers, until these are told.
+    pasts: Pasts,
+    served: FxHashMap<u32, Served>,
     /// Spans of a caller's time that are told.
     spans: Recent<(u64, u64)>,
     frames: Frames<'a>,
@@ -223,6 +244,7 @@ impl<'a> Engine<'a> {
             Role::Stack if has(&row.event, Role::Begin) => Use::BeginStack,
             Role::Stack => Use::Sample,
             Role::Switch => Use::Switch,
+            Role::End => Use::End,
             Role::Waking => Use::Waking,
             Role::Entry if row.layer == Layer::Daemon => {
                 Use::Callback(frames.name(&row.function, Origin::Other))
@@ -266,10 +288,13 @@ impl<'a> Engine<'a> {
             stitch,
             told: Vec::new(),
             off: OffCpu::new(asleep),
+            switched: FxHashSet::default(),
+            exited: FxHashSet::default(),
             woken: (-1, 0),
             begins: Recent::default(),
             callbacks: Recent::default(),
-            waits: Recent::default(),
+            pasts: Pasts::default(),
+            served: FxHashMap::default(),
             spans: Recent::default(),
             frames,
             fold: Fold::default(),
@@ -292,6 +317,7 @@ impl<'a> Engine<'a> {
         match record {
             Side::Fork { pid, tid, ppid, .. } => {
                 self.off.forget(*tid);
+                self.exited.remove(tid);
                 if pid != ppid {
                     // Of the first process perf may tell as of all that were there before: it has a parent, too.
                     if self.workload.contains(ppid) {
@@ -300,6 +326,10 @@ impl<'a> Engine<'a> {
                         self.workload.remove(pid);
                     }
                 }
+            }
+            Side::Exit { tid, .. } => {
+                self.exited.insert(*tid);
+                self.daemon_ended(*tid);
             }
             Side::Switch {
                 time,
@@ -322,8 +352,8 @@ impl<'a> Engine<'a> {
             .get(ev.kind as usize)
             .copied()
             .unwrap_or(Use::None);
-        // Who makes a system call runs, whatever became of its switch-in.
-        if matches!(what, Use::None | Use::Callback(_)) {
+        // Who makes a system call, or wakes another one up, runs, whatever became of its switch-in.
+        if matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking) {
             self.on(ev.tid, ev.time);
         }
         match what {
@@ -332,11 +362,19 @@ impl<'a> Engine<'a> {
             Use::Waking => {
                 let tid = ev.v[0] as i32;
                 self.woken = (tid, ev.time);
+                let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
+                let asks = || self.stitch.as_ref().is_some_and(|s| s.asks(ev.tid));
+                let why = match interrupt {
+                    true => Why::Interrupt,
+                    false if asks() => Why::Request,
+                    false => Why::Task,
+                };
                 let waker = Waker {
                     time: ev.time,
                     pid: ev.pid,
                     tid: ev.tid,
                     stack: ABSENT,
+                    why,
                 };
                 self.off.wake(tid, waker);
             }
@@ -346,12 +384,28 @@ impl<'a> Engine<'a> {
             Use::BeginStack => remember(&mut self.begins, ev.tid, (ev.time, ev.v[3])),
             Use::Callback(name) => remember(&mut self.callbacks, ev.tid, (ev.time, name)),
             Use::Sample => self.sample(ev),
-            Use::WakingStack | Use::None => {}
+            Use::WakingStack | Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {
             let told = &mut self.told;
             stitch.event(ev, &mut |story| told.push(story.clone()));
+            if what == Use::End {
+                self.answered(ev);
+            }
             self.stories();
+        }
+    }
+
+    /// A request ends: from now on it is known who worked on it.
+    fn answered(&mut self, ev: &Ev) {
+        let open = self.stitch.as_ref().and_then(|s| s.answered(ev.tid));
+        let open = open.filter(|story| story.at(Mark::End) == Some(ev.time));
+        if let Some(story) = open.cloned() {
+            let served = self.claim(&story);
+            self.served.insert(story.id, served);
+        }
+        if self.daemons.contains(&ev.pid) {
+            self.daemon_answered(ev.tid, ev.time);
         }
     }
 
@@ -373,6 +427,11 @@ impl<'a> Engine<'a> {
 
     /// Is the request asked for?
     fn wants(&self, story: &Story) -> bool {
+        (self.operations == 0 || story.operation.bit() & self.operations != 0) && self.among(story)
+    }
+
+    /// The same, whatever its operation.
+    fn among(&self, story: &Story) -> bool {
         let filters = &self.ask.filters;
         let by_caller = filters.pids.is_empty() || filters.pids.contains(&story.pid);
         let by_comm = filters.comms.is_empty()
@@ -382,7 +441,6 @@ impl<'a> Engine<'a> {
             });
         by_caller
             && by_comm
-            && (self.operations == 0 || story.operation.bit() & self.operations != 0)
             && (filters.connections.is_empty() || filters.connections.contains(&story.connection))
     }
 
@@ -421,6 +479,9 @@ impl<'a> Engine<'a> {
             requested: story.is_some(),
             node: ROOT,
             whole: false,
+            comm: 0,
+            claimed: Spans::default(),
+            of_others: Spans::default(),
         }
     }
 
@@ -496,361 +557,21 @@ impl<'a> Engine<'a> {
         node
     }
 
-    // Off the CPU
-
-    fn switch(&mut self, ev: &Ev) {
-        let [prev, state, next, _] = ev.v;
-        let (prev, next) = (prev as i32, next as i32);
-        self.on(next, ev.time);
-        if prev > 0 {
-            // A process that has ended has no pid any more.
-            let pid = if ev.tid == prev { ev.pid } else { -1 };
-            let mut note = self.note(pid, prev);
-            if self.shows(pid, prev, note) {
-                let comm = self.comm(pid, prev);
-                note.node = self.fold.below(ROOT, comm);
-            }
-            let missed = self.off.out(pid, prev, ev.time, state, note);
-            self.flame.unfinished += u64::from(missed.is_some_and(|note| note.wanted));
-        }
-    }
-
-    /// Who goes to sleep to wait for a request has the stack with which it made it, if the request has none of its own.
-    fn begin_of_wait(&mut self, tid: i32, stack: u64) {
-        let stitch = self.stitch.as_ref();
-        let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
-        let Some(begin) = waiting.and_then(|story| story.at(Mark::Begin)) else {
-            return;
-        };
-        let mut known = self.begins.get(&tid).into_iter().flatten();
-        if !known.any(|(at, _)| *at == begin) {
-            remember(&mut self.begins, tid, (begin, stack));
-        }
-    }
-
-    fn switch_stack(&mut self, ev: &Ev) {
-        if self.ask.graph == Graph::Requests && ev.v[3] != ABSENT {
-            self.begin_of_wait(ev.tid, ev.v[3]);
-        }
-        let Some(wait) = self.off.begun(ev.tid, ev.time) else {
-            return;
-        };
-        wait.stack = ev.v[3];
-        if wait.note.node == ROOT {
-            return;
-        }
-        let stack = ev.v[3];
-        let mut node = None;
-        let mut whole = false;
-        if stack != ABSENT {
-            let comm = self.comm(ev.pid, ev.tid);
-            node = Some(self.node(comm, stack, ev.pid));
-            whole = self.frames.whole(stack, &self.spaces, ev.pid);
-        }
-        if let Some(wait) = self.off.begun(ev.tid, ev.time) {
-            wait.stack = stack;
-            wait.note.whole = whole;
-            wait.note.node = node.unwrap_or(wait.note.node);
-        }
-    }
-
-    /// Is a wait asked for that begins now?
-    fn shows(&self, pid: i32, tid: i32, note: Note) -> bool {
-        let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
-        let known = note.who != Who::Other || self.unknown();
-        let all = self.ask.all && !note.requested && !filtered && known && self.named(pid, tid);
-        (note.wanted || all) && self.ask.who.is_none_or(|who| who == note.who)
-    }
-
-    fn on(&mut self, tid: i32, time: u64) {
-        let Some(wait) = self.off.on(tid, time) else {
-            return;
-        };
-        match self.ask.graph {
-            Graph::OnCpu => {}
-            Graph::Requests => {
-                if wait.note.requested && wait.note.who == Who::Daemon {
-                    remember(&mut self.waits, tid, wait);
-                }
-            }
-            Graph::OffCpu | Graph::OffWake => self.waited(&wait),
-        }
-    }
-
-    fn waited(&mut self, wait: &Wait<Note>) {
-        let (from, to) = (wait.from.max(self.window.0), wait.to.min(self.window.1));
-        if from >= to {
-            return;
-        }
-        let wait = &Wait {
-            from,
-            to,
-            ..wait.clone()
-        };
-        let Note {
-            who,
-            requested,
-            node: stack,
-            ..
-        } = wait.note;
-        if stack == ROOT {
-            let amount = match who {
-                _ if requested => &mut self.flame.others,
-                Who::Daemon => &mut self.flame.idle,
-                Who::Workload => &mut self.flame.own,
-                // Of who ran before or after a daemon only that is recorded.
-                Who::Other if !self.unknown() => return,
-                Who::Other => &mut self.flame.others,
-            };
-            amount.add(to - from);
-            return;
-        }
-        let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
-        let mut any = false;
-        for (state, ns) in parts {
-            let sum = match state {
-                State::Blocked => &mut self.flame.blocked,
-                State::Runnable => &mut self.flame.runnable,
-                State::Preempted => &mut self.flame.preempted,
-            };
-            *sum = sum.saturating_add(ns);
-            let offwake = self.ask.graph == Graph::OffWake;
-            let states = &self.ask.states;
-            if !states.is_empty() && !states.contains(&state) || offwake && state != State::Blocked
-            {
-                continue;
-            }
-            let mut node = stack;
-            if offwake {
-                node = self.below_waker(node, wait.waker);
-            }
-            if let Some(frame) = frame_of(state) {
-                let frame = self.frames.name(frame, Origin::Other);
-                node = self.fold.below(node, frame);
-            }
-            self.fold.add(node, ns);
-            self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
-            if !wait.note.whole {
-                self.flame.cut = self.flame.cut.saturating_add(ns);
-            }
-            any = true;
-        }
-        self.flame.shown.count += u64::from(any);
-        self.flame.stackless += u64::from(any && wait.stack == ABSENT);
-    }
-
-    /// A recording that tells of no daemon and no workload is of everything.
-    fn unknown(&self) -> bool {
-        self.ask.workload.is_none() && self.daemons.is_empty()
-    }
-
-    /// On top of who waited: who ended it, innermost first, so that the two meet.
-    fn below_waker(&mut self, node: u32, waker: Option<Waker>) -> u32 {
-        let between = self.frames.name("--", Origin::Other);
-        let mut node = self.fold.below(node, between);
-        let Some(waker) = waker else {
-            let nobody = self.frames.name("[not seen]", Origin::Other);
-            return self.fold.below(node, nobody);
-        };
-        self.flame.wakers += 1;
-        self.flame.wakers_stackless += u64::from(waker.stack == ABSENT);
-        let mut names = self.frames.of(waker.stack, &self.spaces, waker.pid);
-        names.reverse();
-        node = self.fold.path(node, &names);
-        let comm = self.comm(waker.pid, waker.tid);
-        self.fold.below(node, comm)
-    }
-
-    // Across requests
-
-    fn stories(&mut self) {
-        if self.told.is_empty() {
-            return;
-        }
-        let told = std::mem::take(&mut self.told);
-        for story in &told {
-            if self.ask.graph == Graph::Requests {
-                self.story(story);
+    /// `last`: the time of the recording's last event.
+    fn finish(mut self, last: u64) -> Flame {
+        // What goes on counts until then.
+        for wait in self.off.rest(last) {
+            if !self.exited.contains(&wait.tid) {
+                self.over(wait);
             }
         }
-        self.told = told;
-        self.told.clear();
-    }
-
-    fn story(&mut self, story: &Story) {
-        let begun = story.at(Mark::Begin);
-        let stack = begun.and_then(|begin| taken(&mut self.begins, story.tid, begin));
-        let callback = story
-            .at(Mark::CallbackEnter)
-            .and_then(|enter| taken(&mut self.callbacks, story.daemon_tid, enter));
-        let end = story.at(Mark::Runs).or(story.at(Mark::End));
-        let waits = match (
-            story.at(Mark::CallbackEnter).or(story.at(Mark::Read)),
-            story.at(Mark::End),
-        ) {
-            (Some(from), Some(to)) => self.waits_of(story.daemon_tid, from, to),
-            _ => Vec::new(),
-        };
-        if !story.waits || !self.wants(story) {
-            return;
+        if let Some(stitch) = &mut self.stitch {
+            let told = &mut self.told;
+            stitch.end_at(last);
+            stitch.rest(&mut |story| told.push(story.clone()));
+            self.stories();
         }
-        let (Some(begin), Some(end), Fate::Matched) = (begun, end, story.fate) else {
-            self.flame.unfinished += 1;
-            return;
-        };
-        if !self.within(begin) || self.ask.who == Some(Who::Daemon) && callback.is_none() {
-            return;
-        }
-        // Several at once: each moment of the caller's counts once.
-        let (mut begin, mut end) = (begin, end);
-        for &(from, to) in self.spans.get(&story.tid).into_iter().flatten() {
-            if from <= begin {
-                begin = begin.max(to);
-            } else {
-                end = end.min(from);
-            }
-        }
-        if begin >= end {
-            return;
-        }
-        remember(&mut self.spans, story.tid, (begin, end));
-        self.flame.shown.add(end - begin);
-        self.flame.stackless += u64::from(stack.is_none());
-
-        let comm = self.comm(story.pid, story.tid);
-        let mut node = self.fold.below(ROOT, comm);
-        if story.syscall != ABSENT {
-            let name = format!("[{}]", self.arch.syscall(story.syscall));
-            let name = self.frames.name(&name, Origin::Other);
-            node = self.fold.below(node, name);
-        }
-        if let Some(stack) = stack {
-            let names = self.frames.of(stack, &self.spaces, story.pid);
-            let made = |frame: &u32| !SCHEDULER.contains(&&*self.frames.names[*frame as usize].0);
-            let made = names.iter().rposition(made).map_or(0, |at| at + 1);
-            node = self.fold.path(node, &names[..made]);
-        }
-        let name = format!("[FUSE {}]", story.operation.name());
-        let name = self.frames.name(&name, Origin::Other);
-        let node = self.fold.below(node, name);
-
-        let callback_frame = match callback {
-            Some(name) => name,
-            None => self.frames.name("[daemon]", Origin::Other),
-        };
-        // What ends with each mark; where one was not seen its time is part of the next.
-        let stages = [
-            (Mark::Read, "[queue]"),
-            (Mark::CallbackEnter, "[dispatch]"),
-            (Mark::Reply, ""),
-            (Mark::End, "[reply]"),
-            (Mark::Runs, "[wakeup]"),
-        ];
-        let mut at = begin;
-        let mut taken_up = false;
-        for (mark, frame) in stages {
-            let Some(to) = story.at(mark) else { continue };
-            let to = to.clamp(at, end);
-            let served =
-                mark == Mark::Reply || mark == Mark::End && story.at(Mark::Reply).is_none();
-            if served && (taken_up || callback.is_some()) {
-                let node = self.fold.below(node, callback_frame);
-                self.served(node, callback, &waits, at, to);
-            } else {
-                let frame = match mark {
-                    Mark::CallbackEnter if !taken_up => "[queue]",
-                    _ if served => "[daemon]",
-                    _ => frame,
-                };
-                let name = self.frames.name(frame, Origin::Other);
-                let node = self.fold.below(node, name);
-                self.fold.add(node, to - at);
-            }
-            taken_up |= matches!(mark, Mark::Read | Mark::CallbackEnter);
-            at = to;
-        }
-        if at < end {
-            let name = self.frames.name("[wakeup]", Origin::Other);
-            let node = self.fold.below(node, name);
-            self.fold.add(node, end - at);
-        }
-    }
-
-    /// What the daemon did from `from` to `to`: what it waited for, and the rest, in which it ran.
-    fn served(
-        &mut self,
-        node: u32,
-        callback: Option<u32>,
-        waits: &[Wait<Note>],
-        from: u64,
-        to: u64,
-    ) {
-        let mut ran = to - from;
-        for wait in waits {
-            let cut = Wait {
-                from: wait.from.clamp(from, to),
-                to: wait.to.clamp(from, to),
-                ..wait.clone()
-            };
-            if cut.from == cut.to {
-                continue;
-            }
-            ran = ran.saturating_sub(cut.to - cut.from);
-            let names = self.frames.of(cut.stack, &self.spaces, cut.pid);
-            let below = self.frames.below(&names, callback);
-            let node = self.fold.path(node, &names[below..]);
-            for (state, ns) in cut.parts() {
-                let sum = match state {
-                    State::Blocked => &mut self.flame.blocked,
-                    State::Runnable => &mut self.flame.runnable,
-                    State::Preempted => &mut self.flame.preempted,
-                };
-                *sum = sum.saturating_add(ns);
-                let node = match frame_of(state) {
-                    Some(frame) if ns > 0 => {
-                        let frame = self.frames.name(frame, Origin::Other);
-                        self.fold.below(node, frame)
-                    }
-                    _ => node,
-                };
-                self.fold.add(node, ns);
-            }
-        }
-        if ran > 0 {
-            let name = self.frames.name("[on CPU]", Origin::Other);
-            let node = self.fold.below(node, name);
-            self.fold.add(node, ran);
-        }
-    }
-
-    /// A thread's waits that end in a span of time; those before are needed no more.
-    fn waits_of(&mut self, tid: i32, from: u64, to: u64) -> Vec<Wait<Note>> {
-        let Some(known) = self.waits.get_mut(&tid) else {
-            return Vec::new();
-        };
-        while known.front().is_some_and(|wait| wait.to <= from) {
-            known.pop_front();
-        }
-        known
-            .iter()
-            .filter(|wait| wait.from < to)
-            .cloned()
-            .collect()
-    }
-
-    fn finish(mut self) -> Flame {
-        if let Some(stitch) = self.stitch.take() {
-            // Those that are told now have not ended.
-            let mut rest = 0;
-            stitch.finish(&mut |story| rest += u64::from(story.waits));
-            if self.ask.graph == Graph::Requests {
-                self.flame.unfinished += rest;
-            }
-        }
-        if matches!(self.ask.graph, Graph::OffCpu | Graph::OffWake) {
-            let open = self.off.unfinished().filter(|wait| wait.note.wanted);
-            self.flame.unfinished += open.count() as u64;
-        }
+        self.settle_all();
         let frames = &self.frames;
         let listed = frames.names.iter().map(|(name, origin)| {
             let path = match origin {
@@ -915,22 +636,5 @@ fn kernel_of(reader: &Reader, path: &Path, text: Vec<u8>) -> Result<Kernel<'stat
     match moved {
         true => Err(unfit("it is of another kernel or boot than the recording")),
         false => Ok(kernel),
-    }
-}
-
-/// What a thread remembered of that very time; what is older is needed no more.
-fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
-    let known = recent.get_mut(&tid)?;
-    let at = known.iter().position(|(at, _)| *at == time)?;
-    let (_, found) = known.remove(at)?;
-    Some(found)
-}
-
-/// On top of a stack that does not tell it by itself.
-fn frame_of(state: State) -> Option<&'static str> {
-    match state {
-        State::Blocked => None,
-        State::Runnable => Some("[runnable]"),
-        State::Preempted => Some("[preempted]"),
     }
 }

@@ -16,7 +16,16 @@ pub enum State {
     Runnable,
     /// It had not asked to be switched out.
     Preempted,
+    /// It was blocked, then runnable: since when, no recorded wake-up says.
+    Either,
 }
+
+pub const STATES: [(State, &str); 4] = [
+    (State::Blocked, "blocked"),
+    (State::Runnable, "runnable"),
+    (State::Preempted, "preempted"),
+    (State::Either, "blocked_or_runnable"),
+];
 
 /// Who ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +35,18 @@ pub struct Waker {
     pub pid: i32,
     pub tid: i32,
     pub stack: u64,
+    pub why: Why,
+}
+
+/// What a waker did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The task itself woke the other one up.
+    Task,
+    /// It made a request, and woke up a thread that waited for one.
+    Request,
+    /// It was interrupted: the wake-up is none of its doing.
+    Interrupt,
 }
 
 /// A span off the CPU. `T`: what the caller noted when it began.
@@ -36,9 +57,22 @@ pub struct Wait<T> {
     pub from: u64,
     pub to: u64,
     pub preempted: bool,
+    /// It was seen to run again.
+    pub ended: bool,
     pub stack: u64,
     pub waker: Option<Waker>,
     pub note: T,
+}
+
+impl<T: Clone> Wait<T> {
+    /// What of it lies in from..to.
+    pub fn part(&self, from: u64, to: u64) -> Wait<T> {
+        Wait {
+            from: self.from.clamp(from, to),
+            to: self.to.clamp(from, to),
+            ..self.clone()
+        }
+    }
 }
 
 impl<T> Wait<T> {
@@ -48,7 +82,11 @@ impl<T> Wait<T> {
         if self.preempted {
             return [(State::Preempted, whole), (State::Runnable, 0)];
         }
-        let woken = self.waker.map_or(self.to, |waker| waker.time);
+        let woken = match self.waker {
+            Some(waker) => waker.time,
+            None if self.ended => return [(State::Either, whole), (State::Runnable, 0)],
+            None => self.to,
+        };
         let blocked = woken.clamp(self.from, self.to) - self.from;
         [
             (State::Blocked, blocked),
@@ -73,10 +111,10 @@ impl<T> OffCpu<T> {
         }
     }
 
-    /// A task runs no more. Comes back: what it was noted to wait for, where it had not been seen to run since.
-    pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) -> Option<T> {
+    /// A task runs no more.
+    pub fn out(&mut self, pid: i32, tid: i32, time: u64, prev_state: u64, note: T) {
         if tid == 0 {
-            return None;
+            return;
         }
         let preempted = prev_state != ABSENT && prev_state & self.asleep == 0;
         let wait = Wait {
@@ -85,11 +123,12 @@ impl<T> OffCpu<T> {
             from: time,
             to: time,
             preempted,
+            ended: false,
             stack: ABSENT,
             waker: None,
             note,
         };
-        self.open.insert(tid, wait).map(|missed| missed.note)
+        self.open.insert(tid, wait);
     }
 
     /// The wait that began at that very time.
@@ -118,6 +157,7 @@ impl<T> OffCpu<T> {
     pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
         let mut wait = self.open.remove(&tid)?;
         wait.to = time.max(wait.from);
+        wait.ended = true;
         Some(wait)
     }
 
@@ -126,15 +166,41 @@ impl<T> OffCpu<T> {
         self.open.remove(&tid);
     }
 
-    /// Those that had not ended.
-    pub fn unfinished(&self) -> impl Iterator<Item = &Wait<T>> {
-        self.open.values()
+    /// What a task waits for at this moment.
+    pub fn open(&mut self, tid: i32) -> Option<&mut Wait<T>> {
+        self.open.get_mut(&tid)
+    }
+
+    /// Those that have not ended; until `time` they last at least.
+    pub fn rest(&mut self, time: u64) -> Vec<Wait<T>> {
+        let mut rest: Vec<Wait<T>> = self.open.drain().map(|(_, wait)| wait).collect();
+        rest.sort_by_key(|wait| (wait.from, wait.tid));
+        for wait in &mut rest {
+            wait.to = time.max(wait.from);
+        }
+        rest
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_wake_up_the_time_is_not_split() {
+        let mut off = OffCpu::new(0xff);
+        off.out(1, 1, 10, 1, ());
+        let wait = off.on(1, 20).unwrap();
+        assert_eq!(wait.parts(), [(State::Either, 10), (State::Runnable, 0)]);
+        // Nothing says that one which has not run since was woken up.
+        off.out(1, 1, 30, 1, ());
+        let rest = off.rest(50);
+        assert_eq!(rest.len(), 1);
+        assert_eq!(
+            rest[0].parts(),
+            [(State::Blocked, 20), (State::Runnable, 0)]
+        );
+    }
 
     #[test]
     fn who_did_not_ask_to_be_switched_out_was_preempted() {
@@ -160,6 +226,7 @@ mod tests {
             pid: 6,
             tid: 6,
             stack: ABSENT,
+            why: Why::Task,
         };
         off.wake(5, waker(180));
         off.waker_stack(5, 180, 9);
@@ -179,7 +246,7 @@ mod tests {
         assert_eq!(wait.parts(), [(State::Blocked, 80), (State::Runnable, 20)]);
         assert_eq!(off.on(5, 300), None);
         assert_eq!(off.on(0, 300), None);
-        assert_eq!(off.out(6, 6, 400, 1, 'c'), Some('b'));
-        assert_eq!(off.unfinished().count(), 1);
+        off.out(6, 6, 400, 1, 'c');
+        assert_eq!(off.rest(500).len(), 1);
     }
 }

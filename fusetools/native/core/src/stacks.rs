@@ -207,7 +207,8 @@ impl<'a> Frames<'a> {
         whole
     }
 
-    /// Where in a stack that begins below a callback: after the callback's own frame, else where the kernel begins.
+    /// Where in a stack that begins below a callback: after the callback's own frame; where that is not in it, with the
+    /// first.
     pub fn below(&self, stack: &[u32], callback: Option<u32>) -> usize {
         let name = |number: u32| &*self.names[number as usize].0;
         let wanted = callback.map(name);
@@ -215,11 +216,7 @@ impl<'a> Frames<'a> {
             let name = name(frame);
             Some(name.rsplit("::").next().unwrap_or(name)) == wanted
         });
-        let kernel = |&frame: &u32| self.names[frame as usize].1 == Origin::Kernel;
-        match own {
-            Some(own) => own + 1,
-            None => stack.iter().position(kernel).unwrap_or(0),
-        }
+        own.map_or(0, |own| own + 1)
     }
 
     /// The one frame of a sample without a stack.

@@ -103,6 +103,20 @@ impl Stage {
         let idle = story.idle_between(from, BOUNDS[to])?;
         Some([idle.blocked, idle.runnable, 0])
     }
+
+    /// ns of a stage's blocked part that may be waiting for a CPU: no wake-up was recorded.
+    fn unsplit(&self, story: &Story) -> u64 {
+        if self.is(DAEMON) {
+            return story.unsplit;
+        }
+        let (from, to) = (usize::from(self.from), usize::from(self.to));
+        let from = match from {
+            0 if self.resumed => Mark::Resumed,
+            from => BOUNDS[from],
+        };
+        let idle = story.idle_between(from, BOUNDS[to]);
+        idle.map_or(0, |idle| idle.unsplit)
+    }
 }
 
 /// A request's stages in order, each with its ns. `total` is their sum.
@@ -222,6 +236,8 @@ pub struct Parts {
     pub requests: u64,
     /// As `Stage::parts`.
     pub ns: [u64; 3],
+    /// Of a first part that is blocked: without a recorded wake-up.
+    pub unsplit: u64,
     /// What is left of the stage.
     pub rest: u64,
 }
@@ -357,6 +373,9 @@ impl Group {
             tally.durations.add(ns);
             if let Some(parts) = stage.parts(story) {
                 tally.parts.add(ns, parts);
+                if !stage.is(QUEUE) && !stage.is(WAKEUP) {
+                    tally.parts.unsplit += stage.unsplit(story).min(parts[0]).min(ns);
+                }
             }
             for at in stage.from..stage.to {
                 tally.meet(story, at as usize);

@@ -112,6 +112,8 @@ pub const FATES: [(Fate, &str); 8] = [
 /// A request. Times are ns on the recording's clock, durations ns, both ABSENT where the recording does not tell.
 #[derive(Clone, Debug)]
 pub struct Story {
+    /// No other story's of this recording.
+    pub id: u32,
     pub operation: Operation,
     pub fate: Fate,
     /// A caller sleeps until it is answered.
@@ -140,6 +142,9 @@ pub struct Story {
     /// Who served it, -1 where not known.
     pub daemon_pid: i32,
     pub daemon_tid: i32,
+    /// The threads of the daemon that read it and that answered it, -1 where not known.
+    pub reader: i32,
+    pub replier: i32,
     /// The caller's system call; ABSENT outside of any (a page fault).
     pub syscall: u64,
     pub marks: [u64; MARKS],
@@ -153,6 +158,8 @@ pub struct Story {
     pub blocked: u64,
     pub runnable: u64,
     pub elsewhere: u64,
+    /// Of `blocked`: as in `Idle`.
+    pub unsplit: u64,
     /// Of `waking` to `runs`: another task had the CPU.
     pub late: u64,
     /// Begun, and how it ended is known: when it was over. That is its end; its caller's return, which left without an
@@ -173,8 +180,9 @@ pub struct Story {
 }
 
 impl Story {
-    fn new(operation: Operation, fate: Fate) -> Story {
+    fn new(id: u32, operation: Operation, fate: Fate) -> Story {
         Story {
+            id,
             operation,
             fate,
             waits: false,
@@ -193,6 +201,8 @@ impl Story {
             comm: 0,
             daemon_pid: -1,
             daemon_tid: -1,
+            reader: -1,
+            replier: -1,
             syscall: ABSENT,
             marks: [ABSENT; MARKS],
             no_thread: ABSENT,
@@ -201,6 +211,7 @@ impl Story {
             blocked: ABSENT,
             runnable: ABSENT,
             elsewhere: ABSENT,
+            unsplit: 0,
             late: ABSENT,
             until: ABSENT,
             next: Mark::End,
@@ -240,6 +251,13 @@ impl Story {
         }
     }
 
+    /// What its thread had slept and waited for a CPU by its reply, and when it began with it.
+    fn slept(&mut self, idle: Idle, before: Idle) {
+        self.blocked = idle.blocked.saturating_sub(before.blocked);
+        self.runnable = idle.runnable.saturating_sub(before.runnable);
+        self.unsplit = idle.unsplit.saturating_sub(before.unsplit);
+    }
+
     /// Begun, and neither its end nor what became of it was lost.
     pub fn counts(&self) -> bool {
         self.until != ABSENT && self.at(Mark::Begin).is_some()
@@ -265,6 +283,7 @@ impl Story {
         Some(Idle {
             blocked: to.blocked.checked_sub(from.blocked)?,
             runnable: to.runnable.checked_sub(from.runnable)?,
+            unsplit: to.unsplit.saturating_sub(from.unsplit),
         })
     }
 
@@ -333,6 +352,8 @@ type Slot = (u32, u32);
 pub struct Idle {
     pub blocked: u64,
     pub runnable: u64,
+    /// Of `blocked`, that of waits whose end alone was recorded: it may have been ready before.
+    pub unsplit: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -424,6 +445,8 @@ struct Task {
     reads: Vec<Read>,
     callbacks: Vec<Callback>,
     sent: Option<Slot>,
+    /// The last one that it is known to have read, by order and length.
+    paired: Option<Slot>,
     /// Ended by this thread in this system call.
     ended: Option<Slot>,
     /// Woken up for it.
@@ -459,6 +482,9 @@ impl Task {
 
     fn enter_state(&mut self, state: State, time: u64) {
         self.idle = self.idle_at(time);
+        if self.state == State::Blocked && state != State::Runnable {
+            self.idle.unsplit += time.saturating_sub(self.since);
+        }
         (self.state, self.since) = (state, time);
     }
 
@@ -818,12 +844,31 @@ impl Stitch {
         }
     }
 
-    /// The request that a thread of the daemon has in hand, from its callback, or its copy where that is recorded, on.
+    /// The request that a thread of the daemon has in hand: from its callback on, or its read where it is known by then
+    /// what that brought, and the daemon's threads do not hand requests to each other.
     pub fn in_hand(&self, tid: i32) -> Option<&Story> {
         let task = self.tasks.get(tid)?;
         let callback = task.callbacks.last().and_then(|callback| callback.slot);
-        let slot = callback.or(task.sent)?;
+        let read = task.paired.filter(|_| !self.hands(task.pid));
+        let slot = callback.or(task.sent).or(read)?;
         self.get(slot).map(|open| &open.story)
+    }
+
+    /// Requests of this daemon have been answered by other threads than those that read them.
+    pub fn hands(&self, pid: i32) -> bool {
+        self.hand.contains(&pid)
+    }
+
+    /// The request that a thread has answered in the system call in which it is.
+    pub fn answered(&self, tid: i32) -> Option<&Story> {
+        let slot = self.tasks.get(tid)?.ended?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    /// A thread has just made a request: whom it wakes up now is to serve that.
+    pub fn asks(&self, tid: i32) -> bool {
+        let task = self.tasks.get(tid);
+        task.is_some_and(|task| task.just_made.is_some())
     }
 
     fn side_with(&mut self, record: &Side, tell: Tell) {
@@ -923,7 +968,11 @@ impl Stitch {
 
     fn put(&mut self, operation: Operation, fate: Fate) -> Slot {
         self.generation = self.generation.wrapping_add(1).max(1);
-        let open = Open::new(Story::new(operation, fate), self.generation, self.losses);
+        let open = Open::new(
+            Story::new(self.generation, operation, fate),
+            self.generation,
+            self.losses,
+        );
         let place = match self.free.pop() {
             Some(place) => {
                 self.slab[place as usize] = open;
@@ -1041,8 +1090,7 @@ impl Stitch {
             open.story.next = next;
             open.story.until = until.max(begin);
             if let Some(idle) = idle.filter(|_| open.story.blocked == ABSENT) {
-                open.story.blocked = idle.blocked.saturating_sub(before.blocked);
-                open.story.runnable = idle.runnable.saturating_sub(before.runnable);
+                open.story.slept(idle, before);
                 open.story.elsewhere = 0;
             }
         }
@@ -1434,18 +1482,20 @@ impl Stitch {
         };
         read.claimed = true;
         let read = *read;
+        task.paired = Some(slot);
         if let Some(open) = self.get_mut(slot) {
             open.paired = Some(ev.tid);
             (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
         }
-        self.was_read(slot, read, freed);
+        self.was_read(slot, ev.tid, read, freed);
     }
 
     /// This read brought it; the thread had been free for it since `freed`.
-    fn was_read(&mut self, slot: Slot, read: Read, freed: u64) {
+    fn was_read(&mut self, slot: Slot, tid: i32, read: Read, freed: u64) {
         let switches = self.switches;
         if let Some(open) = self.get_mut(slot) {
             open.story.set(Mark::Read, read.exit);
+            open.story.reader = tid;
             open.story.idle[Mark::Read as usize] = switches.then_some(read.idle);
             if open.story.at(Mark::CallbackEnter).is_none() {
                 (open.idle, open.events) = (read.idle, read.events);
@@ -1654,6 +1704,7 @@ impl Stitch {
             open.story.idle[Mark::Read as usize] = switches.then_some(idle);
             (open.idle, open.events) = (idle, events);
             (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+            open.story.reader = ev.tid;
         }
         self.split_queue(slot, enter, run, ev.time);
     }
@@ -1723,7 +1774,7 @@ impl Stitch {
         let Some(read) = read else { return };
         read.claimed = true;
         let (read, freed) = (*read, task.freed);
-        self.was_read(slot, read, freed);
+        self.was_read(slot, tid, read, freed);
     }
 
     /// The open request that the daemon has in hand.
@@ -1771,8 +1822,10 @@ impl Stitch {
                 first = true;
                 open.story.set(Mark::CallbackEnter, ev.time);
                 (open.idle, open.events) = (idle, events);
-                // Read by another thread: what that one did then is not this one's.
-                open.story.idle[Mark::Read as usize] = None;
+                if open.story.reader != ev.tid {
+                    // What another thread did then is not this one's.
+                    open.story.idle[Mark::Read as usize] = None;
+                }
                 open.story.idle[Mark::CallbackEnter as usize] = switches.then_some(idle);
                 open.daemon_open = kind.returns;
             }
@@ -1896,8 +1949,7 @@ impl Stitch {
         story.set(Mark::CallbackReturn, ev.time);
         if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
             // Another thread will answer, if any.
-            story.blocked = idle.blocked.saturating_sub(open.idle.blocked);
-            story.runnable = idle.runnable.saturating_sub(open.idle.runnable);
+            story.slept(idle, open.idle);
         }
         self.done_on_the_daemons_side(slot, tell);
     }
@@ -2061,6 +2113,9 @@ impl Stitch {
         if story.daemon_tid == ev.tid && (callback.is_some() || own) {
             story.inside = events.wrapping_sub(open.events);
         }
+        if daemon && !aborted {
+            story.replier = ev.tid;
+        }
         if daemon && story.daemon_tid < 0 {
             (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
         }
@@ -2073,12 +2128,11 @@ impl Stitch {
             return;
         }
         match story.at(Mark::CallbackReturn) {
-            Some(left) if story.blocked != ABSENT => {
+            Some(left) if story.blocked != ABSENT && story.daemon_tid != ev.tid => {
                 story.elsewhere = replied.saturating_sub(left);
             }
             _ if story.daemon_tid == ev.tid => {
-                story.blocked = idle.blocked.saturating_sub(open.idle.blocked);
-                story.runnable = idle.runnable.saturating_sub(open.idle.runnable);
+                story.slept(idle, open.idle);
                 story.elsewhere = 0;
             }
             _ => {
@@ -2088,8 +2142,7 @@ impl Stitch {
                     return;
                 };
                 if let Some(open) = self.get_mut(slot) {
-                    open.story.blocked = idle.blocked.saturating_sub(before.blocked);
-                    open.story.runnable = idle.runnable.saturating_sub(before.runnable);
+                    open.story.slept(idle, before);
                     open.story.elsewhere = 0;
                 }
             }
@@ -2260,13 +2313,22 @@ impl Stitch {
     }
 
     fn finish_with(mut self, tell: Tell) -> Vec<String> {
+        self.rest_with(tell);
+        self.comms
+    }
+
+    /// Tells the rest: no event comes any more.
+    pub fn rest(&mut self, tell: &mut dyn FnMut(&Story)) {
+        self.rest_with(&mut |_, story| tell(story));
+    }
+
+    fn rest_with(&mut self, tell: Tell) {
         for place in 0..self.slab.len() {
             match self.slab[place].generation {
                 0 => {} // free
                 generation => self.give_up((place as u32, generation), tell),
             }
         }
-        self.comms
     }
 }
 

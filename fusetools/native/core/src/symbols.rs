@@ -18,6 +18,7 @@ use object::read::elf::{
 use object::{Endianness, FileKind};
 
 use crate::elf;
+use crate::gopclntab;
 use crate::programs::Files;
 use crate::spaces::MappedFile;
 
@@ -431,6 +432,18 @@ impl Elf {
                     weak: symbol.st_bind() == STB_WEAK,
                     global: symbol.st_bind() == STB_GLOBAL,
                 });
+            }
+        }
+        if loads.is_none() && !symtab {
+            // What a Go program without a symbol table keeps for itself.
+            for (address, name, size) in gopclntab::functions(data).unwrap_or_default() {
+                functions.extend(place(address).map(|start| Function {
+                    start,
+                    end: start.saturating_add(size),
+                    name: name.into(),
+                    weak: false,
+                    global: false,
+                }));
             }
         }
         if loads.is_none() {

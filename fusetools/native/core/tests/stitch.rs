@@ -885,6 +885,26 @@ fn the_window_of_a_daemon_without_callbacks_splits() {
 }
 
 #[test]
+fn a_wait_without_a_wake_up_is_not_split() {
+    // Asleep from 20 to 60, woken up at 50; from 70 on, until it is seen to run at 90.
+    let stories = unnamed(
+        "
+        10 7 begin 3 1
+        11 7 bytes 3 64
+        12 500 exit 0 64
+        20 500 switch 500 1 0
+        50 8 waking 500
+        60 500 switch 0 0 500
+        70 500 switch 500 1 0
+        90 500 enter 1
+        95 500 end 3 0
+        ",
+    );
+    let story = &stories[0];
+    assert_eq!((story.blocked, story.runnable, story.unsplit), (50, 10, 20));
+}
+
+#[test]
 fn what_is_not_answered_counts_to_the_end() {
     let last = |text: &str| {
         let story = Script::new().run(text)[0].clone();

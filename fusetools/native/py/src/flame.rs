@@ -1,15 +1,16 @@
 //! Stacks for flame graphs.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Named, Who};
-use fusetools_core::offcpu::State;
+use fusetools_core::offcpu::STATES;
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{filters_of, meaning, read_error, scan_dict, Row};
+use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 fn no_such(what: &str, name: &str) -> PyErr {
     PyValueError::new_err(format!("no such {what}: {name}"))
@@ -31,12 +32,9 @@ fn ask_of(dict: &Bound<'_, PyDict>) -> PyResult<Ask> {
             "all" => ask.all = value.extract()?,
             "states" => {
                 for name in value.extract::<Vec<String>>()? {
-                    ask.states.push(match name.as_str() {
-                        "blocked" => State::Blocked,
-                        "runnable" => State::Runnable,
-                        "preempted" => State::Preempted,
-                        other => return Err(no_such("state", other)),
-                    });
+                    let known = STATES.iter().find(|(_, known)| *known == name);
+                    let known = known.ok_or_else(|| no_such("state", &name))?;
+                    ask.states.push(known.0);
                 }
             }
             "who" => {
@@ -72,9 +70,12 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("own", pair(flame.own))?;
     dict.set_item("others", pair(flame.others))?;
     dict.set_item("unfinished", flame.unfinished)?;
-    dict.set_item("blocked", flame.blocked)?;
-    dict.set_item("runnable", flame.runnable)?;
-    dict.set_item("preempted", flame.preempted)?;
+    let states = STATES.iter().zip(flame.states);
+    let states: HashMap<_, _> = states.map(|((_, name), ns)| (*name, ns)).collect();
+    dict.set_item("states", states)?;
+    dict.set_item("daemons", flame.daemons)?;
+    dict.set_item("shared", flame.shared)?;
+    dict.set_item("requests", counts_dict(dict.py(), flame.requests)?)?;
     dict.set_item("wakers", flame.wakers)?;
     dict.set_item("wakers_stackless", flame.wakers_stackless)?;
     dict.set_item("frames", flame.frames)?;

@@ -90,6 +90,7 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
         ("blocked", story.blocked),
         ("runnable", story.runnable),
         ("elsewhere", story.elsewhere),
+        ("unsplit", story.unsplit),
     ] {
         dict.set_item(name, known(value))?;
     }

@@ -52,6 +52,7 @@ fn tally<'py>(
     let parts = tally.parts;
     dict.set_item("stage", name)?;
     dict.set_item("parts", (parts.requests, parts.ns, parts.rest))?;
+    dict.set_item("unsplit", parts.unsplit)?;
     dict.set_item("events", tally.events)?;
     dict.set_item("uprobes", tally.uprobes)?;
     Ok(dict)

@@ -1,0 +1,620 @@
+//! What a daemon's threads waited for, and which requests that was for.
+//!
+//! Which request a thread works on may be known only when that request is answered: a daemon without callbacks has the
+//! window from its read to its reply. So a daemon's waits are remembered until then.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::requests::taken;
+use super::{Engine, Graph, Note, Who};
+use crate::events::ABSENT;
+use crate::offcpu::{Wait, Why};
+use crate::spaces::Spaces;
+use crate::stacks::{Frames, Origin};
+use crate::stitch::{Mark, Story};
+
+/// Waits, and answers, that are remembered of a thread; and threads that have ended whose waits are. The oldest go
+/// first.
+const MOST_WAITS: usize = 4096;
+const MOST_ANSWERS: usize = 256;
+const MOST_DEAD: usize = 1024;
+/// Threads that hand a request to each other, one after the other.
+const MOST_HOPS: usize = 256;
+
+/// Where a thread of a daemon waits for its next request (fs/fuse/dev.c).
+const FOR_REQUESTS: [&str; 3] = ["fuse_dev_do_read", "fuse_dev_read", "fuse_dev_splice_read"];
+
+/// Parts of the time, none twice, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spans(Vec<(u64, u64)>);
+
+impl Spans {
+    pub fn add(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let first = self.0.partition_point(|span| span.1 < from);
+        let last = self.0.partition_point(|span| span.0 <= to);
+        let mut new = (from, to);
+        for span in &self.0[first..last] {
+            new = (new.0.min(span.0), new.1.max(span.1));
+        }
+        self.0.splice(first..last, [new]);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// What of from..to is in none of them.
+    pub fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        let mut at = from;
+        for span in self.iter() {
+            if span.0.min(to) > at {
+                gaps.push((at, span.0.min(to)));
+            }
+            at = at.max(span.1);
+        }
+        if at < to {
+            gaps.push((at, to));
+        }
+        gaps
+    }
+}
+
+/// A thread of a daemon.
+#[derive(Default)]
+pub(super) struct Past {
+    waits: VecDeque<Wait<Note>>,
+    /// When it answered requests.
+    answers: VecDeque<u64>,
+    /// Of its waits up to then not all are remembered.
+    forgotten: u64,
+}
+
+/// By thread.
+#[derive(Default)]
+pub(super) struct Pasts {
+    threads: FxHashMap<i32, Past>,
+    /// Those that have ended.
+    dead: VecDeque<i32>,
+}
+
+/// A part of a request's time in the daemon, and the thread that worked on it.
+pub(super) struct Worked {
+    pub from: u64,
+    pub to: u64,
+    /// All its waits of that time are in `waits`: for the rest it was on a CPU.
+    pub whole: bool,
+    pub waits: Vec<Wait<Note>>,
+}
+
+/// What is known of a request in the daemon, by the order of time.
+#[derive(Default)]
+pub(super) struct Served {
+    /// The callback's frame.
+    pub callback: Option<u32>,
+    pub worked: Vec<Worked>,
+}
+
+impl Engine<'_> {
+    /// A thread of a daemon runs again.
+    pub(super) fn daemon_waited(&mut self, wait: Wait<Note>) {
+        let past = self.pasts.threads.entry(wait.tid).or_default();
+        let oldest = match past.waits.len() == MOST_WAITS {
+            true => past.waits.pop_front(),
+            false => None,
+        };
+        past.waits.push_back(wait);
+        if let Some(mut oldest) = oldest {
+            past.forgotten = past.forgotten.max(oldest.to);
+            // Of a request that goes on.
+            let stitch = self.stitch.as_ref();
+            let story = stitch.and_then(|stitch| stitch.in_hand(oldest.tid));
+            if let Some(story) = story {
+                let from = story.at(Mark::CallbackEnter).or(story.at(Mark::Read));
+                let wanted = self.wants(story);
+                if let Some(from) = from {
+                    oldest.note.claim(wanted, from.max(oldest.from), oldest.to);
+                }
+            }
+            self.settle(&oldest);
+        }
+    }
+
+    /// A thread has answered a request.
+    pub(super) fn daemon_answered(&mut self, tid: i32, time: u64) {
+        let past = self.pasts.threads.entry(tid).or_default();
+        if past.answers.len() == MOST_ANSWERS {
+            past.answers.pop_front();
+        }
+        past.answers.push_back(time);
+    }
+
+    /// Requests that it worked on may yet be answered.
+    pub(super) fn daemon_ended(&mut self, tid: i32) {
+        if !self.pasts.threads.contains_key(&tid) {
+            return;
+        }
+        self.pasts.dead.push_back(tid);
+        if self.pasts.dead.len() > MOST_DEAD {
+            let oldest = self.pasts.dead.pop_front();
+            let past = oldest.and_then(|tid| self.pasts.threads.remove(&tid));
+            past.iter()
+                .flat_map(|past| &past.waits)
+                .for_each(|wait| self.settle(wait));
+        }
+    }
+
+    /// No request is to come that they could be of.
+    pub(super) fn settle_all(&mut self) {
+        let mut threads: Vec<(i32, Past)> = self.pasts.threads.drain().collect();
+        threads.sort_by_key(|(tid, _)| *tid);
+        for (_, past) in &threads {
+            past.waits.iter().for_each(|wait| self.settle(wait));
+        }
+    }
+
+    /// Its time in the daemon is over, or goes on at the recording's end: what the daemon's threads waited for in it is
+    /// of it.
+    pub(super) fn claim(&mut self, story: &Story) -> Served {
+        let wanted = self.wants(story);
+        let callback = match story.at(Mark::CallbackEnter) {
+            Some(enter) => taken(&mut self.callbacks, story.daemon_tid, enter),
+            None => None,
+        };
+        let mut spans = self.worked_on(story);
+        spans.sort_by_key(|(_, from, _)| *from);
+        let worked = spans
+            .into_iter()
+            .map(|(tid, from, to)| self.claim_span(wanted, tid, from, to));
+        Served {
+            worked: worked.collect(),
+            callback,
+        }
+    }
+
+    fn claim_span(&mut self, wanted: bool, tid: i32, from: u64, to: u64) -> Worked {
+        let requests = self.ask.graph == Graph::Requests;
+        let past = self.pasts.threads.get_mut(&tid);
+        let forgotten = past.as_ref().map_or(0, |past| past.forgotten);
+        let whole = self.switched.contains(&tid) && forgotten <= from;
+        let known = past.into_iter().flat_map(|past| past.waits.iter_mut());
+        let known = known.filter(|wait| wait.to > from && wait.from < to);
+        let open = self.off.open(tid);
+        let mut to = to;
+        let mut waits = Vec::new();
+        for wait in known.chain(open) {
+            if wait.from >= to || wait.note.who != Who::Daemon {
+                continue;
+            }
+            if is_for_requests(&mut self.frames, &self.spaces, wait) {
+                // Whoever has the request since then, not this thread.
+                to = wait.from.max(from);
+                break;
+            }
+            let (since, until) = match wait.ended {
+                true => (wait.from.max(from), wait.to.min(to)),
+                false => (wait.from.max(from), to),
+            };
+            if requests && wanted {
+                let mut wait = wait.clone();
+                wait.to = until.max(wait.to);
+                waits.push(wait);
+            } else if !requests {
+                wait.note.claim(wanted, since, until);
+            }
+        }
+        Worked {
+            from,
+            to,
+            whole,
+            waits,
+        }
+    }
+
+    /// Which threads worked on a request, from when to when, as far as the recording tells.
+    fn worked_on(&mut self, story: &Story) -> Vec<(i32, u64, u64)> {
+        let replied = story.at(Mark::Reply).or(story.at(Mark::End));
+        let over = Some(story.until).filter(|until| *until != ABSENT);
+        let until = replied.or(over);
+        let left = story.at(Mark::CallbackReturn);
+        let read = story.at(Mark::Read);
+        if let Some(enter) = story.at(Mark::CallbackEnter) {
+            let own = story.reader == story.daemon_tid;
+            let from = read.filter(|read| own && *read <= enter).unwrap_or(enter);
+            // The library may answer when the callback has returned.
+            let left = left.filter(|_| story.replier != story.daemon_tid);
+            let Some(to) = left.into_iter().chain(until).min() else {
+                return Vec::new();
+            };
+            let mut spans = vec![(story.daemon_tid, from, to)];
+            // It left the answer to another thread.
+            if let Some(until) = until.filter(|until| to < *until && story.replier >= 0) {
+                spans.extend(self.chain(story.replier, None, to, until));
+            }
+            return spans;
+        }
+        let (Some(from), Some(until)) = (read.or(story.at(Mark::Begin)), until) else {
+            return Vec::new();
+        };
+        let hands = story.replier < 0
+            && self
+                .stitch
+                .as_ref()
+                .is_some_and(|stitch| stitch.hands(story.daemon_pid));
+        match (story.reader, story.replier) {
+            (-1, -1) => Vec::new(),
+            (reader, replier) if read.is_some() && (reader == replier || replier < 0) => {
+                match hands {
+                    true => Vec::new(),
+                    false => vec![(reader, from, until)],
+                }
+            }
+            (_, -1) => Vec::new(),
+            (reader, replier) => {
+                let reader = (reader >= 0).then_some(reader);
+                self.chain(replier, reader, from, until)
+            }
+        }
+    }
+
+    /// The thread that answers, back to when it got the request: from its answer before, or from when another thread of
+    /// the daemon woke it up; then that thread, and so on to the one that read the request. What lies before is not
+    /// known.
+    fn chain(
+        &mut self,
+        replier: i32,
+        reader: Option<i32>,
+        from: u64,
+        to: u64,
+    ) -> Vec<(i32, u64, u64)> {
+        let mut spans = Vec::new();
+        let (mut tid, mut to) = (replier, to);
+        for _ in 0..MOST_HOPS {
+            let Some(past) = self.pasts.threads.get(&tid) else {
+                break;
+            };
+            let mut idle = |wait: &Wait<Note>| {
+                wait.waker.is_some_and(|waker| waker.why == Why::Request)
+                    || is_for_requests(&mut self.frames, &self.spaces, wait)
+            };
+            if Some(tid) == reader {
+                // Until it goes to wait for another request.
+                let mut later = past.waits.iter().filter(|wait| wait.from >= from);
+                let next = later.find(|wait| idle(wait));
+                let to = next.map_or(to, |wait| wait.from.min(to));
+                spans.push((tid, from, to));
+                break;
+            }
+            let answered = past.answers.iter().rev().find(|time| **time < to);
+            let mut since = from.max(answered.map_or(0, |time| *time));
+            let mut hop = None;
+            for wait in past.waits.iter().rev().filter(|wait| wait.from < to) {
+                if wait.to <= since {
+                    break;
+                }
+                if idle(wait) {
+                    since = since.max(wait.to.min(to));
+                    break;
+                }
+                let Some(waker) = wait.waker else { continue };
+                let fellow = waker.why == Why::Task && waker.pid == wait.pid;
+                if fellow && waker.tid != tid && (since..to).contains(&waker.time) {
+                    since = waker.time;
+                    hop = Some(waker.tid);
+                    break;
+                }
+            }
+            if since < to {
+                spans.push((tid, since, to));
+            }
+            match hop {
+                Some(waker) => (tid, to) = (waker, since),
+                None => break,
+            }
+        }
+        spans
+    }
+}
+
+impl Note {
+    /// From when to when a wait is of a request; `wanted`: of one that is asked for.
+    fn claim(&mut self, wanted: bool, from: u64, to: u64) {
+        match wanted {
+            true => self.claimed.add(from, to),
+            false => self.of_others.add(from, to),
+        }
+    }
+}
+
+/// A thread of a daemon waits for its next request.
+fn is_for_requests(frames: &mut Frames<'_>, spaces: &Spaces, wait: &Wait<Note>) -> bool {
+    let names = frames.of(wait.stack, spaces, wait.pid);
+    names.iter().any(|&frame| {
+        let (name, origin) = &frames.names[frame as usize];
+        *origin == Origin::Kernel && FOR_REQUESTS.contains(&&**name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::analysis::Filters;
+    use crate::events::{Batch, Ev, Layer, Meaning, Role, Side};
+    use crate::flame::Ask;
+    use crate::reader::Reader;
+
+    const DAEMON: i32 = 500;
+    const MOUNT: u64 = 45;
+    const ROWS: [(&str, Layer, Role); 8] = [
+        ("begin", Layer::Request, Role::Begin),
+        ("end", Layer::Request, Role::End),
+        ("enter", Layer::Syscall, Role::SysEnter),
+        ("exit", Layer::Syscall, Role::SysExit),
+        ("out", Layer::Syscall, Role::Switch),
+        ("in", Layer::Syscall, Role::Switch),
+        ("wake", Layer::Syscall, Role::Waking),
+        ("bytes", Layer::Request, Role::Length),
+    ];
+
+    /// `TIME TID KIND VALUE…`, a line each; threads of the daemon are 500 to 599, each named by its number. `begin
+    /// UNIQUE` (a lookup), `bytes UNIQUE LENGTH`, `end UNIQUE`, `out` (asleep) and `in`, `wake TID`. Gives the ns of each
+    /// stack; with a caller's name and system call left out of those across requests.
+    fn flame(graph: Graph, text: &str) -> BTreeMap<String, u64> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+        let reader = Reader::open(&root.join("samples/recordings/demo.data")).unwrap();
+        let catalogue = ROWS.map(|(event, layer, role)| Meaning {
+            event: event.into(),
+            layer,
+            function: String::new(),
+            operation: String::new(),
+            role,
+        });
+        let filters = Filters {
+            daemons: vec![(DAEMON, MOUNT)],
+            ..Filters::default()
+        };
+        let ask = Ask {
+            graph,
+            filters,
+            workload: Some(1),
+            ..Ask::default()
+        };
+        let mut engine = Engine::new(&reader, &catalogue, &ask).unwrap();
+        let mut batch = Batch::default();
+        let mut last = 0;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words.get(at).map_or(ABSENT, |w| w.parse().unwrap());
+            let (time, tid) = (number(0), number(1) as i32);
+            let pid = if tid / 100 == 5 { DAEMON } else { tid };
+            let kind = ROWS.iter().position(|row| row.0 == words[2]).unwrap();
+            let v = match words[2] {
+                "begin" => [number(3), MOUNT, 1, ABSENT],
+                "end" => [number(3), MOUNT, 0, ABSENT],
+                "bytes" => [number(3), MOUNT, number(4), ABSENT],
+                "out" => [tid as u64, 1, 0, ABSENT],
+                "in" => [0, 0, tid as u64, ABSENT],
+                _ => [number(3), number(4), ABSENT, ABSENT],
+            };
+            let (pid, tid) = if words[2] == "in" { (0, 0) } else { (pid, tid) };
+            let name = |tid: i32| Side::Comm {
+                time: 0,
+                pid,
+                tid,
+                comm: tid.to_string(),
+            };
+            batch.side.push(name(tid));
+            batch.events.push(Ev {
+                time,
+                pid,
+                tid,
+                kind: kind as u32,
+                cpu: 0,
+                v,
+            });
+            last = time;
+        }
+        engine.push(&batch);
+        let shown = engine.finish(last);
+        let sum: u64 = shown.stacks.iter().map(|(_, ns)| ns).sum();
+        assert_eq!(sum, shown.shown.ns);
+        let stacks = shown.stacks.into_iter();
+        let short = |stack: String| match stack.split_once("[FUSE lookup];") {
+            Some((_, rest)) => rest.to_owned(),
+            None => stack,
+        };
+        stacks.map(|(stack, ns)| (short(stack), ns)).collect()
+    }
+
+    fn stacks(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        let all = all.iter();
+        all.map(|(stack, ns)| (stack.to_string(), *ns)).collect()
+    }
+
+    /// One thread reads, sleeps and answers; it had waited for the request, and waits for the next one.
+    const ALONE: &str = "
+        10 500 enter 0
+        20 500 out
+        100 1 begin 7
+        100 1 bytes 7 64
+        105 1 wake 500
+        110 1 out
+        120 500 in
+        130 500 exit 0 64
+        150 500 out
+        350 0 wake 500
+        360 500 in
+        400 500 enter 1
+        410 500 end 7
+        412 500 wake 1
+        420 1 in
+        430 500 exit 1 16
+        440 500 enter 0
+        450 500 out
+        900 1 enter 2
+    ";
+
+    #[test]
+    fn a_window_stands_for_the_callback() {
+        let expected = [
+            ("[queue]", 30),
+            ("[daemon];[on CPU]", 60),
+            ("[daemon]", 200),
+            ("[daemon];[runnable]", 10),
+            ("[reply]", 10),
+            ("[wakeup]", 10),
+        ];
+        assert_eq!(flame(Graph::Requests, ALONE), stacks(&expected));
+        let expected = [
+            ("500", 200),
+            ("500;[runnable]", 10),
+            ("1", 302),
+            ("1;[runnable]", 8),
+        ];
+        assert_eq!(flame(Graph::OffCpu, ALONE), stacks(&expected));
+    }
+
+    /// 500 reads and wakes 501 up, which sleeps and answers.
+    const HANDED: &str = "
+        10 500 enter 0
+        20 500 out
+        30 501 out
+        100 1 begin 7
+        100 1 bytes 7 64
+        105 1 wake 500
+        110 1 out
+        120 500 in
+        130 500 exit 0 64
+        150 500 wake 501
+        155 501 in
+        160 500 enter 0
+        170 500 out
+        180 501 out
+        350 0 wake 501
+        360 501 in
+        400 501 enter 1
+        410 501 end 7
+        412 501 wake 1
+        420 1 in
+        430 501 exit 1 16
+        440 501 out
+        500 1 begin 8
+        500 1 bytes 8 64
+        505 1 wake 500
+        510 500 in
+        520 500 exit 0 64
+    ";
+
+    #[test]
+    fn who_answers_is_followed_to_who_woke_it_up() {
+        let expected = [
+            ("501", 170),
+            ("501;[runnable]", 15),
+            ("1", 302),
+            ("1;[runnable]", 8),
+        ];
+        let of_first = |mut found: BTreeMap<String, u64>| {
+            found.retain(|stack, _| !stack.contains("[unfinished]"));
+            found
+        };
+        assert_eq!(flame(Graph::OffCpu, HANDED), stacks(&expected));
+        let expected = [
+            ("[queue]", 30),
+            ("[daemon]", 170),
+            // 500 from 130 to 150, 501 from 155 to 180 and from 360 on.
+            ("[daemon];[on CPU]", 85),
+            ("[daemon];[runnable]", 15),
+            ("[reply]", 10),
+            ("[wakeup]", 10),
+        ];
+        assert_eq!(of_first(flame(Graph::Requests, HANDED)), stacks(&expected));
+    }
+
+    #[test]
+    fn what_no_wake_up_tells_is_not_known() {
+        // 501 ran all the time, and had answered another request meanwhile.
+        let text = "
+            100 1 begin 7
+            100 1 bytes 7 64
+            105 1 wake 500
+            110 1 out
+            120 500 in
+            130 500 exit 0 64
+            160 500 enter 0
+            170 500 out
+            200 501 enter 1
+            205 501 end 3
+            210 501 exit 1 16
+            220 501 out
+            350 0 wake 501
+            360 501 in
+            400 501 enter 1
+            410 501 end 7
+            412 501 wake 1
+            420 1 in
+        ";
+        let expected = [
+            ("[queue]", 30),
+            ("[daemon, thread unknown]", 75),
+            ("[daemon]", 130),
+            ("[daemon];[on CPU]", 55),
+            ("[daemon];[runnable]", 10),
+            ("[reply]", 10),
+            ("[wakeup]", 10),
+        ];
+        assert_eq!(flame(Graph::Requests, text), stacks(&expected));
+    }
+
+    #[test]
+    fn what_is_not_answered_counts_to_the_end() {
+        let text = "
+            100 1 begin 7
+            100 1 bytes 7 64
+            105 1 wake 500
+            110 1 out
+            120 500 in
+            130 500 exit 0 64
+            150 500 out
+            900 2 enter 0
+        ";
+        let expected = [
+            ("[unfinished];[queue]", 30),
+            ("[unfinished];[daemon];[on CPU]", 20),
+            ("[unfinished];[daemon]", 750),
+        ];
+        assert_eq!(flame(Graph::Requests, text), stacks(&expected));
+        let expected = [("1", 790), ("500", 750)];
+        assert_eq!(flame(Graph::OffCpu, text), stacks(&expected));
+        let unread = "
+            100 1 begin 7
+            100 1 bytes 7 64
+            110 1 out
+            900 2 enter 0
+        ";
+        let expected = [("[unfinished];[queue]", 800)];
+        assert_eq!(flame(Graph::Requests, unread), stacks(&expected));
+    }
+
+    #[test]
+    fn spans_are_counted_once() {
+        let mut spans = Spans::default();
+        for (from, to) in [(10, 20), (30, 40), (15, 18), (5, 5), (18, 25), (50, 60)] {
+            spans.add(from, to);
+        }
+        let all: Vec<_> = spans.iter().collect();
+        assert_eq!(all, [(10, 25), (30, 40), (50, 60)]);
+        assert_eq!(spans.gaps(0, 35), [(0, 10), (25, 30)]);
+        assert_eq!(spans.gaps(12, 20), []);
+        assert_eq!(spans.gaps(45, 70), [(45, 50), (60, 70)]);
+        spans.add(20, 55);
+        assert_eq!(spans.iter().collect::<Vec<_>>(), [(10, 60)]);
+    }
+}

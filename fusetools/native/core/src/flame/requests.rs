@@ -1,0 +1,216 @@
+//! Across requests: the caller's stack, the request's stages, and what the daemon did for it.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::daemon::Served;
+use super::waits::frame_of;
+use super::{Engine, Graph, Who};
+use crate::events::ABSENT;
+use crate::stacks::{Origin, ROOT};
+use crate::stitch::{Mark, Story, FATES};
+
+/// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
+pub(super) type Recent<T> = FxHashMap<i32, VecDeque<T>>;
+const MOST_RECENT: usize = 256;
+
+pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
+    let known = recent.entry(tid).or_default();
+    if known.len() == MOST_RECENT {
+        known.pop_front();
+    }
+    known.push_back(what);
+}
+
+/// How a stack ends that was taken when its thread went to sleep.
+const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
+
+impl Engine<'_> {
+    /// Those of which nothing more can be learned.
+    pub(super) fn stories(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let mut told = std::mem::take(&mut self.told);
+        for story in told.drain(..) {
+            let served = match self.served.remove(&story.id) {
+                Some(served) => served,
+                None => self.claim(&story),
+            };
+            if self.among(&story) && self.within(story.start()) {
+                self.flame.requests.add(&story);
+            }
+            if self.ask.graph == Graph::Requests {
+                self.story(&story, &served);
+            }
+        }
+        self.told = told;
+    }
+
+    fn story(&mut self, story: &Story, served: &Served) {
+        let begun = story.at(Mark::Begin);
+        let stack = begun.and_then(|begin| taken(&mut self.begins, story.tid, begin));
+        if !story.waits || !self.wants(story) {
+            return;
+        }
+        let (Some(begin), true) = (begun, story.counts()) else {
+            self.flame.unfinished += 1;
+            return;
+        };
+        let at_daemon = story.at(Mark::Read).is_some() || story.replier >= 0;
+        let at_daemon = at_daemon || served.callback.is_some();
+        if !self.within(begin) || self.ask.who == Some(Who::Daemon) && !at_daemon {
+            return;
+        }
+        let end = match story.is_unanswered() {
+            true => story.until,
+            false => story.at(Mark::Runs).unwrap_or(story.until),
+        };
+        let whole = end - begin;
+        // Several at once: each moment of the caller's counts once.
+        let (mut begin, mut end) = (begin, end);
+        for &(from, to) in self.spans.get(&story.tid).into_iter().flatten() {
+            if from <= begin {
+                begin = begin.max(to);
+            } else {
+                end = end.min(from);
+            }
+        }
+        self.flame.shared += whole - end.saturating_sub(begin);
+        if begin >= end {
+            return;
+        }
+        remember(&mut self.spans, story.tid, (begin, end));
+        self.flame.shown.add(end - begin);
+        self.flame.stackless += u64::from(stack.is_none());
+
+        let comm = self.comm(story.pid, story.tid);
+        let mut node = self.fold.below(ROOT, comm);
+        if story.syscall != ABSENT {
+            let name = format!("[{}]", self.arch.syscall(story.syscall));
+            node = self.below(node, &name);
+        }
+        if let Some(stack) = stack {
+            let names = self.frames.of(stack, &self.spaces, story.pid);
+            let made = |frame: &u32| !SCHEDULER.contains(&&*self.frames.names[*frame as usize].0);
+            let made = names.iter().rposition(made).map_or(0, |at| at + 1);
+            node = self.fold.path(node, &names[..made]);
+        }
+        node = self.below(node, &format!("[FUSE {}]", story.operation.name()));
+        if story.is_unanswered() {
+            let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
+            let name = fate.map_or("", |(_, name)| name);
+            node = self.below(node, &format!("[{name}]"));
+        }
+        self.stages(story, served, node, begin, end);
+    }
+
+    /// What ends with each mark; where one was not seen its time is part of the next.
+    fn stages(&mut self, story: &Story, served: &Served, node: u32, begin: u64, end: u64) {
+        let marks = [
+            Mark::Read,
+            Mark::CallbackEnter,
+            Mark::Reply,
+            Mark::End,
+            Mark::Runs,
+        ];
+        let answered = !story.is_unanswered();
+        let mut seen: Vec<(Mark, u64)> = marks
+            .into_iter()
+            .filter_map(|mark| Some((mark, story.at(mark)?)))
+            .filter(|(mark, time)| answered || *time <= story.until && *mark != Mark::End)
+            .collect();
+        if !answered {
+            seen.push((story.next, story.until));
+        }
+        let mut at = begin;
+        let mut before = Mark::Begin;
+        for (mark, to) in seen {
+            let to = to.clamp(at, end);
+            let frame = match mark {
+                Mark::Read => "[queue]",
+                Mark::CallbackEnter if before == Mark::Read => "[dispatch]",
+                Mark::CallbackEnter => "[queue]",
+                Mark::End if before == Mark::Reply => "[reply]",
+                Mark::Reply | Mark::End => {
+                    let read = before != Mark::Begin;
+                    self.served(node, served, read, at, to);
+                    (at, before) = (to, mark);
+                    continue;
+                }
+                _ => "[wakeup]",
+            };
+            let node = self.below(node, frame);
+            self.fold.add(node, to - at);
+            (at, before) = (to, mark);
+        }
+        if at < end {
+            let node = self.below(node, "[wakeup]");
+            self.fold.add(node, end - at);
+        }
+    }
+
+    fn below(&mut self, node: u32, name: &str) -> u32 {
+        let name = self.frames.name(name, Origin::Other);
+        self.fold.below(node, name)
+    }
+
+    /// What the daemon did from `from` to `to`: what its threads waited for, and the rest, in which they ran. `read`:
+    /// the daemon has read it by then.
+    fn served(&mut self, node: u32, served: &Served, read: bool, from: u64, to: u64) {
+        let callback = served.callback;
+        let in_daemon = match callback {
+            Some(name) => self.fold.below(node, name),
+            None => self.below(node, "[daemon]"),
+        };
+        let mut at = from;
+        let mut unknown = 0;
+        for worked in &served.worked {
+            let since = worked.from.clamp(at, to);
+            let until = worked.to.clamp(since, to);
+            unknown += since - at;
+            at = until;
+            let mut ran = until - since;
+            for wait in &worked.waits {
+                let wait = wait.part(since, until);
+                ran = ran.saturating_sub(wait.to - wait.from);
+                let names = self.frames.of(wait.stack, &self.spaces, wait.pid);
+                let below = self.frames.below(&names, callback);
+                let node = self.fold.path(in_daemon, &names[below..]);
+                for (state, ns) in wait.parts().into_iter().filter(|(_, ns)| *ns > 0) {
+                    self.flame.add_state(state, ns);
+                    let node = match frame_of(state) {
+                        Some(frame) => self.below(node, frame),
+                        None => node,
+                    };
+                    self.fold.add(node, ns);
+                }
+            }
+            if ran > 0 {
+                let node = match worked.whole {
+                    true => self.below(in_daemon, "[on CPU]"),
+                    false => in_daemon,
+                };
+                self.fold.add(node, ran);
+            }
+        }
+        unknown += to - at;
+        if unknown > 0 {
+            let frame = match read {
+                true => "[daemon, thread unknown]",
+                false => "[queue or daemon]",
+            };
+            let node = self.below(node, frame);
+            self.fold.add(node, unknown);
+        }
+    }
+}
+
+/// What a thread remembered of that very time; what is older is needed no more.
+pub(super) fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
+    let known = recent.get_mut(&tid)?;
+    let at = known.iter().position(|(at, _)| *at == time)?;
+    let (_, found) = known.remove(at)?;
+    Some(found)
+}

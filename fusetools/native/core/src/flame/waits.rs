@@ -1,0 +1,250 @@
+//! Time off the CPU: whose it is, its stack, and who ended it.
+
+use super::requests::remember;
+use super::{Engine, Graph, Note, Who};
+use crate::events::{Ev, ABSENT};
+use crate::offcpu::{State, Wait, Waker};
+use crate::stacks::{Origin, ROOT};
+use crate::stitch::Mark;
+
+impl Engine<'_> {
+    pub(super) fn switch(&mut self, ev: &Ev) {
+        let [prev, state, next, _] = ev.v;
+        let (prev, next) = (prev as i32, next as i32);
+        self.on(next, ev.time);
+        // It ran, though its switch-in was not recorded.
+        self.on(prev, ev.time);
+        self.switched.extend([prev, next]);
+        if prev > 0 {
+            // A process that has ended has no pid any more.
+            let pid = if ev.tid == prev { ev.pid } else { -1 };
+            let mut note = self.note(pid, prev);
+            if note.who == Who::Daemon {
+                note.comm = self.comm(pid, prev);
+            } else if self.shows(pid, prev, &note) {
+                let comm = self.comm(pid, prev);
+                note.node = self.fold.below(ROOT, comm);
+            }
+            self.off.out(pid, prev, ev.time, state, note);
+        }
+    }
+
+    /// Who goes to sleep to wait for a request has the stack with which it made it, if the request has none of its own.
+    fn begin_of_wait(&mut self, tid: i32, stack: u64) {
+        let stitch = self.stitch.as_ref();
+        let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
+        let Some(begin) = waiting.and_then(|story| story.at(Mark::Begin)) else {
+            return;
+        };
+        let mut known = self.begins.get(&tid).into_iter().flatten();
+        if !known.any(|(at, _)| *at == begin) {
+            remember(&mut self.begins, tid, (begin, stack));
+        }
+    }
+
+    pub(super) fn switch_stack(&mut self, ev: &Ev) {
+        if self.ask.graph == Graph::Requests && ev.v[3] != ABSENT {
+            self.begin_of_wait(ev.tid, ev.v[3]);
+        }
+        let Some(wait) = self.off.begun(ev.tid, ev.time) else {
+            return;
+        };
+        wait.stack = ev.v[3];
+        if wait.note.node == ROOT {
+            return;
+        }
+        let stack = ev.v[3];
+        let mut node = None;
+        let mut whole = false;
+        if stack != ABSENT {
+            let comm = self.comm(ev.pid, ev.tid);
+            node = Some(self.node(comm, stack, ev.pid));
+            whole = self.frames.whole(stack, &self.spaces, ev.pid);
+        }
+        if let Some(wait) = self.off.begun(ev.tid, ev.time) {
+            wait.stack = stack;
+            wait.note.whole = whole;
+            wait.note.node = node.unwrap_or(wait.note.node);
+        }
+    }
+
+    /// Is a wait asked for that begins now?
+    fn shows(&self, pid: i32, tid: i32, note: &Note) -> bool {
+        (note.wanted || !note.requested && self.shows_all(pid, tid, note.who))
+            && self.ask.who.is_none_or(|who| who == note.who)
+    }
+
+    /// Also what is of no request.
+    fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
+        let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
+        let known = who != Who::Other || self.unknown();
+        self.ask.all && !filtered && known && self.named(pid, tid)
+    }
+
+    pub(super) fn on(&mut self, tid: i32, time: u64) {
+        if let Some(wait) = self.off.on(tid, time) {
+            self.over(wait);
+        }
+    }
+
+    /// It has ended, or the recording has.
+    pub(super) fn over(&mut self, wait: Wait<Note>) {
+        match self.ask.graph {
+            Graph::OnCpu => {}
+            _ if wait.note.who == Who::Daemon => self.daemon_waited(wait),
+            Graph::Requests => {}
+            Graph::OffCpu | Graph::OffWake => self.waited(&wait),
+        }
+    }
+
+    /// Of who is no daemon it is known when the wait begins what it is for.
+    fn waited(&mut self, wait: &Wait<Note>) {
+        let span = [(wait.from, wait.to)];
+        let Note {
+            who,
+            requested,
+            node,
+            whole,
+            ..
+        } = wait.note;
+        match node {
+            ROOT => self.left_out(who, requested, &span),
+            _ => self.shown(wait, node, whole, &span),
+        }
+    }
+
+    /// Which requests a daemon's wait was for is known by now.
+    pub(super) fn settle(&mut self, wait: &Wait<Note>) {
+        if self.ask.graph == Graph::Requests {
+            return;
+        }
+        let Note {
+            claimed, of_others, ..
+        } = &wait.note;
+        let mut idle = claimed.clone();
+        of_others.iter().for_each(|(from, to)| idle.add(from, to));
+        let idle = idle.gaps(wait.from, wait.to);
+        let others = of_others
+            .iter()
+            .flat_map(|(from, to)| claimed.gaps(from, to));
+        let others: Vec<(u64, u64)> = others.collect();
+        self.left_out(Who::Daemon, true, &others);
+        let mut spans: Vec<(u64, u64)> = claimed.iter().collect();
+        let asked = self.ask.who.is_none_or(|who| who == Who::Daemon);
+        if !asked {
+            self.left_out(Who::Daemon, true, &std::mem::take(&mut spans));
+        }
+        match asked && self.shows_all(wait.pid, wait.tid, Who::Daemon) {
+            true => spans.extend(idle),
+            false => self.left_out(Who::Daemon, false, &idle),
+        }
+        if spans.is_empty() {
+            return;
+        }
+        let comm = wait.note.comm;
+        let (node, whole) = match wait.stack {
+            ABSENT => (self.fold.below(ROOT, comm), false),
+            stack => (
+                self.node(comm, stack, wait.pid),
+                self.frames.whole(stack, &self.spaces, wait.pid),
+            ),
+        };
+        self.shown(wait, node, whole, &spans);
+    }
+
+    /// `spans` of a wait are not shown. One of no request is idle, if of a daemon.
+    fn left_out(&mut self, who: Who, requested: bool, spans: &[(u64, u64)]) {
+        let unknown = self.unknown();
+        let amount = match who {
+            _ if requested => &mut self.flame.others,
+            Who::Daemon => &mut self.flame.idle,
+            Who::Workload => &mut self.flame.own,
+            // Of who ran before or after a daemon only that is recorded.
+            Who::Other if !unknown => return,
+            Who::Other => &mut self.flame.others,
+        };
+        for (from, to) in spans {
+            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            if from < to {
+                amount.add(to - from);
+            }
+        }
+    }
+
+    /// `spans` of a wait are shown.
+    fn shown(&mut self, wait: &Wait<Note>, stack: u32, whole: bool, spans: &[(u64, u64)]) {
+        let mut any = false;
+        for (from, to) in spans {
+            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            if from < to {
+                any |= self.show(&wait.part(from, to), stack, whole);
+            }
+        }
+        self.flame.shown.count += u64::from(any);
+        self.flame.stackless += u64::from(any && wait.stack == ABSENT);
+    }
+
+    fn show(&mut self, wait: &Wait<Note>, stack: u32, whole: bool) -> bool {
+        let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
+        let mut any = false;
+        for (state, ns) in parts {
+            self.flame.add_state(state, ns);
+            let offwake = self.ask.graph == Graph::OffWake;
+            let states = &self.ask.states;
+            let blocked = matches!(state, State::Blocked | State::Either);
+            if !states.is_empty() && !states.contains(&state) || offwake && !blocked {
+                continue;
+            }
+            let mut node = stack;
+            if offwake {
+                node = self.below_waker(node, wait.waker);
+            }
+            if let Some(frame) = frame_of(state) {
+                let frame = self.frames.name(frame, Origin::Other);
+                node = self.fold.below(node, frame);
+            }
+            self.fold.add(node, ns);
+            self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
+            if wait.note.who == Who::Daemon {
+                self.flame.daemons = self.flame.daemons.saturating_add(ns);
+            }
+            if !whole {
+                self.flame.cut = self.flame.cut.saturating_add(ns);
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// A recording that tells of no daemon and no workload is of everything.
+    pub(super) fn unknown(&self) -> bool {
+        self.ask.workload.is_none() && self.daemons.is_empty()
+    }
+
+    /// On top of who waited: who ended it, innermost first, so that the two meet.
+    pub(super) fn below_waker(&mut self, node: u32, waker: Option<Waker>) -> u32 {
+        let between = self.frames.name("--", Origin::Other);
+        let mut node = self.fold.below(node, between);
+        let Some(waker) = waker else {
+            let nobody = self.frames.name("[not seen]", Origin::Other);
+            return self.fold.below(node, nobody);
+        };
+        self.flame.wakers += 1;
+        self.flame.wakers_stackless += u64::from(waker.stack == ABSENT);
+        let mut names = self.frames.of(waker.stack, &self.spaces, waker.pid);
+        names.reverse();
+        node = self.fold.path(node, &names);
+        let comm = self.comm(waker.pid, waker.tid);
+        self.fold.below(node, comm)
+    }
+}
+
+/// On top of a stack that does not tell it by itself.
+pub(super) fn frame_of(state: State) -> Option<&'static str> {
+    match state {
+        State::Blocked => None,
+        State::Runnable => Some("[runnable]"),
+        State::Preempted => Some("[preempted]"),
+        State::Either => Some("[blocked or runnable]"),
+    }
+}
