@@ -74,6 +74,7 @@ def merge(
     if "error" in answer:
         raise _core.CoreError(*answer["error"])
     answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
+    answer["stacks"] = tuple(answer["stacks"])
     answer["session_at"] = [tuple(place) for place in answer["session_at"]]
     result: _core.MergeInfo = answer
     return result
