@@ -334,8 +334,10 @@ def test_a_workload_gets_its_signals_back(tmp_path: Path) -> None:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        known = mask(signal.valid_signals())  # without glibc's own, which no program can change
         found = {
-            line.split(":")[0]: int(line.split()[1], 16) for line in out.read_text().splitlines()
+            line.split(":")[0]: int(line.split()[1], 16) & known
+            for line in out.read_text().splitlines()
         }
         assert found == {"SigBlk": 0, "SigIgn": mask(expected)}
 
