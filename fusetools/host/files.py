@@ -202,7 +202,7 @@ def bounded(
         try:
             os.close(reader)
             if memory is not None:
-                _limit(memory)
+                limit_memory(memory)
             data = function().encode("utf-8", "surrogateescape")
             while data:
                 data = data[os.write(writer, data) :]
@@ -239,7 +239,7 @@ def bounded(
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
 
 
-def _limit(memory: int) -> None:
+def limit_memory(memory: int) -> None:
     """Of this process: memory beside what it has, 60 s of CPU time, no core file."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from fusetools.host.files import limit_memory
+
 T = TypeVar("T")
 
 _HEAD = struct.Struct("=I")
+MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
 LARGEST = 16 << 20  # bytes of one answer
 
 
@@ -33,6 +36,7 @@ class _Child:
             # Nothing of the parent's is the child's business: it may stay behind in a sleep that
             # not even SIGKILL ends.
             os.close(self.reader)
+            limit_memory(MEMORY)
             for number in signal.SIGINT, signal.SIGTERM:
                 signal.signal(number, signal.SIG_DFL)
             for item in items:
