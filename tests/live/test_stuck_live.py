@@ -383,9 +383,12 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
     with subprocess.Popen(
         ["sshfs", *options, f"there:{tmp_path}/tree", path], preexec_fn=mounts.end_with_the_test
     ) as daemon:
-        wait_until(lambda: mounts.mount_entry(path) is not None, "the mount")
-        child = int(pid.read_text())
+        child = None
         try:
+            wait_until(lambda: mounts.mount_entry(path) is not None, "the mount")
+            wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the server")
+            child = int(pid.read_text())
+            os.stat(path)  # both have begun
             os.kill(child, signal.SIGSTOP)
             caller = subprocess.Popen(["stat", path / "x"], stderr=subprocess.DEVNULL)
             time.sleep(LONG)
@@ -398,9 +401,10 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
             subprocess.run(command.split(), check=True)
             caller.wait(mounts.HANGS)
         finally:
-            os.kill(child, signal.SIGCONT)
-            subprocess.run(["umount", "-l", path], check=True)
-            daemon.terminate()
+            if child is not None:
+                os.kill(child, signal.SIGCONT)
+            subprocess.run(["umount", "-l", path], check=False)
+            daemon.kill()
 
 
 def test_doctor_names_the_mount_that_hangs(hang: Any) -> None:

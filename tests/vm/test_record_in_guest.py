@@ -133,7 +133,8 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         {LEFT}"""
     )
     assert "is stripped" in (tmp_path / "without-names").read_text()
-    assert "no cgroup can be made" in (tmp_path / "said").read_text()
+    # The workload is told apart by its threads' numbers.
+    assert "no cgroup can be made" not in (tmp_path / "said").read_text()
     replies = counts((tmp_path / "count.json").read_text(), "daemon")
     assert replies == Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
     assert (tmp_path / "left").read_text() == ""
