@@ -29,7 +29,7 @@ quarter of 200 batches of 50 that is quickest; medians of 2 rounds in turn on a 
 
     no recording                                          68
     all in the workload's cgroup, a stack of each switch  199
-    by the number of thread, stacks at most 997 a second  114 (without any stack 104)
+    by the number of thread, without any stack            104
 
 The number of thread (record/perf.py, Since; what else began meanwhile is left out at the end) is
 taken only where no cgroup can be made: of 12,809 waits 3 had no end in such a recording, for a
@@ -59,11 +59,6 @@ DAEMON_GROUP = "fuse_daemon"
 # neighbour, so that they do not keep step with what happens 100 times a second.
 CLOCK = "cpu-clock"
 FREQUENCY = 99
-# Stacks of switches: perf's context-switches, which can be told so many times a second, on each
-# CPU, and the name that they have in perf's file. 5 us each are 2.5 % of a second.
-STACKS = "context-switches"
-STACKS_NAME = "fusetools_stacks"
-STACKS_FREQUENCY = 4999
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
@@ -73,23 +68,6 @@ WORKLOAD = "$workload"
 PIDS = 1 << 14
 CONNECT = "sock:inet_sock_set_state"
 CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
-# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
-# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
-# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
-# epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
-# accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
-# read, with
-# which a daemon waits for its next request, and what only waits for disks, uninterruptibly.
-_WAITS: tuple[tuple[int, int], ...] = (
-    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
-    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
-    *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
-    *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
-)
-WAITS = " || ".join(
-    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
-    for first, last in _WAITS
-)
 
 # (name, virtual address, size, file offset) as _core.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -345,8 +323,7 @@ def plan(
     cgroup = cgroup and not by_pid
     if not latency:
         of_copied = _comms(copied, comms or {})
-        most = facts.sample_rate or STACKS_FREQUENCY
-        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid, most)
+        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid)
         events += [event for name, event in found_events if name in have]
     if latency:
         pass  # not asked for
@@ -642,27 +619,6 @@ def _all(*conditions: str) -> str:
     return " && ".join(wanted)
 
 
-def _switches(own: str, copied: str, frequency: int) -> list[tuple[str, Event]]:
-    """Each switch once, and the stacks of a part of them: they are the dearest of all.
-
-    A stack of each that does not wait for a signal, a message, another thread: page faults, disks.
-    Of the others so many a second; a wait in a system call of WAITS has the user's stack of its
-    entry. They become one at the recording's end (native/core/src/write/waits.rs). ``copied``:
-    whose stacks are copied; they are not sampled.
-    """
-    name = "sched:sched_switch"
-    always = "prev_state & 2"
-    mine = _all(copied, "prev_state != 1") if copied else ""
-    rest = f"!({mine})" if mine else ""
-    events = [Event(name, mine, "dwarf")] if mine else []
-    events += [
-        Event(name, _all(own, rest, always), "fp"),
-        Event(name, _all(own, rest, f"!({always})")),
-        Event(STACKS, stack="fp", frequency=frequency),
-    ]
-    return [(name, event) for event in events]
-
-
 def _task_events(
     arch: str,
     daemons: Sequence[str],
@@ -670,14 +626,13 @@ def _task_events(
     request: Request,
     cgroup: bool,
     by_pid: bool,
-    most: int,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
     COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
     the task that is woken. A uretprobe shows as a system call (uretprobe 335,
     uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
-    daemons whose stacks are; ``most``: samples a second that the kernel allows.
+    daemons whose stacks are.
 
     The stacks of the workload's own waits are copied on demand alone: mostly they end in
     the system call whose name is known anyway, and they are as many as the requests.
@@ -704,18 +659,9 @@ def _task_events(
         own = "" if everybody else _any(fields, daemons)
         if by_pid:
             own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
-        if name == "sched:sched_switch" and stack == "fp":
-            events += _switches(own, _any(("COMM",), copied), min(STACKS_FREQUENCY, most))
-            continue
-        if name == "sched:sched_waking" and stack == "fp" and copied:
+        if stack == "fp" and copied:
             mine = _any(("COMM",), copied)
             events.append((name, Event(name, mine, "dwarf")))
-            own = _all(own, f"!({mine})")
-        mine = _all(_any(("COMM",), daemons), WAITS) if name == "raw_syscalls:sys_enter" else ""
-        if mine and usual == "fp" and arch == "x86_64":
-            for comms, how in ((copied, "dwarf"), ([d for d in daemons if d not in copied], "fp")):
-                if comms:
-                    events.append((name, Event(name, _all(_any(("COMM",), comms), WAITS), how)))
             own = _all(own, f"!({mine})")
         events.append((name, Event(name, _all(own, also), stack)))
     if daemons:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.events import Event
-from fusetools.plan.planner import STACKS, STACKS_NAME, WORKLOAD, ProbePlan
+from fusetools.plan.planner import WORKLOAD, ProbePlan
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a
@@ -134,8 +134,7 @@ def _event(event: Event) -> list[str]:
         terms.append("call-graph=fp")
     if event.frequency:
         # perf would call it by all its terms; I: not on an idle CPU
-        named, idle = (STACKS_NAME, "") if event.name == STACKS else (event.name, "I")
-        return ["-e", f"{event.name}/{','.join(terms)},name={named}/{idle}"]
+        return ["-e", f"{event.name}/{','.join(terms)},name={event.name}/I"]
     argv = ["-e", event.name + (f"/{','.join(terms)}/" if terms else "")]
     if event.filter:
         argv += ["--filter", event.filter]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import script
 from conftest import Mounter, mount_entry, until, wait_until
 
 import fusetools
@@ -56,8 +57,11 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
         assert f"pid {mount.pid}, has been stopped since" in text, command
         assert "1 without an answer" in text, command
     slowest = fusetools.open(output).slowest(most=1).requests[0]
-    # Half a second of it is the workload's own time out.
-    assert slowest.fate == "interrupted" and slowest.duration > 400_000_000
+    # What its caller waited, by stock perf: its last system call.
+    seen = [e for e in script.events(output) if e.comm == "stat"]
+    enter, leave = [e for e in seen if e.name.startswith("raw_syscalls:")][-2:]
+    (sent,) = (e for e in seen if e.name == "fuse:fuse_request_send" and "(FUSE_LOOKUP)" in e.text)
+    assert slowest.fate == "interrupted" and slowest.duration == leave.time - enter.time
     assert [name for name, _ in slowest.stages][-1] == "queue"
     assert "interrupted, in the queue" in " ".join(said("slow -n 1", output).split())
     (operation,) = (
@@ -66,7 +70,7 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert operation.max == slowest.duration and operation.unmatched == {"interrupted": 1}
     assert "The daemon has enough threads" not in said("queue", output)
     hist = fusetools.open(output).hist(slowest.operation, layers=("request",)).histograms[0]
-    assert hist.unanswered == 1 and hist.max is not None and hist.max > 400_000_000
+    assert hist.unanswered == 1 and hist.max == leave.time - sent.time
     # In flame graphs, too: nothing of it is the daemon's.
     stacks, text = flame(output, "requests", slowest.operation)
     (stuck,) = (s for s in stacks if ";[interrupted];" in s)
@@ -74,7 +78,7 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert stacks[stuck] == pytest.approx(hist.max / 1000)
     assert "1 without an answer" in text
     callers = fusetools.open(output).stacks("off-cpu", slowest.operation, layers=["syscall"])
-    assert callers.total > 400_000_000
+    assert callers.total > 0.9 * slowest.duration
 
 
 def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -207,9 +211,10 @@ def test_a_daemon_without_callbacks(raw_mount: Any, tmp_path: Path, workers: int
 @pytest.mark.parametrize("workers", [0, 3])
 def test_a_daemon_that_does_not_answer(raw_mount: Any, tmp_path: Path, workers: int) -> None:
     """Its request counts to the recording's end; a thread that reads again has it no more."""
-    mount = raw_mount("--workers", workers, "--delay", 3)
+    mount = raw_mount("--workers", workers, "--delay", 20)
     output = tmp_path / "perf.data"
-    record(output, mount.path, f"stat {mount.path}/file0 > /dev/null & sleep 0.7")
+    # On a busy machine it may take a second until the request is made.
+    record(output, mount.path, f"stat {mount.path}/file0 > /dev/null & sleep 3")
     recording = fusetools.open(output)
     (request,) = recording.slowest("lookup").requests
     assert request.fate == "unfinished" and request.duration > 300_000_000

@@ -191,7 +191,7 @@ PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 77}
 @pytest.mark.parametrize("frame_pointers", [1.0, 0.2])
 @pytest.mark.parametrize("way", ["by pid", "cgroup", "everybody"])
 def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, way: str) -> None:
-    """And has a stack where it waits for what no system call of the daemon's tells."""
+    """With its stack."""
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     facts = replace(facts, pid_max=0 if way == "everybody" else 1 << 22)
@@ -199,8 +199,6 @@ def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, wa
     plan = make(facts, request, cgroup=way == "cgroup")
     assert plan.by_pid == (way == "by pid")
     events = [event for event in plan.events if event.name == "sched:sched_switch"]
-    sampled = [event.stack for event in plan.events if event.name == planner.STACKS]
-    assert sampled == ([] if call_graph == "dwarf" else ["fp"])
     since = Since(30_000, 1 << 22)
     for (before, state), after in itertools.product(
         [*itertools.product(("cvmfs2", "find", "bash"), (0, 1, 2, 256)), ("swapper/0", 0)], PIDS
@@ -219,7 +217,7 @@ def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, wa
         if way == "cgroup" and not {before, after} & {"cvmfs2"}:
             wanted = before == "find"
         assert len(seen) == wanted, (fields, seen)
-        if wanted and before == "cvmfs2" and state == 2:
+        if wanted and before == "cvmfs2":
             copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
             assert seen[0].stack == ("dwarf" if copies else "fp")
 
@@ -244,7 +242,7 @@ def test_details() -> None:
         "raw_syscalls:sys_enter",
         "raw_syscalls:sys_exit",
     }
-    assert names[2] - names[1] == {planner.CLOCK, planner.STACKS}
+    assert names[2] - names[1] == {planner.CLOCK}
     assert not any(event.stack for plan in plans[:2] for event in plan.events)
     assert all(plan.probes == plans[0].probes for plan in plans)
     # Nothing that was not asked for is missing.
@@ -575,7 +573,7 @@ def test_call_graphs() -> None:
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
     assert "--kernel-callchains" in argv("kernel")
-    assert "-e context-switches/freq=4999,call-graph=fp,name=fusetools_stacks/" in argv("kernel")
+    assert "-e sched:sched_switch/call-graph=fp/ --filter" in argv("kernel")
     assert "-e cpu-clock/freq=99,call-graph=fp,name=cpu-clock/I" in argv("fp")
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
@@ -602,18 +600,11 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
     facts = host("6.18", client)
-    waits = f"{mine} && prev_state != 1"
     assert switches(make(facts, auto)) == [
         (f"!({both})", "fp", True),
-        (waits, "dwarf", False),
-        (f"({both}) && (!({waits})) && prev_state & 2", "fp", False),
-        (f"({both}) && (!({waits})) && !(prev_state & 2)", "", False),
+        (mine, "dwarf", False),
+        (f"({both}) && !({mine})", "fp", False),
     ]
-    # Those for which a system call waits, at its entry.
-    entries = [e for e in make(facts, auto).events if e.name == "raw_syscalls:sys_enter"]
-    assert [e.stack for e in entries] == ["", "dwarf", ""]
-    assert entries[1].filter == f"{mine} && ({planner.WAITS})"
-    assert entries[2].filter.startswith(f"({mine} && (!({entries[1].filter})))")
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
@@ -628,13 +619,13 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     # for, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
     two = switches(make(host("6.18", client, whole), auto))
-    assert two[1] == (waits, "dwarf", False) and "b" in two[2][0]
+    assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
         make(facts, Request(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
     ):
-        assert not plan.copies and len(switches(plan)) == 3
+        assert not plan.copies and len(switches(plan)) == 2
     assert make(facts, auto).copies
 
 
