@@ -361,6 +361,7 @@ def test_ctrl_c_reaches_the_workload_once(sample_mount: Mounter, tmp_path: Path)
     command = [*COMMAND, "record", "--mount", str(mount.path), "--", "sh", "-c", script]
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a shell on a terminal starts it
         os.chdir(tmp_path)
         os.execve(command[0], command, environment())
     seen = b""
