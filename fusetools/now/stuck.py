@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fusetools.now.moment import Connection, Descriptor, Moment, Process, Task
-from fusetools.results.stuck import KINDS, Blocked, Cause, Stuck, StuckMount
+from fusetools.results.stuck import KINDS, Blocked, Cause, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 SKEW = 0.02  # seconds by which the clocks of CPUs may differ
@@ -365,7 +365,7 @@ class _Graph:
             if not process.memory:
                 text = f"{self.who(last)} waits for memory of its cgroup {process.cgroup}"
             return last.tid, Cause("memory", text, lines)
-        age = f", for {_ago(last.age)}" if last.age is not None and last.state != "R" else ""
+        age = f", for {ago(last.age)}" if last.age is not None and last.state != "R" else ""
         text = f"{self.who(last)} {self.waits(last)}{age}"
         if task.lock:
             text = f"a {task.lock.kind} is held by {self.who(last)}, which {self.waits(last)}{age}"
@@ -427,7 +427,7 @@ class _Graph:
 
     def _line(self, node: Task | Process | Connection) -> str:
         if isinstance(node, Task):
-            age = f" ({_ago(node.age)})" if node.age is not None else ""
+            age = f" ({ago(node.age)})" if node.age is not None else ""
             return f"{self.who(node)} {self.waits(node)}{age}"
         if isinstance(node, Connection):
             return f"{node.path}: {self._process(node.daemon) if node.daemon else node.why}"
@@ -496,13 +496,3 @@ def _abort(connection: Connection, fusectl: str) -> tuple[tuple[str, str], ...]:
     place = "/sys/fs/fuse/connections"
     command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
     return ((command, what),)
-
-
-def _ago(seconds: float | None) -> str:
-    if seconds is None:
-        return "an unknown time"
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fusetools.render.text import WIDTH, lines, number, plural, printable, table
-from fusetools.results.stuck import Blocked, Stuck, StuckMount
+from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 
 MOST_CALLERS = 10
 MOST_CHAINS = 8
@@ -131,17 +131,6 @@ def _many(waits: str) -> str:
     plain = {"is": "are", "has": "have"}.get(verb, verb[:-1] if verb.endswith("s") else verb)
     rest = rest.replace("its next request", "their next request")
     return f"{plain} {rest}".rstrip()
-
-
-def ago(seconds: float | None) -> str:
-    """How long somebody has waited: "0.3 s", "312 s", "2.4 h"."""
-    if seconds is None:
-        return "unknown"
-    if seconds < 1000:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
 
 
 def _wrapped(line: str, indent: str) -> list[str]:

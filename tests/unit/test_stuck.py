@@ -71,7 +71,7 @@ def test_all_threads_wait_for_a_lock_whose_holder_waits_for_a_server() -> None:
     assert cause.kind == "lock"
     assert cause.text == (
         "a mutex is held by sshfs (thread 102), which waits in connect for 10.0.0.1:3128 (tcp, "
-        "SYN-SENT, 1 bytes not acknowledged), for 5 min"
+        "SYN-SENT, 1 bytes not acknowledged), for 312 s"
     )
     assert cause.chain[-1] == "4 of 4 threads of sshfs end there"
 
