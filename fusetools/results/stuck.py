@@ -45,7 +45,7 @@ class Cause:
 KINDS = (
     "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation", "lock",
     "memory", "process", "socket", "mount", "file", "sleep", "condition", "on_cpu", "unknown",
-    "background", "unread", "unanswered", "autofs",
+    "background", "unread", "unanswered",
 )  # fmt: skip
 
 
