@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -146,7 +147,7 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
         unknown = [daemon for daemon in daemons if not daemon.connections]
         pid = _told_by_cvmfs(files, mount) if unknown else None
         candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
-            daemon for daemon in unknown if _names(daemon, mount.path)
+            daemon for daemon in unknown if names_mount(daemon.arguments, mount.path)
         ]
     if not candidates:
         return replace(mount, why=_why_none(files, daemons))
@@ -182,12 +183,12 @@ def _told_by_cvmfs(files: Files, mount: Mount) -> int | None:
     return _number((answer or "").strip("\0\n "))
 
 
-def _names(daemon: Daemon, path: str) -> bool:
-    """Whether the command line holds the mount point, absolute or as the tail of it."""
+def names_mount(arguments: Sequence[str], path: str) -> bool:
+    """Whether a daemon's command line holds the mount point, absolute or as the tail of it."""
     return any(
         os.path.normpath(argument) == path
         or (argument[:1] not in ("", "/", "-") and path.endswith("/" + os.path.normpath(argument)))
-        for argument in daemon.arguments[1:]
+        for argument in arguments[1:]
     )
 
 

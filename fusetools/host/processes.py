@@ -49,9 +49,14 @@ class Code(NamedTuple):
 
 
 def code(files: Files, pid: int) -> tuple[Code, ...]:
-    """What a process has mapped executable, as /proc/PID/maps tells it (proc(5))."""
+    """What a process has mapped executable."""
+    return parse_maps(patiently(files, f"/proc/{pid}/maps"))
+
+
+def parse_maps(text: str) -> tuple[Code, ...]:
+    """What is executable of a /proc/PID/maps (proc(5))."""
     found = []
-    for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
+    for line in text.split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))

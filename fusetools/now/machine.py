@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from fusetools import _core
-from fusetools.host.mounts import parse_mountinfo
+from fusetools.host.mounts import names_mount, parse_mountinfo
+from fusetools.host.processes import parse_maps
 from fusetools.now import sockets, syscalls
 from fusetools.now.bounded import each
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Task
@@ -485,13 +486,11 @@ def _details(
 
 def _user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:
     """(thread, functions innermost first, whether up to where it began)."""
-    rows = []
-    for line in _text(f"/proc/{pid}/maps", 16 << 20).split("\n"):
-        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) \S+ \d+\s+(\S.*)", line)
-        if match:
-            start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
-            place = f"/proc/{pid}/map_files/{start:x}-{end:x}"
-            rows.append((start, end, offset, match[4].replace("\\012", "\n"), place))
+    files = f"/proc/{pid}/map_files"
+    rows = [
+        (part.start, part.end, part.offset, part.path, f"{files}/{part.start:x}-{part.end:x}")
+        for part in parse_maps(_text(f"/proc/{pid}/maps", 16 << 20))
+    ]
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         threads = [(task.pc, task.sp, _peek(memory, task.sp, STACK)) for task in tasks]
@@ -631,7 +630,7 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
         unknown = [p for p in holders if None in p.fuse]
-        own = [p for p in unknown if _mounts_on(p, mount.path)]
+        own = [p for p in unknown if names_mount(p.arguments, mount.path)]
         if not own:
             why = "no process here has its connection open"
             if unknown:
@@ -641,15 +640,6 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))
     return replace(mount, daemon=daemon.pid, holders=tuple(sorted(p.pid for p in own)))
-
-
-def _mounts_on(process: Process, path: str) -> bool:
-    """Whether the command line holds the mount point, absolute or as the tail of it."""
-    return any(
-        os.path.normpath(argument) == path
-        or (argument[:1] not in ("", "/", "-") and path.endswith("/" + os.path.normpath(argument)))
-        for argument in process.arguments[1:]
-    )
 
 
 def _hierarchies() -> dict[str, str]:

@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, tuple[dict[st
             "receive_queue": received,
         }
         found[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
-    names = {inode: path for inode, path in _unix(pid) if inode in wanted}
+    paths = dict(_unix(pid))
+    names = {inode: path for inode, path in paths.items() if inode in wanted}
     peers = dict(_unix_peers()) if own and names else {}
-    paths = dict(_unix(pid)) if peers else names
     for inode, path in names.items():
         other = peers.get(inode, 0)
         fields = {"protocol": "unix", "peer": paths.get(other, "") or path}
@@ -57,18 +58,20 @@ def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, tuple[dict[st
     return list(found.items())
 
 
-def _rows(pid: int, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
+def _lines(pid: int, protocol: str) -> Iterator[str]:
+    """The first MOST_ROWS lines of a table, without its head; none where it cannot be read."""
     try:
-        with Path(f"/proc/{pid}/net/{protocol}").open(encoding="ascii", errors="replace") as lines:
-            next(lines, "")
-            for number, line in enumerate(lines):
-                if number == MOST_ROWS:
-                    return
-                fields = line.split()
-                if len(fields) > 9 and fields[9].isdecimal():
-                    yield fields[1], fields[2], int(fields[3], 16), fields[4], int(fields[9])
+        with Path(f"/proc/{pid}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
+            yield from islice(lines, 1, 1 + MOST_ROWS)
     except OSError:
         return
+
+
+def _rows(pid: int, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
+    for line in _lines(pid, protocol):
+        fields = line.split()
+        if len(fields) > 9 and fields[9].isdecimal():
+            yield fields[1], fields[2], int(fields[3], 16), fields[4], int(fields[9])
 
 
 def _address(text: str) -> str:
@@ -86,17 +89,10 @@ def _address(text: str) -> str:
 
 
 def _unix(pid: int) -> Iterator[tuple[int, str]]:
-    try:
-        with Path(f"/proc/{pid}/net/unix").open(encoding="utf-8", errors="replace") as lines:
-            next(lines, "")
-            for number, line in enumerate(lines):
-                if number == MOST_ROWS:
-                    return
-                fields = line.rstrip("\n").split(None, 7)
-                if len(fields) > 6 and fields[6].isdecimal():
-                    yield int(fields[6]), fields[7] if len(fields) > 7 else ""
-    except OSError:
-        return
+    for line in _lines(pid, "unix"):
+        fields = line.rstrip("\n").split(None, 7)
+        if len(fields) > 6 and fields[6].isdecimal():
+            yield int(fields[6]), fields[7] if len(fields) > 7 else ""
 
 
 _SOCK_DIAG_BY_FAMILY, _DUMP = 20, 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
