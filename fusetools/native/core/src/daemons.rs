@@ -2,9 +2,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::Filters;
 use crate::error::Error;
 use crate::events::{Ev, Meaning, Role, Side, ABSENT};
+use crate::filters::Filters;
 use crate::named::{tell, Known, Listener};
 use crate::reader::{Reader, ScanInfo};
 

@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+/// How far into a function the place is that can be traced.
+pub(crate) const FARTHEST: u64 = 64;
+
+/// Where a caller sleeps for the answer to the request that it made last; in all kernels.
+pub(crate) const WAIT: &str = "request_wait_answer";
+
 /// What an event means. Chosen by the caller, from the recording's session or from probe sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -205,5 +211,14 @@ impl Side {
                 *time < event
             }
         }
+    }
+}
+
+/// A number for who has no word for 'not known'.
+pub(crate) fn or_zero(value: u64) -> u64 {
+    if value == ABSENT {
+        0
+    } else {
+        value
     }
 }

@@ -11,9 +11,10 @@ use daemon::{Pasts, Served, Spans};
 use requests::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::{Filters, RequestCounts};
+use crate::analysis::RequestCounts;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
+use crate::filters::Filters;
 use crate::offcpu::{OffCpu, State, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
 use crate::programs::{Files, Programs};

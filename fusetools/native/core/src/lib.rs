@@ -8,6 +8,7 @@ pub mod error;
 pub mod events;
 pub mod export;
 pub mod file;
+pub mod filters;
 pub mod flame;
 pub mod format;
 pub mod frames;

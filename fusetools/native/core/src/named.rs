@@ -2,9 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Filters, RequestCounts};
+use crate::analysis::RequestCounts;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
+use crate::filters::Filters;
 use crate::names::{Names, Path, Told, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};

@@ -2,8 +2,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::Filters;
 use crate::events::{Ev, Role};
+use crate::filters::Filters;
 use crate::named::{Known, Listener};
 use crate::operations::{Arch, Operation};
 use crate::stitch::{Mark, FATES};

@@ -45,6 +45,16 @@ pub struct Told {
 }
 
 impl Told {
+    pub(crate) fn new(unique: u64, connection: u64, req: u64) -> Told {
+        Told {
+            connection,
+            unique,
+            req,
+        }
+    }
+}
+
+impl Told {
     /// That of a request which began with an event that told as much.
     pub fn key(&self) -> Key {
         match self.req {

@@ -5,9 +5,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Filters, RequestCounts};
+use crate::analysis::RequestCounts;
 use crate::error::Error;
 use crate::events::{Meaning, ABSENT};
+use crate::filters::Filters;
 use crate::hist::Hist;
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};

@@ -1,7 +1,8 @@
 //! Calls, requests and system calls from events made by hand, and against a naive pairing.
 
-use fusetools_core::analysis::{Analysis, Answer, Detail, Filters, Series};
+use fusetools_core::analysis::{Analysis, Answer, Detail, Series};
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::filters::Filters;
 use proptest::prelude::*;
 
 const DAEMON: i32 = 500;

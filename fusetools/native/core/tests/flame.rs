@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use fusetools_core::analysis::Filters;
 use fusetools_core::events::{Layer, Meaning, Role};
+use fusetools_core::filters::Filters;
 use fusetools_core::flame::{flame, Ask, Graph};
 use fusetools_core::symbols::Kernel;
 use fusetools_core::Reader;

@@ -1,8 +1,9 @@
 //! Single requests from events made by hand: names, the slowest, the queue, and what is written of them.
 
-use fusetools_core::analysis::{Filters, RequestCounts};
+use fusetools_core::analysis::RequestCounts;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::export::{Form, Rows};
+use fusetools_core::filters::Filters;
 use fusetools_core::named::{Known, Listener, Teller};
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;

@@ -1,7 +1,7 @@
 //! Requests' stories from events made by hand.
 
-use fusetools_core::analysis::Filters;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::filters::Filters;
 use fusetools_core::stages::Cut;
 use fusetools_core::stitch::{Fate, Mark, Stitch, Story, MARK_NAMES};
 use proptest::prelude::*;

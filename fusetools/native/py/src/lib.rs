@@ -8,8 +8,9 @@ mod stories;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use fusetools_core::analysis::{analyse, Answer, Detail, Filters, RequestCounts, Series};
+use fusetools_core::analysis::{analyse, Answer, Detail, RequestCounts, Series};
 use fusetools_core::events::{Layer, Map, Meaning, Role};
+use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
 use fusetools_core::programs::Files;
 use fusetools_core::spaces::MappedFile;

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use fusetools_core::analysis::{Filters, RequestCounts};
+use fusetools_core::analysis::RequestCounts;
 use fusetools_core::daemons::{states, State};
 use fusetools_core::events::{Meaning, Role, ABSENT};
 use fusetools_core::export::{Form, Rows};
+use fusetools_core::filters::Filters;
 use fusetools_core::moments::{gather, Span, What};
 use fusetools_core::named::{tell, Listener};
 use fusetools_core::operations::{Arch, Operation};

@@ -346,8 +346,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::analysis::Filters;
     use crate::events::{Batch, Ev, Layer, Meaning, Role, Side};
+    use crate::filters::Filters;
     use crate::flame::Ask;
     use crate::reader::Reader;
 

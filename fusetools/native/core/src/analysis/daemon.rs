@@ -1,0 +1,236 @@
+//! Callbacks of the daemon and their replies.
+
+use super::*;
+
+/// When a thread's reads returned with something since it last replied: one of them brought the request.
+#[derive(Default)]
+pub(super) struct Reads {
+    pub(super) returns: Vec<u64>,
+    pub(super) replied: u64,
+    pub(super) losses: u32,
+}
+
+impl Reads {
+    pub(super) fn add(&mut self, time: u64, losses: u32) {
+        if self.losses != losses {
+            self.returns.clear();
+            self.losses = losses;
+        }
+        // Callbacks read too. The first after the request's begin and the last are what is asked for.
+        if self.returns.len() == 64 {
+            self.returns.pop();
+        }
+        self.returns.push(time);
+    }
+}
+
+impl Analysis {
+    pub(super) fn entry(&mut self, ev: &Ev, kind: Kind) {
+        if kind.layer != Layer::Daemon {
+            self.kernel_entry(ev, kind);
+            return;
+        }
+        let request = if self.follow_requests {
+            self.request_of(ev, kind.operation)
+        } else {
+            None
+        };
+        let row = request.map_or(NO_ROW, |(_, request)| request.row);
+        let counted = self.in_window(ev.time) && self.wants_daemon(ev.pid, request);
+        let function = &mut self.functions[kind.function as usize];
+        function.tally(Operation::UNKNOWN).entries += u64::from(counted);
+        if !function.returns {
+            return;
+        }
+        let call = Open {
+            counted,
+            row,
+            unique: ev.v[0],
+            ..self.opened(ev, kind.function)
+        };
+        let mut lost = Vec::new();
+        let task = self.tasks.entry(ev.tid).or_default();
+        task.stacks[DAEMON].enter(call, |call| lost.push(call));
+        self.lose(lost);
+    }
+
+    pub(super) fn ret(&mut self, ev: &Ev, kind: Kind) {
+        let mut lost = Vec::new();
+        let call = self.tasks.get_mut(&ev.tid).and_then(|task| {
+            task.stacks[stack_of(kind.layer)].leave(kind.function, |call| lost.push(call))
+        });
+        self.lose(lost);
+        let Some(call) = call else {
+            // Whose caller it was cannot be known: a daemon's return without its entry has no request.
+            let wanted = self.in_window(ev.time)
+                && if kind.layer == Layer::Daemon {
+                    self.wants_daemon(ev.pid, None)
+                } else {
+                    self.wants_kernel(ev, 0)
+                };
+            let function = &mut self.functions[kind.function as usize];
+            function.lost += u64::from(wanted);
+            function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
+            return;
+        };
+        if kind.layer != Layer::Daemon {
+            let duration = ev.time.saturating_sub(call.start);
+            let sure = call.losses == self.losses;
+            self.kernel_return(ev, PROBES, call, sure.then_some(duration));
+            return;
+        }
+        if !call.counted {
+            return;
+        }
+        if call.losses != self.losses {
+            // Its own return and a later entry may be among what was dropped meanwhile.
+            self.unreturned([call]);
+            return;
+        }
+        let duration = ev.time.saturating_sub(call.start);
+        let function = &mut self.functions[kind.function as usize];
+        let tally = function.tally(Operation::UNKNOWN);
+        tally.reply(duration, call.replied());
+        tally.hist.add(duration);
+        if let Some(columns) = &mut self.columns {
+            columns.calls.push(Call {
+                layer: kind.layer,
+                function: kind.function,
+                start: call.start,
+                duration,
+                pid: ev.pid,
+                tid: ev.tid,
+                unique: or_zero(call.unique),
+            });
+            columns.callback(call.row, call.start, ev.time);
+        }
+    }
+
+    pub(super) fn opened(&self, ev: &Ev, function: u32) -> Open {
+        Open {
+            function,
+            start: ev.time,
+            overtaken: false,
+            reply: ABSENT,
+            unique: ABSENT,
+            losses: self.losses,
+            counted: false,
+            row: NO_ROW,
+            depth: 0,
+            operations: 0,
+            inner: 0,
+            node: Tree::ROOT,
+            single: Single::NONE,
+            whole: false,
+            outermost: true,
+        }
+    }
+
+    /// The daemon's call from the read that brought the request to the reply.
+    pub(super) fn reply(&mut self, ev: &Ev, kind: Kind) {
+        let unique = ev.v[0];
+        let found = self.request_of(ev, Operation::UNKNOWN);
+        let wanted = self.wants_daemon(ev.pid, found);
+        let request = found.map(|(_, request)| *request);
+        let reads = &mut self.tasks.entry(ev.tid).or_default().reads;
+        // Reply functions call one another, and a batch of forgets is answered one by one under one number.
+        if Requests::is_numbered(unique) && reads.replied == unique {
+            reads.returns.clear();
+            return;
+        }
+        if reads.losses != self.losses {
+            reads.returns.clear();
+        }
+        let start = match request {
+            Some(Request {
+                sent: Some((time, tid)),
+                ..
+            }) if tid != ev.tid => Some(time),
+            Some(request) => {
+                let since = request.sent.map_or(request.begin, |(time, _)| time);
+                reads.returns.iter().copied().find(|time| *time >= since)
+            }
+            None => reads.returns.last().copied(),
+        };
+        reads.returns.clear();
+        reads.replied = unique;
+
+        if !wanted || !self.in_window(start.unwrap_or(ev.time)) {
+            return;
+        }
+        let operation = match request {
+            Some(request) => request.operation,
+            None if self.functions[kind.function as usize].name == "fuse_reply_none" => {
+                Operation::FORGET
+            }
+            None => Operation::UNKNOWN,
+        };
+        let tally = self
+            .reply_tallies
+            .entry((kind.function, operation))
+            .or_default();
+        tally.entries += 1;
+        let Some(start) = start else {
+            tally.unmatched += 1;
+            return;
+        };
+        let duration = ev.time.saturating_sub(start);
+        tally.hist.add(duration);
+        if let Some(columns) = &mut self.columns {
+            columns.calls.push(Call {
+                layer: Layer::Daemon,
+                function: kind.function,
+                start,
+                duration,
+                pid: ev.pid,
+                tid: ev.tid,
+                unique: or_zero(unique),
+            });
+            columns.callback(
+                request.map_or(NO_ROW, |request| request.row),
+                start,
+                ev.time,
+            );
+        }
+    }
+
+    /// The request that the daemon has in hand, with its connection.
+    pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(u64, &Request)> {
+        let unique = ev.v[0];
+        if !Requests::is_numbered(unique) {
+            return None;
+        }
+        let (connection, request) = match self.daemons.get(&ev.pid) {
+            Some(connection) => self.requests.find((*connection, unique))?,
+            None => {
+                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
+                self.requests.guess(unique, operation, unowned)?
+            }
+        };
+        Some((connection, request))
+    }
+
+    pub(super) fn wants_daemon(&self, pid: i32, request: Option<(u64, &Request)>) -> bool {
+        let filters = &self.filters;
+        if !filters.daemon_pids.is_empty() && !filters.daemon_pids.contains(&pid) {
+            return false;
+        }
+        let all_callers = filters.pids.is_empty() && filters.comms.is_empty();
+        if !all_callers && !request.is_some_and(|(_, request)| request.caller) {
+            return false;
+        }
+        if filters.connections.is_empty() {
+            return true;
+        }
+        // A forget has no request: its connection is that of its daemon.
+        match self
+            .daemons
+            .get(&pid)
+            .copied()
+            .or(request.map(|(connection, _)| connection))
+        {
+            Some(connection) => filters.connections.contains(&connection),
+            None => !filters.daemon_pids.is_empty(),
+        }
+    }
+}

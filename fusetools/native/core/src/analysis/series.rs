@@ -1,0 +1,130 @@
+//! What comes back: series of calls, single calls and requests as columns.
+
+use super::*;
+
+/// What is wanted beside the series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    #[default]
+    None,
+    Columns,
+    /// The kernel's calls as a tree of what called what.
+    Tree,
+    /// The same, and each single call.
+    Calls,
+}
+
+/// The calls of one function, or the requests of one operation.
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub layer: Layer,
+    /// The function, the request's constant (`FUSE_LOOKUP`) or the system call.
+    pub function: String,
+    pub operation: String,
+    /// Entries seen, or requests begun.
+    pub entries: u64,
+    /// Entries whose return was not seen (or not surely theirs), and returns whose entry was not seen.
+    pub unmatched: u64,
+    /// Durations of matched calls, and of `unanswered` ones.
+    pub hist: Hist,
+    /// Open at the recording's or their thread's end; requests that were not answered. They count until then, so
+    /// their durations are what they took at least.
+    pub unanswered: u64,
+    /// The shortest of those, ns.
+    pub least: Option<u64>,
+    /// Of a kernel function: `unmatched` of all operations, each call once.
+    pub lost: u64,
+    /// Of callbacks, where any replied: until the reply, and what of the duration comes after it.
+    pub until_reply: Option<Hist>,
+    pub after_reply: Option<Hist>,
+    /// Matched calls that no other call of the kernel layer encloses.
+    pub outermost: u64,
+    /// ns of all matched calls less what was spent in the calls inside them; where all functions are seen
+    /// (function_graph).
+    pub own: Option<u128>,
+    /// Of the function, where function_graph tells it.
+    pub address: Option<u64>,
+}
+
+/// Requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    pub begun: u64,
+    pub ended: u64,
+    pub matched: u64,
+    /// Of those begun: no answer came of the daemon.
+    pub unanswered: u64,
+}
+
+impl RequestCounts {
+    pub fn add(&mut self, story: &Story) {
+        let begun = story.at(Mark::Begin).is_some();
+        let ended = story.at(Mark::End).is_some();
+        self.begun += u64::from(begun);
+        self.ended += u64::from(ended);
+        self.matched += u64::from(begun && ended);
+        self.unanswered += u64::from(begun && story.is_unanswered());
+    }
+}
+
+/// A matched call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub layer: Layer,
+    /// Index into `Columns::functions`.
+    pub function: u32,
+    pub start: u64,
+    pub duration: u64,
+    pub pid: i32,
+    pub tid: i32,
+    /// 0 where not known.
+    pub unique: u64,
+}
+
+/// A request that has begun; 0 for a time not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRow {
+    /// 0 where the event does not tell; so `unique` and `opcode`.
+    pub connection: u64,
+    pub unique: u64,
+    pub opcode: u32,
+    pub begin: u64,
+    pub end: u64,
+    /// Negated errno, 0 when it succeeded or has not ended.
+    pub error: i32,
+    /// The caller.
+    pub pid: i32,
+    pub tid: i32,
+    pub callback_start: u64,
+    pub callback_end: u64,
+    /// The daemon has copied it; the caller runs on.
+    pub sent: u64,
+    pub woken: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    pub functions: Vec<String>,
+    /// By start.
+    pub calls: Vec<Call>,
+    /// By begin.
+    pub requests: Vec<RequestRow>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Those with anything in them, by layer, function and operation.
+    pub series: Vec<Series>,
+    pub requests: RequestCounts,
+    pub columns: Option<Columns>,
+    pub tree: Option<Tree>,
+}
+
+impl Columns {
+    pub(super) fn callback(&mut self, row: u32, start: u64, end: u64) {
+        if let Some(row) = self.requests.get_mut(row as usize) {
+            // Of nested callbacks (a stub around the real one) the outermost: it returns last.
+            (row.callback_start, row.callback_end) = (start, end);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Sums of one function or operation while a recording is read.
+
+use super::*;
+
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) entries: u64,
+    pub(super) unmatched: u64,
+    pub(super) hist: Hist,
+    pub(super) unanswered: u64,
+    pub(super) least: Option<u64>,
+    /// Until the reply, and after it.
+    pub(super) replied: Option<Box<(Hist, Hist)>>,
+    pub(super) outermost: u64,
+    pub(super) own: u128,
+}
+
+impl Tally {
+    /// Of a call that replied after `until` ns.
+    pub(super) fn reply(&mut self, duration: u64, until: Option<u64>) {
+        let Some(until) = until.filter(|until| *until <= duration) else {
+            if let Some(replied) = &mut self.replied {
+                replied.0.add(duration);
+            }
+            return;
+        };
+        // Those before it did not reply.
+        let whole = &self.hist;
+        let replied = self
+            .replied
+            .get_or_insert_with(|| Box::new((whole.clone(), Hist::default())));
+        replied.0.add(until);
+        replied.1.add(duration - until);
+    }
+
+    /// Its duration is what it took at least.
+    pub(super) fn unfinished(&mut self, duration: u64) {
+        self.hist.add(duration);
+        self.unanswered += 1;
+        self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
+    }
+
+    pub(super) fn request(&mut self, story: &Story, from: Option<u64>, to: u64) {
+        self.entries += 1;
+        match from.filter(|_| story.until != ABSENT) {
+            Some(from) if story.is_unanswered() => self.unfinished(to.saturating_sub(from)),
+            Some(from) => self.hist.add(to.saturating_sub(from)),
+            None => self.unmatched += 1,
+        }
+    }
+}
+
+/// A function of the catalogue.
+pub(super) struct Function {
+    pub(super) layer: Layer,
+    pub(super) name: String,
+    pub(super) operation: String,
+    pub(super) named: Operation,
+    /// An entry is only open where the recording can show its return.
+    pub(super) returns: bool,
+    /// Told by function_graph.
+    pub(super) address: Option<u64>,
+    /// Index into `Columns::functions`.
+    pub(super) column: u32,
+    /// Calls that are unmatched, each once.
+    pub(super) lost: u64,
+    /// By operation; UNKNOWN stands for what the name tells, if anything.
+    pub(super) tallies: Vec<(Operation, Box<Tally>)>,
+}
+
+impl Function {
+    /// Where a call in which these operations were requested counts.
+    pub(super) fn operations(
+        &self,
+        apart: bool,
+        requested: u64,
+    ) -> impl Iterator<Item = Operation> {
+        let named = self.named;
+        let known = if apart { requested } else { 0 };
+        let none = (known == 0).then_some(Operation::UNKNOWN);
+        Operation::of_bits(known)
+            .map(move |operation| {
+                if operation == named {
+                    Operation::UNKNOWN
+                } else {
+                    operation
+                }
+            })
+            .chain(none)
+    }
+
+    pub(super) fn tally(&mut self, operation: Operation) -> &mut Tally {
+        let known = self.tallies.iter().position(|(of, _)| *of == operation);
+        let at = known.unwrap_or_else(|| {
+            self.tallies.push((operation, Box::default()));
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[at].1
+    }
+}

@@ -1,0 +1,51 @@
+//! What is asked for of a recording.
+
+use crate::error::Error;
+use crate::reader::Reader;
+
+/// What is asked for; an empty list asks for all.
+#[derive(Clone, Debug, Default)]
+pub struct Filters {
+    /// Processes that call: of a request, its caller; of a daemon's call, the caller of its request.
+    pub pids: Vec<i32>,
+    /// The same by the calling thread's name.
+    pub comms: Vec<String>,
+    /// Mounts.
+    pub connections: Vec<u64>,
+    /// Only these processes' calls in the daemon layer.
+    pub daemon_pids: Vec<i32>,
+    /// The connection that a daemon process serves, where known: `unique` numbers repeat between connections.
+    pub daemons: Vec<(i32, u64)>,
+    /// Calls and requests that start in from..to, ns after the recording's first event.
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+    /// The kernel's functions for function_graph, by start: name, and operation where the name tells it.
+    pub functions: Vec<(u64, String, String)>,
+    /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
+    /// with requests of several operations counts for each.
+    pub by_operation: bool,
+    /// A series `READ_TO_REPLY` of the daemon layer for each operation: from the daemon's read of a request to its
+    /// reply, of those without a callback.
+    pub windows: bool,
+}
+
+/// In the place of a callback's name, where a daemon has none.
+pub const READ_TO_REPLY: &str = "read to reply";
+
+impl Filters {
+    /// The time of the recording's first event; 0, without a pass over it, where no filter needs that.
+    pub(crate) fn first(&self, reader: &Reader) -> Result<u64, Error> {
+        match (self.from, self.to) {
+            (None, None) => Ok(0),
+            _ => Ok(reader.scan(&[], &mut |_| {})?.first),
+        }
+    }
+
+    /// From and to on the recording's clock.
+    pub(crate) fn window(&self, first: u64) -> (u64, u64) {
+        (
+            self.from.map_or(0, |from| first.saturating_add(from)),
+            self.to.map_or(u64::MAX, |to| first.saturating_add(to)),
+        )
+    }
+}

@@ -1,0 +1,227 @@
+//! The file as blocks of records, unpacked where they were compressed.
+
+use super::*;
+
+/// Bytes of whole records: in the file, or unpacked from compressed records.
+#[derive(Clone)]
+pub struct Block<'a>(pub(super) Storage<'a>);
+
+#[derive(Clone)]
+pub(super) enum Storage<'a> {
+    Mapped(&'a [u8]),
+    Unpacked(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl Deref for Block<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Storage::Mapped(bytes) => bytes,
+            Storage::Unpacked(bytes, range) => &bytes[range.clone()],
+        }
+    }
+}
+
+impl<'a> Block<'a> {
+    pub(super) fn part(&self, range: Range<usize>) -> Block<'a> {
+        Block(match &self.0 {
+            Storage::Mapped(bytes) => Storage::Mapped(&bytes[range]),
+            Storage::Unpacked(bytes, whole) => Storage::Unpacked(
+                bytes.clone(),
+                whole.start + range.start..whole.start + range.end,
+            ),
+        })
+    }
+}
+
+/// A file's records as blocks in file order, compressed ones unpacked on the way.
+pub(super) struct Blocks<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
+    pub(super) size: usize,
+    /// A compressed record has been met: from there on blocks are copies.
+    pub(super) unpacking: bool,
+    pub(super) decoder: Option<Decoder<'static>>,
+    /// What is left to unpack of the compressed record at hand, in the file and in the decoder.
+    pub(super) input: Range<usize>,
+    pub(super) more: bool,
+    pub(super) scratch: Vec<u8>,
+    /// Unpacked bytes after the last whole record: the rest of it comes with the next compressed one.
+    pub(super) rest: Vec<u8>,
+    /// Bytes that may still be unpacked.
+    pub(super) budget: usize,
+    pub(super) damage: Option<String>,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn new(bytes: &'a [u8], range: Range<usize>, size: usize) -> Blocks<'a> {
+        Blocks {
+            bytes: &bytes[..range.end],
+            at: range.start,
+            size,
+            unpacking: false,
+            decoder: None,
+            input: 0..0,
+            more: false,
+            scratch: Vec::new(),
+            rest: Vec::new(),
+            budget: EXPANSION
+                .saturating_mul(range.len())
+                .saturating_add(EXPANSION_FREE),
+            damage: None,
+        }
+    }
+
+    /// The header at the current place; None at the end or where the file is damaged.
+    pub(super) fn header(&mut self) -> Option<Header> {
+        if self.at >= self.bytes.len() || self.damage.is_some() {
+            return None;
+        }
+        match Header::at(self.bytes, self.at) {
+            Ok(header) => Some(header),
+            Err(NoRecord::Short) => {
+                self.damage = Some(format!(
+                    "the file is cut short in the record at byte {}",
+                    self.at
+                ));
+                None
+            }
+            Err(NoRecord::Size(size)) => {
+                let what = format!(
+                    "damaged at byte {}: a record of {size} bytes; what follows is left out",
+                    self.at
+                );
+                self.damage = Some(what);
+                None
+            }
+        }
+    }
+
+    /// Passes the record at the current place.
+    pub(super) fn pass(&mut self, header: Header) {
+        let next = file::range_end(self.at, header.size, header.extra(self.bytes, self.at));
+        match next.filter(|&next| next <= self.bytes.len()) {
+            Some(next) => self.at = next,
+            None => {
+                self.damage = Some(format!(
+                    "the file is cut short in the data after the record at byte {}",
+                    self.at
+                ));
+                self.at = self.bytes.len();
+            }
+        }
+    }
+
+    pub(super) fn next_block(&mut self) -> Option<Block<'a>> {
+        if !self.unpacking {
+            let start = self.at;
+            while self.at - start < self.size {
+                let Some(header) = self.header() else { break };
+                if matches!(header.kind, record::COMPRESSED | record::COMPRESSED2) {
+                    self.unpacking = true;
+                    break;
+                }
+                self.pass(header);
+            }
+            if self.at > start {
+                return Some(Block(Storage::Mapped(&self.bytes[start..self.at])));
+            }
+            if !self.unpacking {
+                return None;
+            }
+        }
+        let mut out = Vec::new();
+        while out.len() < self.size && self.damage.is_none() {
+            if self.unpack_step(&mut out) {
+                continue;
+            }
+            let Some(header) = self.header() else { break };
+            let (start, end) = (self.at, self.at + header.size);
+            match header.kind {
+                record::COMPRESSED => self.input = start + 8..end,
+                record::COMPRESSED2 => match u64_at(self.bytes, start + 8) {
+                    Some(len) if header.size >= 16 && len <= (header.size - 16) as u64 => {
+                        self.input = start + 16..start + 16 + len as usize;
+                    }
+                    _ => self.fail("a compressed record's size"),
+                },
+                // Data that follows a record would be taken for records.
+                _ if header.extra(self.bytes, self.at) == 0 => {
+                    out.extend_from_slice(&self.bytes[start..end]);
+                }
+                _ => {}
+            }
+            self.pass(header);
+        }
+        if out.is_empty() {
+            if self.damage.is_none() && !self.rest.is_empty() {
+                let what = "the file is cut short: its compressed records end within a record";
+                self.damage = Some(what.into());
+            }
+            return None;
+        }
+        let len = out.len();
+        Some(Block(Storage::Unpacked(Arc::new(out), 0..len)))
+    }
+
+    pub(super) fn fail(&mut self, what: &str) {
+        let at = self.at;
+        self.damage.get_or_insert_with(|| {
+            format!("damaged at byte {at}: {what}; what follows is left out")
+        });
+    }
+
+    /// Unpacks a step of the compressed record at hand and moves what is whole of it to `out`.
+    /// False when there is nothing left of it.
+    pub(super) fn unpack_step(&mut self, out: &mut Vec<u8>) -> bool {
+        const STEP: usize = 128 << 10;
+        if self.input.is_empty() && !self.more {
+            return false;
+        }
+        let mut decoder = match self.decoder.take().map_or_else(Decoder::new, Ok) {
+            Ok(decoder) => decoder,
+            Err(error) => {
+                self.fail(&format!("compressed records: {error}"));
+                return true;
+            }
+        };
+        self.scratch.resize(STEP, 0);
+        let mut input = InBuffer::around(&self.bytes[self.input.clone()]);
+        let mut output = OutBuffer::around(&mut self.scratch[..]);
+        let result = decoder.run(&mut input, &mut output);
+        let (read, written) = (input.pos(), output.pos());
+        self.decoder = Some(decoder);
+        if let Err(error) = result {
+            self.fail(&format!("compressed records: {error}"));
+            return true;
+        }
+        self.input.start += read;
+        // Full: the decoder may hold more.
+        self.more = written == STEP;
+        if read == 0 && written == 0 && !self.input.is_empty() {
+            self.fail("compressed records that do not unpack");
+            return true;
+        }
+        match self.budget.checked_sub(written) {
+            Some(left) => self.budget = left,
+            None => {
+                self.fail("compressed records that grow without end");
+                return true;
+            }
+        }
+        self.rest.extend_from_slice(&self.scratch[..written]);
+        let mut whole = 0;
+        loop {
+            match Header::at(&self.rest, whole) {
+                Ok(header) => whole += header.size,
+                Err(NoRecord::Short) => break,
+                Err(NoRecord::Size(size)) => {
+                    self.fail(&format!("a compressed record of {size} bytes"));
+                    break;
+                }
+            }
+        }
+        out.extend(self.rest.drain(..whole));
+        true
+    }
+}

@@ -1,0 +1,114 @@
+//! Which fields of an event are taken, and their numbers.
+
+use super::*;
+
+/// A number in the raw data. `size` 0: not there.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Number {
+    pub(super) offset: u32,
+    pub(super) size: u8,
+    pub(super) signed: bool,
+}
+
+impl Number {
+    pub(super) fn new(field: &Field) -> Option<Number> {
+        let size = u8::try_from(field.size)
+            .ok()
+            .filter(|size| matches!(size, 1 | 2 | 4 | 8))?;
+        let offset = u32::try_from(field.offset).ok()?;
+        (field.shape == Shape::Number).then_some(Number {
+            offset,
+            size,
+            signed: field.signed,
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn read(&self, raw: &[u8]) -> Option<u64> {
+        let at = self.offset as usize;
+        match self.size {
+            0 => Some(ABSENT),
+            8 => u64_at(raw, at),
+            4 => u32_at(raw, at).map(|n| {
+                if self.signed {
+                    n as i32 as u64
+                } else {
+                    n as u64
+                }
+            }),
+            _ => {
+                let bits = number(raw.get(at..at + self.size as usize)?)?;
+                let unused = 64 - 8 * u32::from(self.size);
+                Some(if self.signed {
+                    (((bits << unused) as i64) >> unused) as u64
+                } else {
+                    bits
+                })
+            }
+        }
+    }
+}
+
+/// What to take from an event's samples.
+pub(super) struct Take {
+    pub(super) kind: u32,
+    pub(super) v: [Number; 4],
+    pub(super) stack: bool,
+    /// Of a callback's name (Role::Name).
+    pub(super) name: Option<Field>,
+}
+
+impl Take {
+    pub(super) fn new(kind: u32, meaning: &Meaning, format: Option<&Format>) -> Take {
+        // More than one name: as probes made by hand call it.
+        let names: [&[&str]; 4] = match meaning.role {
+            Role::Entry | Role::Return if meaning.layer == Layer::Kernel => {
+                [&["unique"], &[], &[], &["req"]]
+            }
+            Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
+            Role::Return | Role::Taken => [&["unique"], &[], &[], &[]],
+            Role::Reply | Role::Inode | Role::Name => [&["unique"], &["ino"], &[], &[]],
+            Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
+            Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
+            Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],
+            Role::Sent => [&["unique"], &["connection"], &["write", "wr"], &["req"]],
+            Role::End => [&["unique"], &["connection"], &["error", "err"], &["req"]],
+            Role::SysEnter => [&["id"], &[], &[], &[]],
+            Role::SysExit => [&["id"], &["ret"], &[], &[]],
+            Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
+            Role::Waking => [&["pid"], &["common_flags"], &[], &[]],
+            Role::Connect => [&["dport"], &[], &[], &[]],
+            Role::Stack => [&[], &[], &[], &[]],
+            Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
+        };
+        let find = |names: &[&str]| {
+            let field = names.iter().find_map(|name| format?.field(name));
+            field.and_then(Number::new).unwrap_or_default()
+        };
+        let name = if meaning.role == Role::Name {
+            format.and_then(|format| format.field("name")).cloned()
+        } else {
+            None
+        };
+        let mut v = names.map(find);
+        if meaning.role == Role::Connect {
+            let address = format.and_then(|format| format.field("daddr_v6"));
+            let address = address.filter(|field| field.size == 16);
+            if let Some(offset) = address.and_then(|field| u32::try_from(field.offset).ok()) {
+                // 16 bytes, of IPv4 as ::ffff:a.b.c.d: both halves, as they lie there.
+                let half = |offset| Number {
+                    offset,
+                    size: 8,
+                    signed: false,
+                };
+                (v[1], v[2]) = (half(offset), half(offset.saturating_add(8)));
+            }
+        }
+        Take {
+            kind,
+            v,
+            stack: meaning.role == Role::Stack,
+            name,
+        }
+    }
+}

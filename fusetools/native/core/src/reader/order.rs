@@ -1,0 +1,177 @@
+//! Parts of the file back in order, their events in time order.
+
+use super::*;
+
+/// Puts parts in time order and hands batches on.
+pub(super) struct Order<'a> {
+    pub(super) sink: &'a mut dyn FnMut(Batch),
+    pub(super) events: Vec<Ev>,
+    pub(super) side: Vec<Side>,
+    pub(super) stacks: Stacks,
+    /// By row of the catalogue: its events have a stack.
+    pub(super) stacked: Vec<bool>,
+    /// The latest time seen, and up to which time nothing can be missing.
+    pub(super) max: u64,
+    pub(super) flush: u64,
+    /// The latest time handed on.
+    pub(super) handed: u64,
+    /// Events older than what was handed on already.
+    pub(super) late: u64,
+    pub(super) tally: Tally,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Order<'a> {
+    pub(super) fn new(events: usize, sink: &'a mut dyn FnMut(Batch)) -> Order<'a> {
+        Order {
+            sink,
+            events: Vec::new(),
+            side: Vec::new(),
+            stacks: Stacks::default(),
+            stacked: Vec::new(),
+            max: 0,
+            flush: 0,
+            handed: 0,
+            late: 0,
+            tally: Tally {
+                counts: vec![0; events],
+                ..Tally::default()
+            },
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn ends(&self, part: &Part) -> bool {
+        !matches!(part.end, End::More)
+    }
+
+    /// Takes the next part. Some(place) when it stopped at a compressed record.
+    pub(super) fn add(&mut self, mut part: Part) -> Option<usize> {
+        self.tally.add(&part.tally);
+        self.number_stacks(&mut part);
+        // At a round everything up to the end of the round before it is complete. Waiting longer than
+        // that is always right, so a part's rounds are taken together.
+        let mut flush = self.flush;
+        let mut max = self.max;
+        let mut complete = 0;
+        for latest in &part.rounds {
+            complete = flush;
+            max = max.max(*latest);
+            flush = max;
+        }
+        self.flush = flush;
+        self.max = self.max.max(part.max);
+        if self.events.is_empty() {
+            self.events = part.events;
+        } else {
+            self.events.extend(part.events);
+        }
+        let handed = self.handed;
+        self.side.extend(part.side.into_iter().map(|mut side| {
+            // What perf makes up of tasks that ran before has no time.
+            if handed > 0 && *side_time_mut(&mut side) == 0 {
+                *side_time_mut(&mut side) = handed;
+            }
+            side
+        }));
+        if complete > 0 && self.events.len() + self.side.len() >= BATCH {
+            self.hand(complete);
+        }
+        match part.end {
+            End::More => None,
+            End::Compressed => Some(part.next),
+            End::Damaged(what) => {
+                self.warnings.push(what);
+                None
+            }
+        }
+    }
+
+    /// From a chunk's own numbers to those of all.
+    pub(super) fn number_stacks(&mut self, part: &mut Part) {
+        self.stacks.left_out += part.stacks.left_out;
+        let new = std::mem::take(&mut part.stacks.new);
+        if new.is_empty() {
+            return;
+        }
+        let numbers: Vec<u64> = new
+            .into_iter()
+            .map(|chain| self.stacks.add(chain))
+            .collect();
+        for event in &mut part.events {
+            if self.stacked[event.kind as usize] {
+                let number = numbers.get(event.v[3] as usize);
+                event.v[3] = number.copied().unwrap_or(ABSENT);
+            }
+        }
+    }
+
+    /// Hands on all up to a time, sorted; the order of the file where times are equal.
+    pub(super) fn hand(&mut self, upto: u64) {
+        self.events.sort_by_key(|event| event.time);
+        self.side.sort_by_key(side_time);
+        let later = self
+            .events
+            .split_off(self.events.partition_point(|event| event.time <= upto));
+        let later_side = self
+            .side
+            .split_off(self.side.partition_point(|side| side_time(side) <= upto));
+        let batch = Batch {
+            events: std::mem::replace(&mut self.events, later),
+            side: std::mem::replace(&mut self.side, later_side),
+            stacks: std::mem::take(&mut self.stacks.new),
+        };
+        self.late += batch
+            .events
+            .partition_point(|event| event.time < self.handed) as u64;
+        self.late += batch
+            .side
+            .partition_point(|side| side_time(side) < self.handed) as u64;
+        if let Some(last) = batch.events.last() {
+            self.handed = self.handed.max(last.time);
+        }
+        if let Some(last) = batch.side.last() {
+            self.handed = self.handed.max(side_time(last));
+        }
+        if !(batch.events.is_empty() && batch.side.is_empty()) {
+            (self.sink)(batch);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> ScanInfo {
+        self.hand(u64::MAX);
+        let tally = self.tally;
+        let mut warnings = self.warnings;
+        let mut warn = |n: u64, what: &str| {
+            if n > 0 {
+                warnings.push(format!("{n} {what}"));
+            }
+        };
+        warn(
+            tally.unknown,
+            "samples are of no event that this file lists: left out",
+        );
+        warn(
+            tally.broken,
+            "records contradict their own layout: left out",
+        );
+        warn(tally.untimed, "samples have no time: left out");
+        warn(
+            self.stacks.left_out,
+            "times a stack was left out: there are too many different ones",
+        );
+        warn(
+            self.late,
+            "events came out of time order: they are in the file later than perf's rounds allow",
+        );
+        ScanInfo {
+            first: tally.first.unwrap_or(0),
+            last: tally.last,
+            counts: tally.counts,
+            lost: tally.lost,
+            lost_samples: tally.lost_samples,
+            throttled: tally.throttled,
+            warnings,
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! What one worker reads out of one chunk.
+
+use super::*;
+
+/// What a scan does with each event's samples; shared by all workers.
+pub(super) struct ScanPlan<'a> {
+    pub(super) ids: &'a Ids,
+    pub(super) events: Vec<(Layout, Vec<Take>)>,
+    pub(super) switches: bool,
+    /// By row of the catalogue: its events have a stack; is there any?
+    pub(super) stacked: Vec<bool>,
+    pub(super) stacks: bool,
+}
+
+/// Different call chains, numbered as they come.
+#[derive(Default)]
+pub(super) struct Stacks {
+    pub(super) known: FxHashMap<Chain, u32>,
+    /// Those not yet handed on.
+    pub(super) new: Vec<Chain>,
+    pub(super) words: usize,
+    /// Chains left out because there were too many.
+    pub(super) left_out: u64,
+    pub(super) scratch: Vec<u64>,
+}
+
+impl Stacks {
+    /// The number of a chain (`bytes`: its words, little-endian).
+    pub(super) fn number(&mut self, bytes: &[u8]) -> u64 {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend(
+            bytes
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())),
+        );
+        let number = match self.known.get(&scratch[..]) {
+            _ if scratch.is_empty() => ABSENT,
+            Some(number) => u64::from(*number),
+            None => self.add(Chain::from(&scratch[..])),
+        };
+        self.scratch = scratch;
+        number
+    }
+
+    pub(super) fn add(&mut self, chain: Chain) -> u64 {
+        if let Some(number) = self.known.get(&chain) {
+            return u64::from(*number);
+        }
+        if self.words + chain.len() > MOST_STACK_WORDS {
+            self.left_out += 1;
+            return ABSENT;
+        }
+        self.words += chain.len();
+        let number = self.known.len() as u32;
+        self.known.insert(chain.clone(), number);
+        self.new.push(chain);
+        u64::from(number)
+    }
+}
+
+/// What one worker found in one chunk.
+pub(super) struct Part {
+    /// Where its first record begins, and where the one after its last does.
+    pub(super) start: usize,
+    pub(super) next: usize,
+    pub(super) end: End,
+    pub(super) events: Vec<Ev>,
+    pub(super) side: Vec<Side>,
+    /// Numbered within this chunk.
+    pub(super) stacks: Stacks,
+    /// For each FINISHED_ROUND the latest time before it.
+    pub(super) rounds: Vec<u64>,
+    pub(super) max: u64,
+    pub(super) tally: Tally,
+}
+
+pub(super) enum End {
+    More,
+    Damaged(String),
+    /// At a compressed record.
+    Compressed,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    pub(super) counts: Vec<u64>,
+    pub(super) first: Option<u64>,
+    pub(super) last: u64,
+    pub(super) lost: u64,
+    pub(super) lost_samples: u64,
+    pub(super) throttled: u64,
+    /// Samples with an id that no event has; that contradict their own layout; without a time.
+    pub(super) unknown: u64,
+    pub(super) broken: u64,
+    pub(super) untimed: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Tally) {
+        for (sum, n) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += n;
+        }
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last = self.last.max(other.last);
+        for (sum, n) in [
+            (&mut self.lost, other.lost),
+            (&mut self.lost_samples, other.lost_samples),
+            (&mut self.throttled, other.throttled),
+            (&mut self.unknown, other.unknown),
+            (&mut self.broken, other.broken),
+            (&mut self.untimed, other.untimed),
+        ] {
+            *sum = sum.saturating_add(n);
+        }
+    }
+}
+
+/// Is this a time on a clock? perf's own records carry 0.
+#[inline(always)]
+pub(super) fn timed(time: &u64) -> bool {
+    *time != 0 && *time != u64::MAX
+}
+
+impl<'a> ScanPlan<'a> {
+    pub(super) fn new(reader: &'a Reader, catalogue: &[Meaning]) -> ScanPlan<'a> {
+        let takes = |event: &EventInfo| -> Vec<Take> {
+            let named = catalogue
+                .iter()
+                .zip(0u32..)
+                .filter(|(meaning, _)| meaning.event == event.name);
+            named
+                .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
+                .filter(|(meaning, take)| meaning.role != Role::Name || take.name.is_some())
+                .map(|(_, take)| take)
+                .collect()
+        };
+        let events = reader
+            .events
+            .iter()
+            .zip(&reader.parts.attrs)
+            .map(|(event, attr)| (attr.layout, takes(event)));
+        let stacked: Vec<bool> = catalogue
+            .iter()
+            .map(|meaning| meaning.role == Role::Stack)
+            .collect();
+        ScanPlan {
+            ids: &reader.ids,
+            events: events.collect(),
+            switches: catalogue
+                .iter()
+                .any(|meaning| matches!(meaning.role, Role::Switch | Role::Waking)),
+            stacks: stacked.contains(&true),
+            stacked,
+        }
+    }
+
+    /// A likely start of a record in the range: a place from which several plausible ones follow each other.
+    pub(super) fn guess(&self, bytes: &[u8], range: Range<usize>) -> Option<usize> {
+        const CHAIN: usize = 8;
+        let plausible = |at: usize| -> Option<usize> {
+            let header = Header::at(bytes, at).ok()?;
+            let known = match header.kind {
+                record::SAMPLE => self.ids.of_sample(&bytes[at..at + header.size]).is_some(),
+                1..=31 | record::USER..=127 => true,
+                _ => false,
+            };
+            (known && header.size % 8 == 0).then_some(at + header.size)
+        };
+        range.step_by(8).find(|&start| {
+            let mut at = start;
+            for _ in 0..CHAIN {
+                match plausible(at) {
+                    Some(next) => at = next,
+                    None => return at == bytes.len(),
+                }
+            }
+            true
+        })
+    }
+
+    /// Reads the records that begin in `start..end`; the last may reach beyond.
+    pub(super) fn read(&self, bytes: &[u8], start: usize, end: usize) -> Part {
+        let mut part = Part {
+            start,
+            next: start,
+            end: End::More,
+            events: Vec::new(),
+            side: Vec::new(),
+            stacks: Stacks::default(),
+            rounds: Vec::new(),
+            max: 0,
+            tally: Tally {
+                counts: vec![0; self.events.len()],
+                ..Tally::default()
+            },
+        };
+        let mut at = start;
+        while at < end {
+            let header = match Header::at(bytes, at) {
+                Ok(header) => header,
+                Err(NoRecord::Short) => {
+                    part.end =
+                        End::Damaged(format!("the file is cut short in the record at byte {at}"));
+                    break;
+                }
+                Err(NoRecord::Size(size)) => {
+                    part.end = End::Damaged(format!(
+                        "damaged at byte {at}: a record of {size} bytes; what follows is left out"
+                    ));
+                    break;
+                }
+            };
+            let record = &bytes[at..at + header.size];
+            match header.kind {
+                record::SAMPLE => self.sample(record, at, &mut part),
+                record::FINISHED_ROUND => part.rounds.push(part.max),
+                record::COMPRESSED | record::COMPRESSED2 => {
+                    part.end = End::Compressed;
+                    break;
+                }
+                record::USER.. => {}
+                _ => self.other(header, record, &mut part),
+            }
+            let Some(next) = file::range_end(at, header.size, header.extra(bytes, at))
+                .filter(|&n| n <= bytes.len())
+            else {
+                part.end = End::Damaged(format!(
+                    "the file is cut short in the data after the record at byte {at}"
+                ));
+                break;
+            };
+            at = next;
+        }
+        part.next = at;
+        // Here, where several cores are at it: putting sorted parts together costs little.
+        part.events.sort_by_key(|event| event.time);
+        part
+    }
+
+    /// What was unpacked has no place in the file.
+    pub(super) fn unplace(&self, part: &mut Part) {
+        for event in part.events.iter_mut().filter(|_| self.stacks) {
+            if self.stacked[event.kind as usize] {
+                event.v[2] = ABSENT;
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn sample(&self, record: &[u8], at: usize, part: &mut Part) {
+        let Some((index, (layout, takes))) = self
+            .ids
+            .of_sample(record)
+            .and_then(|index| Some((index, self.events.get(index)?)))
+        else {
+            part.tally.unknown += 1;
+            return;
+        };
+        let time = match layout.time {
+            0 => 0,
+            place => match u64_at(record, place) {
+                Some(time) => time,
+                None => {
+                    part.tally.broken += 1;
+                    return;
+                }
+            },
+        };
+        let timed = timed(&time);
+        if timed {
+            part.max = part.max.max(time);
+            part.tally.last = part.tally.last.max(time);
+            part.tally.first = Some(part.tally.first.map_or(time, |first| first.min(time)));
+        }
+        part.tally.counts[index] += 1;
+        if takes.is_empty() {
+            return;
+        }
+        if !timed {
+            part.tally.untimed += 1;
+            return;
+        }
+        if self.take(record, at, layout, takes, time, part).is_none() {
+            part.tally.counts[index] -= 1;
+            part.tally.broken += 1;
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn take(
+        &self,
+        record: &[u8],
+        at: usize,
+        layout: &Layout,
+        takes: &[Take],
+        time: u64,
+        part: &mut Part,
+    ) -> Option<()> {
+        let raw = if layout.has_raw() {
+            layout.raw(record)?
+        } else {
+            &[]
+        };
+        let (pid, tid) = if layout.tid == 0 {
+            (-1, -1)
+        } else {
+            layout.task(record)?
+        };
+        let cpu = if layout.cpu == 0 {
+            u32::MAX
+        } else {
+            u32_at(record, layout.cpu)?
+        };
+        for take in takes {
+            let v = if take.stack {
+                let word = |place| match place {
+                    0 => Some(ABSENT),
+                    place => u64_at(record, place),
+                };
+                [
+                    word(layout.ip)?,
+                    word(layout.period)?,
+                    at as u64,
+                    part.stacks.number(layout.chain(record)?),
+                ]
+            } else {
+                [
+                    take.v[0].read(raw)?,
+                    take.v[1].read(raw)?,
+                    take.v[2].read(raw)?,
+                    take.v[3].read(raw)?,
+                ]
+            };
+            if let Some(name) = &take.name {
+                if let Some(Value::Text(text)) = name.value(raw) {
+                    part.side.push(Side::Name {
+                        time,
+                        pid,
+                        tid,
+                        unique: v[0],
+                        ino: v[1],
+                        name: until_nul(text),
+                    });
+                }
+                continue;
+            }
+            part.events.push(Ev {
+                time,
+                pid,
+                tid,
+                kind: take.kind,
+                cpu,
+                v,
+            });
+        }
+        Some(())
+    }
+
+    /// A record of the kernel that is no sample.
+    pub(super) fn other(&self, header: Header, record: &[u8], part: &mut Part) {
+        let layout = self
+            .ids
+            .of_other(record)
+            .and_then(|index| self.events.get(index))
+            .map(|(layout, _)| layout);
+        let layout = layout.filter(|layout| layout.sample_id_all);
+        let time = layout
+            .and_then(|layout| layout.tail_time(record))
+            .filter(timed);
+        part.max = part.max.max(time.unwrap_or(0));
+        if self.side(header, record, layout, time, part).is_none() {
+            part.tally.broken += 1;
+        }
+    }
+
+    pub(super) fn side(
+        &self,
+        header: Header,
+        record: &[u8],
+        layout: Option<&Layout>,
+        time: Option<u64>,
+        part: &mut Part,
+    ) -> Option<()> {
+        let id = |at: usize| u32_at(record, at).map(|id| id as i32);
+        let side = match header.kind {
+            record::COMM => {
+                // The name ends before the sample id.
+                let tail = layout.map_or(0, |layout| layout.tail);
+                let comm = until_nul(record.get(16..record.len().checked_sub(tail)?)?);
+                Side::Comm {
+                    time: time.unwrap_or(0),
+                    pid: id(8)?,
+                    tid: id(12)?,
+                    comm,
+                }
+            }
+            record::MMAP | record::MMAP2 if self.stacks => {
+                let tail = layout.map_or(0, |layout| layout.tail);
+                Side::Map(Box::new(map_of(header, record, tail, time.unwrap_or(0))?))
+            }
+            record::FORK | record::EXIT => {
+                let time = time.or(u64_at(record, 24)).unwrap_or(0);
+                let (pid, ppid, tid, ptid) = (id(8)?, id(12)?, id(16)?, id(20)?);
+                if header.kind == record::FORK {
+                    Side::Fork {
+                        time,
+                        pid,
+                        tid,
+                        ppid,
+                        ptid,
+                    }
+                } else {
+                    Side::Exit { time, pid, tid }
+                }
+            }
+            record::SWITCH | record::SWITCH_CPU_WIDE if self.switches => {
+                let (Some((pid, tid)), Some(time)) =
+                    (layout.and_then(|layout| layout.tail_task(record)), time)
+                else {
+                    return Some(());
+                };
+                // The idle task is nobody's.
+                if tid == 0 {
+                    return Some(());
+                }
+                let out = header.misc & record::MISC_SWITCH_OUT != 0;
+                Side::Switch {
+                    time,
+                    pid,
+                    tid,
+                    out,
+                    preempt: header.misc & record::MISC_SWITCH_OUT_PREEMPT != 0,
+                }
+            }
+            record::LOST => {
+                let lost = u64_at(record, 16)?;
+                part.tally.lost = part.tally.lost.saturating_add(lost);
+                match time {
+                    Some(time) if lost > 0 => Side::Lost { time },
+                    _ => return Some(()),
+                }
+            }
+            record::LOST_SAMPLES if header.misc & record::MISC_LOST_SAMPLES_BPF == 0 => {
+                let lost = u64_at(record, 8)?;
+                part.tally.lost_samples = part.tally.lost_samples.saturating_add(lost);
+                match time {
+                    Some(time) if lost > 0 => Side::Lost { time },
+                    _ => return Some(()),
+                }
+            }
+            record::THROTTLE => {
+                part.tally.throttled += 1;
+                return Some(());
+            }
+            _ => return Some(()),
+        };
+        part.side.push(side);
+        Some(())
+    }
+}
+
+/// What an MMAP or MMAP2 tells; `tail`: the bytes of its sample id.
+pub(super) fn map_of(header: Header, record: &[u8], tail: usize, time: u64) -> Option<Map> {
+    let name_at = if header.kind == record::MMAP { 40 } else { 72 };
+    let name = record.get(name_at..record.len().checked_sub(tail)?)?;
+    let mut build_id = &[][..];
+    if header.kind == record::MMAP2 && header.misc & record::MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(*record.get(40)?).min(20);
+        build_id = record.get(44..44 + size)?;
+    }
+    Some(Map {
+        time,
+        pid: match header.misc & 7 {
+            record::MISC_KERNEL => -1,
+            _ => u32_at(record, 8)? as i32,
+        },
+        start: u64_at(record, 16)?,
+        len: u64_at(record, 24)?,
+        offset: u64_at(record, 32)?,
+        path: until_nul(name),
+        build_id: build_id.to_owned(),
+    })
+}
+
+/// What a record changes of address spaces: a mapping, or a new task.
+pub(crate) fn space_change(record: &[u8], tail: usize) -> Option<Side> {
+    let header = Header::at(record, 0).ok()?;
+    let id = |at: usize| u32_at(record, at).map(|id| id as i32);
+    match header.kind {
+        record::MMAP | record::MMAP2 => Some(Side::Map(Box::new(map_of(header, record, tail, 0)?))),
+        record::FORK => Some(Side::Fork {
+            time: 0,
+            pid: id(8)?,
+            ppid: id(12)?,
+            tid: id(16)?,
+            ptid: id(20)?,
+        }),
+        _ => None,
+    }
+}
+
+pub(super) fn side_time(side: &Side) -> u64 {
+    match side {
+        Side::Comm { time, .. }
+        | Side::Fork { time, .. }
+        | Side::Exit { time, .. }
+        | Side::Name { time, .. }
+        | Side::Switch { time, .. }
+        | Side::Lost { time } => *time,
+        Side::Map(map) => map.time,
+    }
+}
+
+pub(super) fn side_time_mut(side: &mut Side) -> &mut u64 {
+    match side {
+        Side::Comm { time, .. }
+        | Side::Fork { time, .. }
+        | Side::Exit { time, .. }
+        | Side::Name { time, .. }
+        | Side::Switch { time, .. }
+        | Side::Lost { time } => time,
+        Side::Map(map) => &mut map.time,
+    }
+}

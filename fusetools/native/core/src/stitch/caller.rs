@@ -1,0 +1,248 @@
+//! The caller's side: its system calls, and which of its requests it waits for.
+
+use super::*;
+
+impl Stitch {
+    /// The request that a thread waits for, or will run again after.
+    pub fn waiting(&self, tid: i32) -> Option<&Story> {
+        let slot = self.waiting_slot(tid)?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    pub(super) fn waiting_slot(&self, tid: i32) -> Option<Slot> {
+        let task = self.tasks.get(tid)?;
+        let open = |slot: &Slot| self.get(*slot).map(|open| (*slot, open));
+        if let Some((slot, _)) = task.awaiting.as_ref().and_then(open) {
+            return Some(slot);
+        }
+        let mut pending = task.made.iter().filter_map(open).filter(|o| !o.1.ended);
+        let first = pending.next()?;
+        let last = pending.next_back().unwrap_or(first);
+        let (of_first, of_last) = (first.1.story.operation, last.1.story.operation);
+        if last.1.waited || of_last.has_caller() {
+            Some(last.0)
+        } else if of_first.has_caller() || !of_first.may_wait() {
+            None
+        } else {
+            Some(first.0) // of a file's pages it needs the first
+        }
+    }
+
+    /// A thread has just made a request: whom it wakes up now is to serve that.
+    pub fn asks(&self, tid: i32) -> bool {
+        let task = self.tasks.get(tid);
+        task.is_some_and(|task| task.just_made.is_some())
+    }
+
+    /// The caller makes another request: those that have ended are done, for the others it did not wait.
+    pub(super) fn pass(
+        &mut self,
+        mut made: Vec<Slot>,
+        last: Option<Slot>,
+        tell: Tell,
+    ) -> Vec<Slot> {
+        made.retain(|slot| {
+            let Some(open) = self.get_mut(*slot) else {
+                return false;
+            };
+            if !open.ended {
+                open.background = true;
+                return true;
+            }
+            // It may yet be the last in its system call for which the caller waited.
+            if Some(*slot) == last {
+                return true;
+            }
+            open.caller_open = false;
+            self.close(*slot, tell);
+            false
+        });
+        made
+    }
+
+    /// Nothing more will be seen of a request on the caller's side.
+    pub(super) fn leave(&mut self, slot: Slot, time: u64, tell: Tell) {
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        open.caller_open = false;
+        let waits = open.waited || (open.story.operation.has_caller() && !open.background);
+        if !open.ended && waits && open.story.fate == Fate::Unfinished {
+            open.story.fate = Fate::Interrupted;
+            self.waits_for(slot);
+            self.unanswered(slot, time);
+        }
+        self.close(slot, tell);
+    }
+
+    /// A caller waits for it: since when its time is this request's.
+    pub(super) fn waits_for(&mut self, slot: Slot) -> bool {
+        let switches = self.switches;
+        let Some(open) = self
+            .slab
+            .get_mut(slot.0 as usize)
+            .filter(|open| open.generation == slot.1 && !open.story.waits)
+        else {
+            return false;
+        };
+        let story = &mut open.story;
+        let Some(task) = self.tasks.get_mut(story.tid) else {
+            return false;
+        };
+        story.waits = true;
+        story.nth = if task.told > 0 { task.waits } else { 0 };
+        let begin = story.marks[Mark::Begin as usize];
+        let mut from = task.resumed;
+        if task.told > 0 && task.told <= begin {
+            let mark = if task.waits == 0 {
+                Mark::SysEnter
+            } else {
+                Mark::Resumed
+            };
+            story.set(mark, task.told);
+            story.idle[mark as usize] = switches.then_some(task.told_idle);
+            from = task.told;
+        }
+        if from > begin {
+            // It was under way while the caller waited for another one.
+            story.clear(Mark::KernelEnter);
+        } else if let Some(enter) = story.at(Mark::KernelEnter) {
+            if enter < from {
+                story.set(Mark::KernelEnter, from);
+                story.idle[Mark::KernelEnter as usize] = switches.then_some(task.told_idle);
+            }
+        }
+        true
+    }
+
+    /// A request has ended, or its end wakes the caller up: the caller was waiting for it.
+    pub(super) fn awaited(&mut self, slot: Slot) {
+        if !self.waits_for(slot) {
+            return;
+        }
+        let switches = self.switches;
+        let story = &mut self.slab[slot.0 as usize].story;
+        let Some(task) = self.tasks.get_mut(story.tid) else {
+            return;
+        };
+        task.waits += 1;
+        task.last = Some(slot);
+        let end = story.marks[Mark::End as usize];
+        if switches && task.switches && task.state == State::Running {
+            // It never slept.
+            story.set(Mark::Runs, end);
+            (story.idle[Mark::Runs as usize], story.late) = (Some(task.idle_at(end)), 0);
+            task.resume(end);
+        } else {
+            task.awaiting = Some(slot);
+            // Until it is seen to run.
+            task.resume(end);
+        }
+    }
+
+    pub(super) fn sys_enter(&mut self, ev: &Ev, tell: Tell) {
+        let number = ev.v[0];
+        if self.arch.is_fake(number) {
+            return;
+        }
+        let losses = self.losses;
+        let task = self.tasks.of(ev.tid);
+        task.pid = ev.pid;
+        task.event(ev.time);
+        let idle = task.idle_at(ev.time);
+        task.syscall = Some(Syscall {
+            number,
+            start: ev.time,
+            losses,
+            idle,
+            events: task.events.wrapping_sub(1),
+        });
+        if !task.made.is_empty() {
+            self.leave_all(ev.tid, ev.time, tell);
+        }
+        if let Some(reading) = self.reading.get_mut(&ev.pid) {
+            reading.remove(&ev.tid);
+        }
+        if self.arch.is_read(number) && self.daemons.contains_key(&ev.pid) {
+            self.reading.entry(ev.pid).or_default().insert(ev.tid);
+        }
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        task.end_call();
+        (task.told, task.told_idle) = (ev.time, idle);
+        task.events_then = task.events.wrapping_sub(1);
+    }
+
+    pub(super) fn leave_all(&mut self, tid: i32, time: u64, tell: Tell) {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let mut made = std::mem::take(&mut task.made);
+        for slot in made.drain(..) {
+            self.leave(slot, time, tell);
+        }
+        if let Some(task) = self.tasks.get_mut(tid) {
+            task.made = made; // its memory
+        }
+    }
+
+    pub(super) fn sys_exit(&mut self, ev: &Ev, tell: Tell) {
+        let [number, ret, ..] = ev.v;
+        if self.arch.is_fake(number) {
+            return;
+        }
+        let losses = self.losses;
+        let task = self.tasks.of(ev.tid);
+        task.pid = ev.pid;
+        let syscall = task.syscall.take();
+        let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
+        let ring = self.arch.is_ring(number);
+        let read = (ret as i64) >= i64::from(!ring) && self.arch.is_read(number);
+        if read {
+            if task.reads.len() == MOST_READS {
+                task.reads.remove(0);
+            }
+            task.reads.push(Read {
+                enter: syscall.map_or(0, |call| call.start),
+                exit: ev.time,
+                run: task.run,
+                idle: task.idle_at(ev.time),
+                events: task.events.wrapping_add(1),
+                len: if ring { 0 } else { ret },
+                claimed: false,
+            });
+        }
+        let last = task.last;
+        let made = !task.made.is_empty();
+        let after = task.events.wrapping_sub(task.events_then);
+        task.event(ev.time);
+        let idle = self.switches.then_some(task.idle_at(ev.time));
+        if let (Some(last), Some(_)) = (last, syscall) {
+            if let Some(open) = self.get_mut(last) {
+                open.story.set(Mark::SysExit, ev.time);
+                open.story.idle[Mark::SysExit as usize] = idle;
+                open.story.after = after;
+            }
+        }
+        if made {
+            self.leave_all(ev.tid, ev.time, tell);
+        }
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
+            task.end_call();
+        }
+        if let Some(reading) = self.reading.get_mut(&ev.pid) {
+            reading.remove(&ev.tid);
+        }
+        if read && !ring {
+            self.pair(ev, ret);
+        }
+    }
+
+    pub(super) fn wants_caller(&self, story: &Story) -> bool {
+        let filters = &self.filters;
+        (filters.pids.is_empty() || filters.pids.contains(&story.pid))
+            && (filters.comms.is_empty()
+                || filters.comms.contains(&self.comms[story.comm as usize]))
+    }
+}

@@ -1,0 +1,404 @@
+//! The daemon's side: which thread read the request, its callback, its reply.
+
+use super::*;
+
+/// Requests of one connection and length of which no read is known, in the order in which they were queued.
+#[derive(Default)]
+pub(super) struct Unread {
+    pub(super) queue: VecDeque<Slot>,
+    /// So many of them were read: which ones cannot be told.
+    pub(super) taken: usize,
+}
+
+/// More wait for no daemon (max_background, and a caller each).
+pub(super) const MOST_UNREAD: usize = 1 << 16;
+
+/// Lengths that are told apart.
+pub(super) const MOST_LENGTHS: usize = 1 << 16;
+
+impl Stitch {
+    /// The request that a thread of the daemon has in hand: from its callback on, or its read where it is known by then
+    /// what that brought, and the daemon's threads do not hand requests to each other.
+    pub fn in_hand(&self, tid: i32) -> Option<&Story> {
+        let task = self.tasks.get(tid)?;
+        let callback = task.callbacks.last().and_then(|callback| callback.slot);
+        let read = task.paired.filter(|_| !self.hands(task.pid));
+        let slot = callback.or(task.sent).or(read)?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    /// Requests of this daemon have been answered by other threads than those that read them.
+    pub fn hands(&self, pid: i32) -> bool {
+        self.hand.contains(&pid)
+    }
+
+    /// The request that a thread has answered in the system call in which it is.
+    pub fn answered(&self, tid: i32) -> Option<&Story> {
+        let slot = self.tasks.get(tid)?.ended?;
+        self.get(slot).map(|open| &open.story)
+    }
+
+    /// A thread of a daemon has read so many bytes: which request that was, where only one can be it. The kernel hands
+    /// requests out in the order in which they are queued, each by a read of its length.
+    pub(super) fn pair(&mut self, ev: &Ev, len: u64) {
+        let Some(connection) = self.daemons.get(&ev.pid).copied() else {
+            return;
+        };
+        // A callback reads for itself.
+        if self
+            .tasks
+            .get(ev.tid)
+            .is_some_and(|task| !task.callbacks.is_empty())
+        {
+            return;
+        }
+        let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
+        let Some(mut unread) = self.unread.remove(&(connection, len)) else {
+            return;
+        };
+        unread.queue.retain(|slot| {
+            let open = self.get(*slot);
+            open.is_some_and(|open| !open.ended && open.story.at(Mark::Read).is_none())
+        });
+        unread.taken = unread.taken.min(unread.queue.len());
+        match unread.queue.len() {
+            0 => {}
+            waiting if unread.taken == 0 && (waiting == 1 || alone) => {
+                if let Some(slot) = unread.queue.pop_front() {
+                    self.paired(slot, ev);
+                }
+            }
+            // Which of them another thread may have at that time is not told.
+            waiting => {
+                unread.taken += 1;
+                if unread.taken == waiting {
+                    for slot in std::mem::take(&mut unread.queue) {
+                        if let Some(open) = self.get_mut(slot) {
+                            open.maybe_read = true;
+                        }
+                    }
+                }
+            }
+        }
+        if !unread.queue.is_empty() {
+            self.unread.insert((connection, len), unread);
+        }
+    }
+
+    pub(super) fn paired(&mut self, slot: Slot, ev: &Ev) {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        let freed = task.freed;
+        let Some(read) = task.reads.last_mut() else {
+            return;
+        };
+        read.claimed = true;
+        let read = *read;
+        task.paired = Some(slot);
+        if let Some(open) = self.get_mut(slot) {
+            open.paired = Some(ev.tid);
+            (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        self.was_read(slot, ev.tid, read, freed);
+    }
+
+    /// This read brought it; the thread had been free for it since `freed`.
+    pub(super) fn was_read(&mut self, slot: Slot, tid: i32, read: Read, freed: u64) {
+        let switches = self.switches;
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Read, read.exit);
+            open.story.reader = tid;
+            open.story.idle[Mark::Read as usize] = switches.then_some(read.idle);
+            if open.story.at(Mark::CallbackEnter).is_none() {
+                (open.idle, open.events) = (read.idle, read.events);
+            }
+        }
+        self.split_queue(slot, read.enter.max(freed), read.run, read.exit);
+    }
+
+    /// The system call of this thread that brought the request: the last one, or the first one since it was sent. One
+    /// of another length was of something else.
+    pub(super) fn take_read(&mut self, slot: Slot, tid: i32, last: bool) {
+        let Some(open) = self.get(slot) else { return };
+        let story = &open.story;
+        let since = story
+            .at(Mark::Sent)
+            .filter(|_| story.daemon_tid == tid)
+            .or(story.at(Mark::Begin))
+            .unwrap_or(0);
+        let len = story.request_len;
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let fits = |read: &Read| len == ABSENT || read.len == 0 || read.len == len;
+        let mut reads = task
+            .reads
+            .iter_mut()
+            .filter(|read| read.exit >= since && fits(read));
+        let read = if last {
+            reads.next_back()
+        } else {
+            reads.next()
+        };
+        let Some(read) = read else { return };
+        read.claimed = true;
+        let (read, freed) = (*read, task.freed);
+        self.was_read(slot, tid, read, freed);
+    }
+
+    /// The open request that the daemon has in hand.
+    pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<Slot> {
+        let unique = ev.v[0];
+        if !Requests::is_numbered(unique) {
+            return None;
+        }
+        let request = match self.daemons.get(&ev.pid) {
+            Some(connection) => self.requests.find((*connection, unique))?.1,
+            None => {
+                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
+                self.requests.guess(unique, operation, unowned)?.1
+            }
+        };
+        self.slot_of(request)
+    }
+
+    pub(super) fn callback(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let unique = ev.v[0];
+        let mut found = self.request_of(ev, kind.operation);
+        let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
+        self.servants.insert(ev.pid);
+        let task = self.tasks.of(ev.tid);
+        task.pid = ev.pid;
+        // A callback that calls another one (a stub), of a request that is none.
+        let around = task.callbacks.last().and_then(|callback| callback.slot);
+        let around =
+            around.filter(|slot| self.get(*slot).is_some_and(|o| o.story.unique == unique));
+        if found.is_none() && around.is_some() {
+            found = around;
+        } else if found.is_none() && known && kind.operation != Operation::UNKNOWN {
+            found = Some(self.callback_alone(ev, kind));
+        }
+        let mut idle = Idle::default();
+        let mut events = 0;
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
+            task.event(ev.time);
+            (idle, events) = (task.idle_at(ev.time), task.events);
+        }
+        let mut first = false;
+        let switches = self.switches;
+        if let Some(open) = found.and_then(|slot| self.get_mut(slot)) {
+            if open.story.at(Mark::CallbackEnter).is_none() {
+                first = true;
+                open.story.set(Mark::CallbackEnter, ev.time);
+                (open.idle, open.events) = (idle, events);
+                if open.story.reader != ev.tid {
+                    // What another thread did then is not this one's.
+                    open.story.idle[Mark::Read as usize] = None;
+                }
+                open.story.idle[Mark::CallbackEnter as usize] = switches.then_some(idle);
+                open.daemon_open = kind.returns;
+            }
+        }
+        if let Some(slot) = found.filter(|_| first) {
+            self.take_read(slot, ev.tid, true);
+            if let Some(open) = self.get_mut(slot) {
+                (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+                (open.story.nodeid, open.story.size) = (ev.v[1], ev.v[2]);
+                if open.story.opcode == ABSENT {
+                    open.story.operation = kind.operation;
+                }
+            }
+        }
+        if !kind.returns {
+            if let Some(slot) = found.filter(|_| first) {
+                self.close(slot, tell);
+            }
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        task.callbacks.push(Callback {
+            function: kind.function,
+            slot: found,
+        });
+        if task.callbacks.len() > MOST_CALLBACKS {
+            let oldest = task.callbacks.remove(0);
+            self.drop_callbacks(vec![oldest], ev.time, tell);
+        }
+    }
+
+    /// A callback without a request: a forget, or one whose begin is not in the recording.
+    pub(super) fn callback_alone(&mut self, ev: &Ev, kind: Kind) -> Slot {
+        let unique = ev.v[0];
+        let fate = if kind.operation.has_reply() {
+            self.without_begin()
+        } else {
+            Fate::NoReply
+        };
+        let connection = self.daemons.get(&ev.pid).copied().unwrap_or(ABSENT);
+        // Whose request it was is not known.
+        let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
+        let slot = self.put(kind.operation, fate);
+        let open = &mut self.slab[slot.0 as usize];
+        (open.ended, open.wanted) = (true, wanted);
+        (open.story.connection, open.story.unique) = (connection, unique);
+        if fate != Fate::NoReply && Requests::is_numbered(unique) {
+            // So that its end finds it.
+            let request = Request {
+                operation: kind.operation,
+                begin: ev.time,
+                pid: -1,
+                tid: -1,
+                connection,
+                unique,
+                opcode: ABSENT,
+                sent: None,
+                caller: wanted,
+                counted: false,
+                undecided: false,
+                row: slot.0,
+            };
+            let told = Told::new(unique, connection, ABSENT);
+            self.slab[slot.0 as usize].key = Some(told.key());
+            if let Some(earlier) = self.requests.begin(told, request) {
+                // Of another connection that is not told, either.
+                if let Some(open) = self.slot_of(&earlier).and_then(|slot| self.get_mut(slot)) {
+                    open.key = None;
+                }
+            }
+        }
+        slot
+    }
+
+    pub(super) fn without_begin(&self) -> Fate {
+        if self.losses == 0 {
+            Fate::Before
+        } else {
+            Fate::Lost
+        }
+    }
+
+    pub(super) fn callback_return(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        let Some(at) = task
+            .callbacks
+            .iter()
+            .rposition(|callback| callback.function == kind.function)
+        else {
+            return;
+        };
+        // Whatever was entered after it cannot return any more.
+        let lost: Vec<Callback> = match at + 1 < task.callbacks.len() {
+            true => task.callbacks.drain(at + 1..).collect(),
+            false => Vec::new(),
+        };
+        let callback = task.callbacks.pop();
+        task.freed = ev.time;
+        task.event(ev.time);
+        let idle = task.idle_at(ev.time);
+        let outer = task.callbacks.last().and_then(|outer| outer.slot);
+        if !lost.is_empty() {
+            let lost = lost.into_iter().filter(|lost| lost.slot != outer);
+            self.drop_callbacks(lost.collect(), ev.time, tell);
+        }
+        let Some(slot) = callback.and_then(|callback| callback.slot) else {
+            return;
+        };
+        if Some(slot) == outer {
+            return;
+        }
+        let switches = self.switches;
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        story.set(Mark::CallbackReturn, ev.time);
+        if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
+            // Another thread will answer, if any.
+            story.slept(idle, open.idle);
+        }
+        self.done_on_the_daemons_side(slot, tell);
+    }
+
+    pub(super) fn done_on_the_daemons_side(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        open.daemon_open = false;
+        self.close(slot, tell);
+    }
+
+    pub(super) fn drop_callbacks(&mut self, callbacks: Vec<Callback>, _time: u64, tell: Tell) {
+        for slot in callbacks.into_iter().filter_map(|callback| callback.slot) {
+            self.done_on_the_daemons_side(slot, tell);
+        }
+    }
+
+    /// The daemon answers through a function of libfuse.
+    pub(super) fn reply(&mut self, ev: &Ev) {
+        self.servants.insert(ev.pid);
+        let Some(slot) = self.request_of(ev, Operation::UNKNOWN) else {
+            return;
+        };
+        let Some(open) = self.get(slot) else { return };
+        if open.story.at(Mark::CallbackEnter).is_some() || open.story.at(Mark::Reply).is_some() {
+            return;
+        }
+        self.take_read(slot, ev.tid, false);
+        if let Some(open) = self.get_mut(slot) {
+            if open.story.daemon_tid < 0 {
+                (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+            }
+        }
+    }
+
+    pub(super) fn length(&mut self, ev: &Ev) {
+        let [unique, connection, len, req] = ev.v;
+        let ended = self.tasks.get(ev.tid).and_then(|task| task.ended);
+        if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
+            if open.story.at(Mark::End) == Some(ev.time) {
+                open.story.reply_len = len;
+                return;
+            }
+        }
+        let daemon = self.daemons.get(&ev.pid).copied();
+        let key = self
+            .requests
+            .locate(Told::new(unique, connection, req), daemon);
+        let request = key.and_then(|key| self.requests.get_mut(key).copied());
+        if let Some(slot) = request.and_then(|request| self.slot_of(&request)) {
+            if let Some(open) = self.get_mut(slot) {
+                open.story.request_len = len;
+            }
+            let known = self.unread.contains_key(&(connection, len));
+            if known || self.unread.len() < MOST_LENGTHS {
+                let unread = self.unread.entry((connection, len)).or_default();
+                if unread.queue.len() < MOST_UNREAD {
+                    unread.queue.push_back(slot);
+                }
+            }
+        }
+    }
+
+    /// It has ended: no read that comes brings it.
+    pub(super) fn forget_unread(&mut self, slot: Slot) {
+        let Some(open) = self.get(slot) else { return };
+        let key = (open.story.connection, open.story.request_len);
+        let Some(unread) = self.unread.get_mut(&key) else {
+            return;
+        };
+        let Some(at) = unread.queue.iter().position(|one| *one == slot) else {
+            return;
+        };
+        unread.queue.remove(at);
+        // It had been read, if any of them had.
+        unread.taken = unread.taken.saturating_sub(1);
+        if unread.queue.is_empty() {
+            self.unread.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! A request in the kernel: its begin, its functions, its end.
+
+use super::*;
+
+/// What a kernel function means for a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Other,
+    /// The caller waits in it.
+    Wait,
+    /// The daemon fetches requests, or answers.
+    Fetch,
+    Write,
+}
+
+pub(super) fn place(function: &str) -> Place {
+    match function.split('.').next().unwrap_or(function) {
+        WAIT => Place::Wait,
+        "fuse_dev_do_read" => Place::Fetch,
+        "fuse_dev_do_write" => Place::Write,
+        _ => Place::Other,
+    }
+}
+
+impl Stitch {
+    pub(super) fn begin(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
+        let [unique, connection, opcode, req] = ev.v;
+        let operation = match opcode {
+            ABSENT => kind.operation,
+            opcode => Operation::of_opcode(opcode),
+        };
+        // The daemon, which ends a request, sends out what waited in the background for its turn.
+        let own = match self.daemons.get(&ev.pid) {
+            Some(own) => connection == ABSENT || *own == connection,
+            None => self.servants.contains(&ev.pid),
+        };
+        let slot = self.put(operation, Fate::Unfinished);
+        let task = self.tasks.of(ev.tid);
+        task.pid = ev.pid;
+        task.event(ev.time);
+        let open = &mut self.slab[slot.0 as usize];
+        let story = &mut open.story;
+        story.set(Mark::Begin, ev.time);
+        if self.switches {
+            story.idle[Mark::Begin as usize] = Some(task.idle_at(ev.time));
+            story.idle[Mark::KernelEnter as usize] = Some(task.kernel_idle);
+        }
+        (story.pid, story.tid, story.comm) = (ev.pid, ev.tid, task.comm);
+        (story.connection, story.unique, story.opcode) = (connection, unique, opcode);
+        story.before = task.events.wrapping_sub(task.events_then + 1);
+        if !own {
+            story.syscall = task.syscall.map_or(ABSENT, |syscall| syscall.number);
+            if let Some(enter) = task.kernel_enter() {
+                story.set(Mark::KernelEnter, enter);
+            }
+        }
+        task.entered = 0;
+        let made = std::mem::take(&mut task.made);
+        let last = task.last.filter(|_| task.syscall.is_some());
+        let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty()
+            || self.wants_caller(&self.slab[slot.0 as usize].story);
+        self.slab[slot.0 as usize].wanted = wanted;
+        let mut still = self.pass(made, last, tell);
+        if !own {
+            if let Some(open) = self.get_mut(slot) {
+                open.caller_open = true;
+            }
+            if still.len() >= MOST_MADE {
+                let oldest = still.remove(0);
+                self.leave(oldest, ev.time, tell);
+            }
+            still.push(slot);
+        }
+        if let Some(task) = self.tasks.get_mut(ev.tid) {
+            task.made = still;
+            task.just_made = Some(slot);
+        }
+        let request = Request {
+            operation,
+            begin: ev.time,
+            pid: ev.pid,
+            tid: ev.tid,
+            connection,
+            unique,
+            opcode,
+            sent: None,
+            caller: wanted,
+            counted: false,
+            undecided: false,
+            row: slot.0,
+        };
+        let told = Told::new(unique, connection, req);
+        self.slab[slot.0 as usize].key = Some(told.key());
+        if let Some(earlier) = self.requests.begin(told, request) {
+            let Some(lost) = self.slot_of(&earlier) else {
+                return;
+            };
+            if let Some(open) = self.get_mut(lost) {
+                if lost == slot {
+                    open.story.fate = Fate::Unnumbered;
+                } else if open.story.fate == Fate::Unfinished {
+                    open.story.fate = Fate::Lost;
+                }
+            }
+            self.tell(lost, tell);
+        }
+    }
+
+    pub(super) fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
+        // Where the request was queued it may have had no number yet.
+        if ev.v[3] != ABSENT && self.requests.any_unnumbered() {
+            self.learn(ev, ev.v[0], ABSENT, ev.v[3]);
+        }
+        match kind.place {
+            Place::Wait => self.wait(ev.tid),
+            place => self.dev(ev, place),
+        }
+        if !kind.makes {
+            return;
+        }
+        let task = self.tasks.of(ev.tid);
+        task.event(ev.time);
+        let idle = task.idle_at(ev.time);
+        if !kind.returns {
+            (task.entered, task.kernel_idle) = (ev.time, idle);
+            return;
+        }
+        match &mut task.probe {
+            None => {
+                task.probe = Some((kind.function, 1, ev.time));
+                task.kernel_idle = idle;
+            }
+            Some((function, open, _)) if *function == kind.function => *open += 1,
+            Some(_) => {}
+        }
+    }
+
+    pub(super) fn kernel_return(&mut self, ev: &Ev, kind: Kind) {
+        if kind.place == Place::Wait {
+            self.runs(ev.tid, ev.time);
+        }
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        let Some((function, open, _)) = &mut task.probe else {
+            return;
+        };
+        if *function != kind.function {
+            return;
+        }
+        *open -= 1;
+        if *open == 0 {
+            task.probe = None;
+            self.kernel_exit(ev.tid, ev.time);
+        }
+    }
+
+    pub(super) fn graph_entry(&mut self, ev: &Ev) {
+        let [address, depth, ..] = ev.v;
+        match self.place_at(address) {
+            Place::Wait => self.wait(ev.tid),
+            Place::Other => {}
+            place => self.dev(ev, place),
+        }
+        if ev.tid == 0 {
+            return;
+        }
+        let task = self.tasks.of(ev.tid);
+        if task.graph.is_none_or(|(outer, _)| depth <= outer) {
+            task.graph = Some((depth, ev.time));
+            task.kernel_idle = task.idle_at(ev.time);
+        }
+    }
+
+    pub(super) fn graph_exit(&mut self, ev: &Ev) {
+        let [address, depth, ..] = ev.v;
+        match self.place_at(address) {
+            Place::Wait => self.runs(ev.tid, ev.time),
+            Place::Fetch => {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
+                    // Where system calls are recorded the thread is in one, and that tells better.
+                    if task.syscall.is_none() {
+                        if task.reads.len() == MOST_READS {
+                            task.reads.remove(0);
+                        }
+                        task.reads.push(Read {
+                            enter: task.fetches,
+                            exit: ev.time,
+                            run: task.run,
+                            idle: task.idle_at(ev.time),
+                            events: task.events,
+                            len: 0,
+                            claimed: false,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        if task.graph.is_some_and(|(outer, _)| depth <= outer) {
+            task.graph = None;
+            self.kernel_exit(ev.tid, ev.time);
+        }
+    }
+
+    pub(super) fn place_at(&self, address: u64) -> Place {
+        // function_graph tells the first place that can be traced, which is some bytes into the function.
+        let at = self
+            .places
+            .partition_point(|(start, _)| *start <= address)
+            .checked_sub(1);
+        match at.map(|at| self.places[at]) {
+            Some((start, place)) if address - start < FARTHEST => place,
+            _ => Place::Other,
+        }
+    }
+
+    pub(super) fn kernel_exit(&mut self, tid: i32, time: u64) {
+        let Some(slot) = self.tasks.get(tid).and_then(|task| task.last) else {
+            return;
+        };
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set_first(Mark::KernelExit, time);
+        }
+    }
+
+    /// The caller goes to wait for the request that it made last.
+    pub(super) fn wait(&mut self, tid: i32) {
+        let slot = self.tasks.get(tid).and_then(|task| task.made.last());
+        if let Some(slot) = slot.copied() {
+            if let Some(open) = self.get_mut(slot) {
+                open.waited = true;
+                if open.ended {
+                    self.awaited(slot);
+                }
+            }
+        }
+    }
+
+    pub(super) fn dev(&mut self, ev: &Ev, place: Place) {
+        let Some(task) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        match place {
+            Place::Write => task.writes = Some((ev.time, task.idle_at(ev.time), task.events)),
+            Place::Fetch => task.fetches = ev.time,
+            _ => {}
+        }
+    }
+
+    pub(super) fn learn(&mut self, ev: &Ev, unique: u64, connection: u64, req: u64) -> Option<Key> {
+        let told = Told::new(unique, connection, req);
+        let daemon = self.daemons.get(&ev.pid).copied();
+        let key = self.requests.locate(told, daemon)?;
+        let request = *self.requests.learn(key, told, daemon)?;
+        let slot = self.slot_of(&request)?;
+        let story = &mut self.get_mut(slot)?.story;
+        story.learn(request.unique, request.connection);
+        Some(key)
+    }
+
+    pub(super) fn sent(&mut self, ev: &Ev) {
+        let [unique, connection, write, req] = ev.v;
+        if write == 0 {
+            return;
+        }
+        let Some(slot) = self
+            .learn(ev, unique, connection, req)
+            .and_then(|key| self.requests.get_mut(key).copied())
+            .and_then(|request| self.slot_of(&request))
+        else {
+            return;
+        };
+        self.servants.insert(ev.pid);
+        let task = self.tasks.of(ev.tid);
+        task.event(ev.time);
+        (task.pid, task.sent) = (ev.pid, Some(slot));
+        let (run, freed, fetches) = (task.run, task.freed, task.fetches);
+        let (idle, events) = (task.idle_at(ev.time), task.events);
+        let enter = task.syscall.map_or(fetches, |call| call.start).max(freed);
+        let switches = self.switches;
+        if let Some(open) = self.get_mut(slot) {
+            open.story.set(Mark::Sent, ev.time);
+            open.story.set(Mark::Read, ev.time);
+            open.story.idle[Mark::Read as usize] = switches.then_some(idle);
+            (open.idle, open.events) = (idle, events);
+            (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
+            open.story.reader = ev.tid;
+        }
+        self.split_queue(slot, enter, run, ev.time);
+    }
+
+    pub(super) fn end(&mut self, ev: &Ev, tell: Tell) {
+        let [unique, connection, error, req] = ev.v;
+        let mut found = self.requests.end(Told::new(unique, connection, req).key());
+        if found.is_none() {
+            let key = self.learn(ev, unique, connection, req);
+            found = key.and_then(|key| self.requests.end(key));
+        }
+        if let Some(earlier) = found.filter(|request| {
+            Requests::is_numbered(unique)
+                && Requests::is_numbered(request.unique)
+                && request.unique != unique
+        }) {
+            // Its end and the begin of the one that ends here were not seen.
+            if let Some(slot) = self.slot_of(&earlier) {
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.fate = Fate::Lost;
+                }
+                self.tell(slot, tell);
+            }
+            found = None;
+        }
+        let slot = match found.and_then(|request| self.slot_of(&request)) {
+            Some(slot) => {
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.learn(unique, connection);
+                }
+                slot
+            }
+            None => {
+                let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
+                let slot = self.put(Operation::UNKNOWN, self.without_begin());
+                let open = &mut self.slab[slot.0 as usize];
+                open.wanted = wanted;
+                (open.story.connection, open.story.unique) = (connection, unique);
+                slot
+            }
+        };
+        self.ended(ev, slot, or_zero(error) as i32);
+        let Some(open) = self.get(slot) else { return };
+        if open.caller_open {
+            self.ended_for_the_caller(slot);
+        }
+        self.close(slot, tell);
+    }
+
+    pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
+        let switches = self.switches;
+        let daemon = self.servants.contains(&ev.pid);
+        let Some(open) = self.get(slot) else { return };
+        let callback = open.story.at(Mark::CallbackEnter);
+        let aborted = error == -ECONNABORTED;
+        if daemon && !aborted && callback.is_none() && open.story.at(Mark::Begin).is_some() {
+            // There is none, or the daemon's library answered by itself.
+            match open.paired {
+                Some(tid) if tid != ev.tid => {
+                    self.hand.insert(ev.pid);
+                    self.slab[slot.0 as usize].story.handed = true;
+                }
+                Some(_) => {}
+                None if open.story.at(Mark::Read).is_some() && open.story.daemon_tid != ev.tid => {
+                    self.slab[slot.0 as usize].story.handed = true;
+                }
+                // Where threads hand on what they read, what this one read may have been another request.
+                None if self.hand.contains(&ev.pid) => {}
+                None => self.take_read(slot, ev.tid, false),
+            }
+        }
+        self.forget_unread(slot);
+        let Some(open) = self.get(slot) else { return };
+        let own = open.story.at(Mark::Read).is_some()
+            && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
+        let task = self.tasks.of(ev.tid);
+        task.ended = Some(slot);
+        // What the thread does last before the end is to enter the system call that answers.
+        let ring = task
+            .syscall
+            .is_some_and(|call| daemon && self.arch.is_ring(call.number));
+        let write = task
+            .syscall
+            .map(|call| (call.start, call.idle, call.events));
+        let write = write.or(task.writes).filter(|_| daemon && !aborted);
+        let idle = task.idle_at(ev.time);
+        let at_end = idle;
+        let events = task.events;
+        task.event(ev.time);
+        task.writes = None;
+        task.sent = None;
+        if daemon {
+            task.reads.clear();
+            task.freed = ev.time;
+            task.run.late = 0;
+        }
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        (open.ended, open.key) = (true, None);
+        story.set(Mark::End, ev.time);
+        story.error = error;
+        story.ring = ring;
+        if story.fate == Fate::Unfinished || story.fate == Fate::Interrupted {
+            story.fate = match aborted {
+                true => Fate::Aborted,
+                false => Fate::Matched,
+            };
+        }
+        if story.at(Mark::Begin).is_some() {
+            story.until = ev.time;
+        }
+        let since = [Mark::Begin, Mark::Sent, Mark::CallbackEnter]
+            .into_iter()
+            .filter_map(|mark| story.at(mark))
+            .max();
+        let (replied, idle, events) = match write {
+            Some((start, idle, events)) if start >= since.unwrap_or(0) => {
+                story.set(Mark::Reply, start);
+                if switches {
+                    story.idle[Mark::Reply as usize] = Some(idle);
+                    story.idle[Mark::End as usize] = Some(at_end);
+                }
+                (start, idle, events)
+            }
+            _ => (ev.time, idle, events),
+        };
+        if story.daemon_tid == ev.tid && (callback.is_some() || own) {
+            story.inside = events.wrapping_sub(open.events);
+        }
+        if daemon && !aborted {
+            story.replier = ev.tid;
+        }
+        if daemon && story.daemon_tid < 0 {
+            (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        if aborted {
+            let until = ev.time;
+            self.unanswered(slot, until);
+            return;
+        }
+        if !switches || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
+            return;
+        }
+        match story.at(Mark::CallbackReturn) {
+            Some(left) if story.blocked != ABSENT && story.daemon_tid != ev.tid => {
+                story.elsewhere = replied.saturating_sub(left);
+            }
+            _ if story.daemon_tid == ev.tid => {
+                story.slept(idle, open.idle);
+                story.elsewhere = 0;
+            }
+            _ => {
+                // Answered by another thread while the callback runs on.
+                let (tid, before) = (story.daemon_tid, open.idle);
+                let Some(idle) = self.tasks.get(tid).map(|task| task.idle_at(replied)) else {
+                    return;
+                };
+                if let Some(open) = self.get_mut(slot) {
+                    open.story.slept(idle, before);
+                    open.story.elsewhere = 0;
+                }
+            }
+        }
+    }
+
+    pub(super) fn ended_for_the_caller(&mut self, slot: Slot) {
+        let switches = self.switches;
+        let Some(open) = self.get(slot) else { return };
+        let operation = open.story.operation;
+        let waits = open.waited
+            || (!open.background
+                && (operation.has_caller() || (!switches && operation.may_wait())));
+        if waits {
+            self.awaited(slot);
+        } else if !operation.may_wait() {
+            let tid = open.story.tid;
+            if let Some(task) = self.tasks.get_mut(tid) {
+                task.made.retain(|made| *made != slot);
+            }
+            if let Some(open) = self.get_mut(slot) {
+                open.caller_open = false;
+            }
+        }
+    }
+}

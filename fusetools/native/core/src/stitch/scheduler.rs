@@ -1,0 +1,224 @@
+//! Who has a CPU, who waits for one, who woke whom; threads that begin and end.
+
+use super::*;
+
+impl Stitch {
+    pub(super) fn side_with(&mut self, record: &Side, tell: Tell) {
+        match record {
+            Side::Comm { pid, tid, comm, .. } => {
+                let comm = self.comm_number(comm);
+                let new = self.tasks.get(*tid).is_none();
+                let task = self.tasks.of(*tid);
+                (task.pid, task.comm) = (*pid, comm);
+                if new && self.daemons.contains_key(pid) {
+                    // Where it stood when the recording began is not known.
+                    self.reading.entry(*pid).or_default().insert(*tid);
+                }
+            }
+            Side::Fork {
+                time,
+                pid,
+                tid,
+                ptid,
+                ..
+            } => {
+                self.exit(*tid, *time, tell);
+                let comm = self.tasks.get(*ptid).map_or(0, |parent| parent.comm);
+                let task = self.tasks.of(*tid);
+                (task.pid, task.comm) = (*pid, comm);
+            }
+            Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
+            Side::Lost { .. } => self.losses += 1,
+            Side::Map(_) | Side::Name { .. } => {}
+            Side::Switch {
+                time,
+                tid,
+                out,
+                preempt,
+                ..
+            } => {
+                if *out {
+                    // sched_switch has told it, and how, where that is recorded of the task.
+                    let out = self
+                        .tasks
+                        .get(*tid)
+                        .is_some_and(|task| matches!(task.state, State::Blocked | State::Runnable));
+                    if !out {
+                        self.switch_out(*tid, !*preempt, *time);
+                    }
+                } else {
+                    self.switch_in(*tid, *time, 0);
+                }
+            }
+        }
+    }
+
+    pub(super) fn comm_number(&mut self, comm: &str) -> u32 {
+        if let Some(number) = self.comm_numbers.get(comm) {
+            return *number;
+        }
+        if self.comms.len() == MOST_COMMS {
+            return 0;
+        }
+        let number = self.comms.len() as u32;
+        self.comms.push(comm.to_owned());
+        self.comm_numbers.insert(comm.to_owned(), number);
+        number
+    }
+
+    /// The caller runs again.
+    pub(super) fn runs(&mut self, tid: i32, time: u64) {
+        let Some(task) = self.tasks.get_mut(tid) else {
+            return;
+        };
+        let Some(slot) = task.awaiting.take() else {
+            return;
+        };
+        task.resume(time);
+        let (idle, run) = (task.idle_at(time), task.run);
+        let switches = self.switches;
+        if let Some(open) = self.get_mut(slot) {
+            let story = &mut open.story;
+            story.set(Mark::Runs, time);
+            if switches {
+                story.idle[Mark::Runs as usize] = Some(idle);
+                let waking = story.at(Mark::Waking).or(story.at(Mark::End));
+                let ready = run.ready.max(waking.unwrap_or(time));
+                story.late = match run.busy && run.runs == time {
+                    true => time.saturating_sub(ready),
+                    false => 0,
+                };
+            }
+        }
+    }
+
+    pub(super) fn exit(&mut self, tid: i32, time: u64, tell: Tell) {
+        if self.tasks.get(tid).is_none() {
+            return;
+        }
+        self.leave_all(tid, time, tell);
+        let Some(task) = self.tasks.remove(tid) else {
+            return;
+        };
+        if let Some(reading) = self.reading.get_mut(&task.pid) {
+            reading.remove(&tid);
+        }
+        self.drop_callbacks(task.callbacks, time, tell);
+    }
+
+    /// Of the time in the queue: until a thread was free, and until it ran. One that had replied and then lacked a CPU
+    /// would have been free so much earlier.
+    pub(super) fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
+        if !self.switches {
+            return;
+        }
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        let story = &mut open.story;
+        let Some(begin) = story.at(Mark::Begin) else {
+            return;
+        };
+        let within = |time: u64| time.clamp(begin, read.max(begin));
+        let free = within(enter);
+        let ready = within(enter.max(run.runs));
+        if story.at(Mark::DaemonWaking).is_some() {
+            // Woken up for it; then another task may have had the CPU.
+            let lacked = match run.busy && run.runs == ready {
+                true => ready - within(run.ready),
+                false => 0,
+            };
+            (story.no_thread, story.no_cpu, story.asleep) = (0, lacked, ready - begin - lacked);
+        } else {
+            let late = if run.runs <= free { run.late } else { 0 };
+            let lacked = run.runs.min(free).saturating_sub(within(run.ready));
+            let no_cpu = lacked.max(late.min(free - begin));
+            (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
+            story.asleep = ready - free;
+            if run.busy && run.runs == ready {
+                let lacked = ready.saturating_sub(within(run.ready).max(free));
+                story.no_cpu += lacked;
+                story.asleep -= lacked;
+            }
+        }
+        story.set(Mark::DaemonRuns, ready);
+    }
+
+    pub(super) fn switch_out(&mut self, tid: i32, asleep: bool, time: u64) {
+        if tid <= 0 {
+            return;
+        }
+        let task = self.tasks.of(tid);
+        task.switches = true;
+        task.just_made = None;
+        let state = if asleep {
+            State::Blocked
+        } else {
+            State::Runnable
+        };
+        task.enter_state(state, time);
+    }
+
+    /// `before`: who had the CPU; 0: nobody, or not told.
+    pub(super) fn switch_in(&mut self, tid: i32, time: u64, before: i32) {
+        if tid <= 0 {
+            return;
+        }
+        let task = self.tasks.of(tid);
+        if task.state == State::Running {
+            return;
+        }
+        let busy = before > 0 && before != task.waker;
+        task.run(time, busy);
+        let called = task.called.take();
+        if task.awaiting.is_some() {
+            self.runs(tid, time);
+        }
+        if let Some(open) = called.and_then(|slot| self.get_mut(slot)) {
+            open.story.set_first(Mark::DaemonRuns, time);
+        }
+    }
+
+    pub(super) fn waking(&mut self, ev: &Ev) {
+        let woken = ev.v[0] as i32;
+        let task = self.tasks.of(woken);
+        task.waker = ev.tid;
+        let servant = task.pid <= 0 || self.servants.contains(&task.pid);
+        if matches!(task.state, State::Blocked | State::Unknown) {
+            task.enter_state(State::Runnable, ev.time);
+        }
+        let Some(waker) = self.tasks.get_mut(ev.tid) else {
+            return;
+        };
+        waker.runs(ev.time);
+        let (ended, made) = (waker.ended, waker.just_made);
+        let passed = ev.time.saturating_sub(waker.seen);
+        if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
+            if open.story.tid == woken && open.caller_open {
+                let next = open
+                    .story
+                    .at(Mark::End)
+                    .is_some_and(|end| ev.time - end == passed);
+                open.story.set_first(Mark::Waking, ev.time);
+                if next && passed > 0 {
+                    self.least = self.least.min(passed);
+                }
+                if let Some(slot) = ended {
+                    self.awaited(slot);
+                }
+                return;
+            }
+        }
+        let Some(slot) = made.filter(|_| servant) else {
+            return;
+        };
+        if let Some(open) = self.get_mut(slot) {
+            if open.story.at(Mark::DaemonWaking).is_none() {
+                open.story.set(Mark::DaemonWaking, ev.time);
+                if let Some(task) = self.tasks.get_mut(woken) {
+                    task.called = Some(slot);
+                }
+            }
+        }
+    }
+}

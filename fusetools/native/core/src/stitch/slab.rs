@@ -1,0 +1,206 @@
+//! The requests that are open, by slot, and their end.
+
+use super::*;
+
+/// An open story.
+pub(super) struct Open {
+    pub(super) story: Story,
+    /// 0: nothing is open here.
+    pub(super) generation: u32,
+    /// Its key among the open requests.
+    pub(super) key: Option<Key>,
+    /// Made by a caller that the filters let pass.
+    pub(super) wanted: bool,
+    pub(super) losses: u32,
+    /// The caller did something else meanwhile.
+    pub(super) background: bool,
+    /// The caller has gone to wait for it.
+    pub(super) waited: bool,
+    pub(super) ended: bool,
+    /// More may be seen of it on the caller's side, on the daemon's.
+    pub(super) caller_open: bool,
+    pub(super) daemon_open: bool,
+    /// What the daemon's thread had slept and waited for a CPU when its callback began; without one, when it had read
+    /// the request.
+    pub(super) idle: Idle,
+    /// The thread that read it, where that is known by order and length.
+    pub(super) paired: Option<i32>,
+    /// Requests of its length were read, more at once than can be told apart.
+    pub(super) maybe_read: bool,
+    /// How many events its thread had had by then.
+    pub(super) events: u32,
+}
+
+impl Open {
+    pub(super) fn new(story: Story, generation: u32, losses: u32) -> Open {
+        Open {
+            story,
+            generation,
+            key: None,
+            wanted: false,
+            losses,
+            background: false,
+            waited: false,
+            ended: false,
+            caller_open: false,
+            daemon_open: false,
+            idle: Idle::default(),
+            paired: None,
+            maybe_read: false,
+            events: 0,
+        }
+    }
+}
+
+/// A place in the slab, with the generation of what is there.
+pub(super) type Slot = (u32, u32);
+
+impl Stitch {
+    pub(super) fn put(&mut self, operation: Operation, fate: Fate) -> Slot {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let open = Open::new(
+            Story::new(self.generation, operation, fate),
+            self.generation,
+            self.losses,
+        );
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.slab[place as usize] = open;
+                place
+            }
+            None => {
+                self.slab.push(open);
+                self.slab.len() as u32 - 1
+            }
+        };
+        (place, self.generation)
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Open> {
+        let open = self.slab.get(slot.0 as usize)?;
+        (open.generation == slot.1).then_some(open)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Open> {
+        let open = self.slab.get_mut(slot.0 as usize)?;
+        (open.generation == slot.1).then_some(open)
+    }
+
+    /// The story of an open request.
+    pub(super) fn slot_of(&self, request: &Request) -> Option<Slot> {
+        let open = self.slab.get(request.row as usize)?;
+        (open.generation > 0).then_some((request.row, open.generation))
+    }
+
+    /// Tells a story that is complete on both sides.
+    pub(super) fn close(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get(slot) else { return };
+        if open.ended && !open.caller_open && !open.daemon_open {
+            self.tell(slot, tell);
+        }
+    }
+
+    pub(super) fn tell(&mut self, slot: Slot, tell: Tell) {
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        open.generation = 0;
+        if let Some(key) = open.key.take() {
+            if self.requests.get_mut(key).is_some_and(|r| r.row == slot.0) {
+                self.requests.end(key);
+            }
+        }
+        self.free.push(slot.0);
+        let open = &self.slab[slot.0 as usize];
+        let story = &open.story;
+        let start = story.start();
+        let connection = match story.connection {
+            ABSENT => self.daemons.get(&story.daemon_pid).copied(),
+            connection => Some(connection),
+        };
+        let filters = &self.filters;
+        let wanted = open.wanted
+            && (self.window.0..self.window.1).contains(&start)
+            && (filters.connections.is_empty()
+                || connection.is_some_and(|c| filters.connections.contains(&c)));
+        if wanted {
+            tell(&self.comms, story);
+        }
+    }
+
+    /// A request of which no end will be seen.
+    pub(super) fn give_up(&mut self, slot: Slot, tell: Tell) {
+        let (losses, now) = (self.losses, self.now);
+        let Some(open) = self.get_mut(slot) else {
+            return;
+        };
+        if open.story.fate == Fate::Unfinished {
+            if open.losses == losses {
+                let tid = open.story.tid;
+                self.unanswered(slot, now);
+                let asleep = self.tasks.get(tid).is_some_and(|task| {
+                    !self.switches || matches!(task.state, State::Blocked | State::Unknown)
+                });
+                if asleep && self.waiting_slot(tid) == Some(slot) {
+                    self.waits_for(slot);
+                }
+            } else {
+                open.story.fate = Fate::Lost;
+            }
+        }
+        self.tell(slot, tell);
+    }
+
+    /// A request was over at `until` without an answer.
+    pub(super) fn unanswered(&mut self, slot: Slot, until: u64) {
+        let Some(open) = self.get(slot) else { return };
+        let story = &open.story;
+        let begin = story.at(Mark::Begin).unwrap_or(0);
+        let told = |mark| story.at(mark).is_some();
+        let next = if told(Mark::Reply) {
+            Mark::End
+        } else if told(Mark::CallbackEnter) {
+            Mark::Reply
+        } else if told(Mark::Read) {
+            match self.callbacks {
+                true => Mark::CallbackEnter,
+                false => Mark::Reply,
+            }
+        } else if self.reads && !open.maybe_read && !self.may_have_read(story, begin) {
+            Mark::Read
+        } else {
+            Mark::End
+        };
+        let (tid, before) = (story.daemon_tid, open.idle);
+        let hands = self.hand.contains(&story.daemon_pid);
+        let own = told(Mark::CallbackEnter) || (told(Mark::Read) && !hands);
+        let idle = self.tasks.get(tid).map(|task| task.idle_at(until));
+        let idle = idle.filter(|_| self.switches && own && next == Mark::Reply);
+        if let Some(open) = self.get_mut(slot) {
+            open.story.next = next;
+            open.story.until = until.max(begin);
+            if let Some(idle) = idle.filter(|_| open.story.blocked == ABSENT) {
+                open.story.slept(idle, before);
+                open.story.elsewhere = 0;
+            }
+        }
+    }
+
+    /// A thread of the request's daemon has read something since then of which is not known what it was.
+    pub(super) fn may_have_read(&self, story: &Story, begin: u64) -> bool {
+        let len = story.request_len;
+        let any = |task: &Task| {
+            let serves = match self.daemons.get(&task.pid) {
+                Some(connection) => [ABSENT, *connection].contains(&story.connection),
+                None => self.servants.contains(&task.pid),
+            };
+            let may = |read: &Read| {
+                let fits = len == ABSENT || read.len == 0 || read.len == len;
+                read.exit >= begin && !read.claimed && fits
+            };
+            serves && task.reads.iter().any(may)
+        };
+        let mut near = self.tasks.near.iter().flatten();
+        near.any(|task| any(task)) || self.tasks.far.values().any(|task| any(task))
+    }
+}

@@ -1,0 +1,262 @@
+//! What is known of a thread: its state, its system call, its reads and callbacks.
+
+use super::*;
+
+/// ns so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idle {
+    pub blocked: u64,
+    pub runnable: u64,
+    /// Of `blocked`, that of waits whose end alone was recorded: it may have been ready before.
+    pub unsplit: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum State {
+    #[default]
+    Unknown,
+    Running,
+    Blocked,
+    Runnable,
+}
+
+/// A system call that brought something.
+#[derive(Clone, Copy)]
+pub(super) struct Read {
+    pub(super) enter: u64,
+    pub(super) exit: u64,
+    pub(super) run: Run,
+    /// When it returned.
+    pub(super) idle: Idle,
+    pub(super) events: u32,
+    /// Bytes; 0 where not told.
+    pub(super) len: u64,
+    /// It is known which request it brought.
+    pub(super) claimed: bool,
+}
+
+/// When a thread last began to run, and since when it had been ready to; how long it was so in all since it replied.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Run {
+    pub(super) ready: u64,
+    pub(super) runs: u64,
+    pub(super) late: u64,
+    /// Another task had the CPU until then: neither the one that woke this one up, nor none.
+    pub(super) busy: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Callback {
+    pub(super) function: u32,
+    pub(super) slot: Option<Slot>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Syscall {
+    pub(super) number: u64,
+    pub(super) start: u64,
+    pub(super) losses: u32,
+    pub(super) idle: Idle,
+    pub(super) events: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Task {
+    pub(super) pid: i32,
+    pub(super) comm: u32,
+    pub(super) syscall: Option<Syscall>,
+
+    /// Recorded on it, but for the scheduler's; by when it last ran again; the last one's time.
+    pub(super) events: u32,
+    pub(super) events_then: u32,
+    pub(super) seen: u64,
+
+    // As a caller
+    /// Requests of this system call of which more may be seen on this side.
+    pub(super) made: Vec<Slot>,
+    /// The last one, until the task does something else.
+    pub(super) just_made: Option<Slot>,
+    /// Ended; the task has yet to run.
+    pub(super) awaiting: Option<Slot>,
+    /// The last one that it waited for in this system call.
+    pub(super) last: Option<Slot>,
+    /// How many those were.
+    pub(super) waits: u32,
+    /// Its time in this system call is told up to here; 0 outside. What it had been idle by then.
+    pub(super) told: u64,
+    pub(super) told_idle: Idle,
+    /// When it last ran again after a request.
+    pub(super) resumed: u64,
+    /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
+    pub(super) graph: Option<(u64, u64)>,
+    pub(super) probe: Option<(u32, u32, u64)>,
+    /// When one was last entered whose return is not recorded.
+    pub(super) entered: u64,
+    /// When the outermost was entered.
+    pub(super) kernel_idle: Idle,
+
+    // As a thread of the daemon
+    /// Since its last answer.
+    pub(super) reads: Vec<Read>,
+    pub(super) callbacks: Vec<Callback>,
+    pub(super) sent: Option<Slot>,
+    /// The last one that it is known to have read, by order and length.
+    pub(super) paired: Option<Slot>,
+    /// Ended by this thread in this system call.
+    pub(super) ended: Option<Slot>,
+    /// Woken up for it.
+    pub(super) called: Option<Slot>,
+    /// The kernel's function that takes answers was entered, or one that hands out requests.
+    pub(super) writes: Option<(u64, Idle, u32)>,
+    pub(super) fetches: u64,
+    /// When it was last done with a request.
+    pub(super) freed: u64,
+
+    // On the CPUs
+    pub(super) state: State,
+    /// Who woke it up last.
+    pub(super) waker: i32,
+    pub(super) since: u64,
+    pub(super) idle: Idle,
+    pub(super) run: Run,
+    /// Its switches are recorded.
+    pub(super) switches: bool,
+}
+
+impl Task {
+    pub(super) fn idle_at(&self, time: u64) -> Idle {
+        let mut idle = self.idle;
+        let passed = time.saturating_sub(self.since);
+        match self.state {
+            State::Blocked => idle.blocked += passed,
+            State::Runnable => idle.runnable += passed,
+            _ => {}
+        }
+        idle
+    }
+
+    pub(super) fn enter_state(&mut self, state: State, time: u64) {
+        self.idle = self.idle_at(time);
+        if self.state == State::Blocked && state != State::Runnable {
+            self.idle.unsplit += time.saturating_sub(self.since);
+        }
+        (self.state, self.since) = (state, time);
+    }
+
+    /// An event of its own: it runs, whether or not its switch is recorded.
+    pub(super) fn event(&mut self, time: u64) {
+        self.events = self.events.wrapping_add(1);
+        self.seen = time;
+        self.runs(time);
+    }
+
+    /// It is seen at work.
+    pub(super) fn runs(&mut self, time: u64) {
+        if matches!(self.state, State::Blocked | State::Runnable) {
+            self.run(time, false);
+        }
+    }
+
+    /// `busy`: as in `Run`.
+    pub(super) fn run(&mut self, time: u64, busy: bool) {
+        let ready = match self.state {
+            State::Runnable => self.since,
+            _ => time,
+        };
+        self.enter_state(State::Running, time);
+        let late = self.run.late.saturating_add(time.saturating_sub(ready));
+        self.run = Run {
+            ready,
+            runs: time,
+            late,
+            busy,
+        };
+    }
+
+    /// When the kernel's FUSE function was entered that is at work.
+    pub(super) fn kernel_enter(&self) -> Option<u64> {
+        let graph = self.graph.map(|(_, start)| start);
+        let probe = self.probe.map(|(.., start)| start);
+        let entered = Some(self.entered).filter(|start| *start > 0);
+        graph.or(probe).or(entered)
+    }
+}
+
+/// Threads by their number: of every switch two are looked up.
+#[derive(Default)]
+pub(super) struct Tasks {
+    pub(super) near: Vec<Option<Box<Task>>>,
+    pub(super) far: FxHashMap<i32, Box<Task>>,
+}
+
+/// The kernel has no numbers beyond (PID_MAX_LIMIT, include/linux/threads.h).
+pub(super) const NEAR: usize = 1 << 22;
+
+impl Tasks {
+    #[inline]
+    pub(super) fn get(&self, tid: i32) -> Option<&Task> {
+        match self.near.get(tid as usize) {
+            Some(task) => task.as_deref(),
+            None => self.far.get(&tid).map(|task| &**task),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
+        match self.near.get_mut(tid as usize) {
+            Some(task) => task.as_deref_mut(),
+            None => self.far.get_mut(&tid).map(|task| &mut **task),
+        }
+    }
+
+    /// A new one if there is none.
+    #[inline]
+    pub(super) fn of(&mut self, tid: i32) -> &mut Task {
+        let at = tid as usize;
+        if at >= NEAR {
+            return self.far.entry(tid).or_default();
+        }
+        if at >= self.near.len() {
+            self.near.resize_with(at + 1, || None);
+        }
+        self.near[at].get_or_insert_default()
+    }
+
+    pub(super) fn remove(&mut self, tid: i32) -> Option<Box<Task>> {
+        match self.near.get_mut(tid as usize) {
+            Some(task) => task.take(),
+            None => self.far.remove(&tid),
+        }
+    }
+}
+
+/// More than any program has open at once on one thread.
+pub(super) const MOST_MADE: usize = 256;
+
+pub(super) const MOST_READS: usize = 16;
+
+pub(super) const MOST_CALLBACKS: usize = 64;
+
+impl Task {
+    pub(super) fn resume(&mut self, time: u64) {
+        self.events_then = self.events;
+        self.resumed = time;
+        if self.syscall.is_some() {
+            self.told = time;
+            self.told_idle = self.idle_at(time);
+        }
+    }
+
+    /// Between two system calls nothing is known.
+    pub(super) fn end_call(&mut self) {
+        self.told = 0;
+        self.waits = 0;
+        self.last = None;
+        self.awaiting = None;
+        self.just_made = None;
+        self.ended = None;
+        self.graph = None;
+        self.probe = None;
+        self.entered = 0;
+    }
+}
