@@ -13,12 +13,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::{Open, Stack};
 use crate::error::Error;
-use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST, WAIT};
+use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST};
 use crate::filters::{Filters, READ_TO_REPLY};
 use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
-use crate::requests::{Key, Request, Requests, Told};
+use crate::requests::Requests;
 use crate::stitch::{Mark, Stitch, Story};
 use crate::tree::{Single, Tree};
 
@@ -42,8 +42,6 @@ struct Task {
     stacks: [Stack; 3],
     syscall: Option<Syscall>,
     reads: Reads,
-    /// Row of the last request it made.
-    made: Option<u32>,
 }
 
 const DAEMON: usize = 0;
@@ -58,7 +56,7 @@ fn stack_of(layer: Layer) -> usize {
     }
 }
 
-const NO_ROW: u32 = u32::MAX;
+const NO_REQUEST: u32 = 0;
 
 /// Functions of function_graph, by address: a recording with more is no recording.
 const MOST_FUNCTIONS: usize = 1 << 16;
@@ -76,10 +74,11 @@ pub struct Analysis {
     follow_replies: bool,
     follow_requests: bool,
     tasks: FxHashMap<i32, Task>,
-    requests: Requests,
     counts: RequestCounts,
     /// Follows each request.
-    stitch: Option<Stitch>,
+    stitch: Option<Box<Stitch>>,
+    /// Requests of callers that are asked for whose mount is not known yet, by `Story::id`.
+    undecided: FxHashSet<u32>,
     /// The latest event's time.
     now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
@@ -158,7 +157,7 @@ impl Analysis {
         let stitch = catalogue
             .iter()
             .any(|row| row.role == Role::Begin)
-            .then(|| Stitch::new(catalogue, filters.clone(), arch, first, 0));
+            .then(|| Box::new(Stitch::new(catalogue, filters.clone(), arch, first, 0)));
         let mut filters = filters;
         filters.functions.sort();
         let follow_replies = catalogue.iter().any(|row| row.role == Role::Reply);
@@ -184,9 +183,9 @@ impl Analysis {
             follow_replies,
             follow_requests,
             tasks: FxHashMap::default(),
-            requests: Requests::default(),
             counts: RequestCounts::default(),
             stitch,
+            undecided: FxHashSet::default(),
             now: 0,
             request_tallies: FxHashMap::default(),
             window_tallies: FxHashMap::default(),
@@ -204,12 +203,11 @@ impl Analysis {
     pub fn push(&mut self, batch: &Batch) {
         batch.in_order(|item| match item {
             Item::Event(event) => self.event(event),
-            Item::Side(record) => self.side(record),
+            Item::Side(record) => {
+                self.side(record);
+                self.follow(|stitch, tell| stitch.side(record, tell));
+            }
         });
-        if let Some(mut stitch) = self.stitch.take() {
-            stitch.push(batch, &mut |story| self.story(story));
-            self.stitch = Some(stitch);
-        }
     }
 
     /// The recording's last event: until then counts what is open.
@@ -306,6 +304,16 @@ impl Analysis {
         }
     }
 
+    /// Hands on to what follows each request.
+    #[inline]
+    fn follow(&mut self, hand: impl FnOnce(&mut Stitch, &mut dyn FnMut(&Story))) {
+        if let Some(mut stitch) = self.stitch.take() {
+            hand(&mut stitch, &mut |story| self.story(story));
+            self.stitch = Some(stitch);
+        }
+    }
+
+    /// A call ends before its request is given up, a request begins before the calls around it are its.
     #[inline]
     fn event(&mut self, ev: &Ev) {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
@@ -313,18 +321,36 @@ impl Analysis {
         };
         self.now = self.now.max(ev.time);
         match kind.role {
+            Role::Begin => {
+                self.follow(|stitch, tell| stitch.event(ev, tell));
+                self.begin(ev, kind);
+            }
+            Role::Sent | Role::End => {
+                if kind.role == Role::End {
+                    self.end(ev);
+                }
+                self.follow(|stitch, tell| stitch.event(ev, tell));
+                self.settle(ev.tid);
+            }
+            _ => {
+                self.call(ev, kind);
+                self.follow(|stitch, tell| stitch.event(ev, tell));
+            }
+        }
+    }
+
+    #[inline]
+    fn call(&mut self, ev: &Ev, kind: Kind) {
+        match kind.role {
             Role::Entry => self.entry(ev, kind),
             Role::Return => self.ret(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
             Role::Reply => self.reply(ev, kind),
-            Role::Begin => self.begin(ev, kind),
-            Role::Sent => self.sent(ev),
-            Role::End => self.end(ev),
             Role::SysEnter => self.sys_enter(ev),
             Role::SysExit => self.sys_exit(ev),
             Role::Switch | Role::Waking | Role::Connect | Role::Length | Role::Stack => {}
-            Role::Inode | Role::Name | Role::Taken => {}
+            Role::Begin | Role::Sent | Role::End | Role::Inode | Role::Name | Role::Taken => {}
         }
     }
 

@@ -23,8 +23,8 @@ pub struct Open {
     pub losses: u32,
     /// The answer wants it (filters).
     pub counted: bool,
-    /// Its request's row in the columns.
-    pub row: u32,
+    /// Of a callback: its request's `Story::id`, 0 where not known.
+    pub request: u32,
     /// The rest is of the kernel layer. How deep the kernel's tracer says it is.
     pub depth: u64,
     /// Of the requests that began in it and are asked for.

@@ -15,25 +15,11 @@ const BY_ADDRESS: u64 = ABSENT - 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub operation: Operation,
-    /// ns
-    pub begin: u64,
-    /// Of the caller.
-    pub pid: i32,
-    pub tid: i32,
-    /// ABSENT while not known, so `unique` and `opcode`.
+    /// ABSENT while not known, so `unique`.
     pub connection: u64,
     pub unique: u64,
-    pub opcode: u64,
-    /// When and by which thread of the daemon it was picked up; None where the kernel does not tell.
-    pub sent: Option<(u64, i32)>,
-    /// Made by a caller that the filters let pass.
-    pub caller: bool,
-    /// The answer wants it.
-    pub counted: bool,
-    /// Whether the answer wants it cannot be told before its connection is known.
-    pub undecided: bool,
-    /// Its row in the columns.
-    pub row: u32,
+    /// Where its story is.
+    pub place: u32,
 }
 
 /// What an event tells of its request; ABSENT where it does not.

@@ -275,18 +275,6 @@ impl Stitch {
         }
     }
 
-    // The slab
-
-    // The caller's side
-
-    // The kernel's functions
-
-    // The daemon's side
-
-    // On the CPUs
-
-    // The end
-
     /// The recording's last event: until then counts what is open.
     pub fn end_at(&mut self, time: u64) {
         self.now = self.now.max(time);

@@ -35,8 +35,8 @@ impl Analysis {
         } else {
             None
         };
-        let row = request.map_or(NO_ROW, |(_, request)| request.row);
         let counted = self.in_window(ev.time) && self.wants_daemon(ev.pid, request);
+        let request = request.map_or(NO_REQUEST, |(story, _)| story.id);
         let function = &mut self.functions[kind.function as usize];
         function.tally(Operation::UNKNOWN).entries += u64::from(counted);
         if !function.returns {
@@ -44,7 +44,7 @@ impl Analysis {
         }
         let call = Open {
             counted,
-            row,
+            request,
             unique: ev.v[0],
             ..self.opened(ev, kind.function)
         };
@@ -102,7 +102,10 @@ impl Analysis {
                 tid: ev.tid,
                 unique: or_zero(call.unique),
             });
-            columns.callback(call.row, call.start, ev.time);
+            if call.request != NO_REQUEST {
+                let callback = (call.start, ev.time);
+                columns.callbacks.insert(call.request, callback);
+            }
         }
     }
 
@@ -115,7 +118,7 @@ impl Analysis {
             unique: ABSENT,
             losses: self.losses,
             counted: false,
-            row: NO_ROW,
+            request: NO_REQUEST,
             depth: 0,
             operations: 0,
             inner: 0,
@@ -131,7 +134,12 @@ impl Analysis {
         let unique = ev.v[0];
         let found = self.request_of(ev, Operation::UNKNOWN);
         let wanted = self.wants_daemon(ev.pid, found);
-        let request = found.map(|(_, request)| *request);
+        let request = found.map(|(story, _)| {
+            let sent = story.at(Mark::Sent);
+            let since = sent.or(story.at(Mark::Begin)).unwrap_or(0);
+            let elsewhere = sent.filter(|_| story.reader != ev.tid);
+            (story.id, story.operation, since, elsewhere)
+        });
         let reads = &mut self.tasks.entry(ev.tid).or_default().reads;
         // Reply functions call one another, and a batch of forgets is answered one by one under one number.
         if Requests::is_numbered(unique) && reads.replied == unique {
@@ -142,14 +150,8 @@ impl Analysis {
             reads.returns.clear();
         }
         let start = match request {
-            Some(Request {
-                sent: Some((time, tid)),
-                ..
-            }) if tid != ev.tid => Some(time),
-            Some(request) => {
-                let since = request.sent.map_or(request.begin, |(time, _)| time);
-                reads.returns.iter().copied().find(|time| *time >= since)
-            }
+            Some((.., Some(sent))) => Some(sent),
+            Some((_, _, since, _)) => reads.returns.iter().copied().find(|time| *time >= since),
             None => reads.returns.last().copied(),
         };
         reads.returns.clear();
@@ -159,7 +161,7 @@ impl Analysis {
             return;
         }
         let operation = match request {
-            Some(request) => request.operation,
+            Some((_, operation, ..)) => operation,
             None if self.functions[kind.function as usize].name == "fuse_reply_none" => {
                 Operation::FORGET
             }
@@ -186,37 +188,24 @@ impl Analysis {
                 tid: ev.tid,
                 unique: or_zero(unique),
             });
-            columns.callback(
-                request.map_or(NO_ROW, |request| request.row),
-                start,
-                ev.time,
-            );
-        }
-    }
-
-    /// The request that the daemon has in hand, with its connection.
-    pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(u64, &Request)> {
-        let unique = ev.v[0];
-        if !Requests::is_numbered(unique) {
-            return None;
-        }
-        let (connection, request) = match self.daemons.get(&ev.pid) {
-            Some(connection) => self.requests.find((*connection, unique))?,
-            None => {
-                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
-                self.requests.guess(unique, operation, unowned)?
+            if let Some((id, ..)) = request {
+                columns.callbacks.insert(id, (start, ev.time));
             }
-        };
-        Some((connection, request))
+        }
     }
 
-    pub(super) fn wants_daemon(&self, pid: i32, request: Option<(u64, &Request)>) -> bool {
+    /// The request that the daemon has in hand; whether a caller made it that the filters let pass.
+    pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
+        self.stitch.as_ref()?.served(ev, operation)
+    }
+
+    pub(super) fn wants_daemon(&self, pid: i32, request: Option<(&Story, bool)>) -> bool {
         let filters = &self.filters;
         if !filters.daemon_pids.is_empty() && !filters.daemon_pids.contains(&pid) {
             return false;
         }
         let all_callers = filters.pids.is_empty() && filters.comms.is_empty();
-        if !all_callers && !request.is_some_and(|(_, request)| request.caller) {
+        if !all_callers && !request.is_some_and(|(_, wanted)| wanted) {
             return false;
         }
         if filters.connections.is_empty() {
@@ -227,7 +216,7 @@ impl Analysis {
             .daemons
             .get(&pid)
             .copied()
-            .or(request.map(|(connection, _)| connection))
+            .or(request.map(|(story, _)| story.connection))
         {
             Some(connection) => filters.connections.contains(&connection),
             None => !filters.daemon_pids.is_empty(),

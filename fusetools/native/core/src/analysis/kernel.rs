@@ -51,10 +51,6 @@ impl Analysis {
     }
 
     pub(super) fn kernel_entry(&mut self, ev: &Ev, kind: Kind) {
-        // Where the request was queued it may have had no number yet.
-        if ev.v[3] != ABSENT && self.requests.any_unnumbered() {
-            self.learn(ev, Told::new(ev.v[0], ABSENT, ev.v[3]));
-        }
         let function = &mut self.functions[kind.function as usize];
         if !function.returns {
             let wanted = self.in_window(ev.time) && self.wants_kernel(ev, 0);
@@ -124,9 +120,6 @@ impl Analysis {
                 call.single = tree.enter(ev, parent.map_or(Single::NONE, |p| p.single), function);
             }
         }
-        if self.columns.is_some() && self.functions[function as usize].name == WAIT {
-            call.row = task.made.take().unwrap_or(NO_ROW);
-        }
         if which == GRAPH {
             stack.push(call);
         } else {
@@ -154,11 +147,6 @@ impl Analysis {
         let own = duration.saturating_sub(call.inner);
         if let Some(tree) = self.tree.as_mut().filter(|_| call.whole) {
             tree.leave(call.node, call.single, duration, own);
-        }
-        if let Some(columns) = &mut self.columns {
-            if let Some(row) = columns.requests.get_mut(call.row as usize) {
-                row.woken = ev.time;
-            }
         }
         if !call.counted || !self.wants_kernel(ev, call.operations) {
             return;

@@ -13,8 +13,15 @@ pub(super) struct Syscall {
 impl Analysis {
     /// A request of which nothing more can be learned.
     pub(super) fn story(&mut self, story: &Story) {
+        self.decide(story);
         let begin = story.at(Mark::Begin);
         self.counts.add(story);
+        if let Some(columns) = &mut self.columns {
+            let callback = columns.callbacks.remove(&story.id);
+            if begin.is_some() {
+                columns.request(story, callback.unwrap_or_default());
+            }
+        }
         if begin.is_some() {
             self.request_tallies
                 .entry(story.operation)
@@ -34,153 +41,73 @@ impl Analysis {
         }
     }
 
+    /// A request has begun: the calls around it are of its operation, where its caller and its mount are asked for.
     pub(super) fn begin(&mut self, ev: &Ev, kind: Kind) {
-        let [unique, connection, opcode, req] = ev.v;
+        let [_, connection, opcode, _] = ev.v;
         let operation = match opcode {
             ABSENT => kind.operation,
             opcode => Operation::of_opcode(opcode),
         };
-        let caller = self.wants_caller(ev.pid, ev.tid);
-        let mut request = Request {
-            operation,
-            begin: ev.time,
-            pid: ev.pid,
-            tid: ev.tid,
-            connection,
-            unique,
-            opcode,
-            sent: None,
-            caller,
-            counted: false,
-            undecided: caller && connection == ABSENT && !self.filters.connections.is_empty(),
-            row: NO_ROW,
-        };
-        if caller && !request.undecided && self.wants_connection(connection) {
-            self.ask_for(&mut request);
-        }
-        if self.columns.is_some() {
-            self.tasks.entry(ev.tid).or_default().made = Some(request.row);
-        }
-        self.requests
-            .begin(Told::new(unique, connection, req), request);
-    }
-
-    /// The request is one of those that the filters let pass, but for the time.
-    pub(super) fn ask_for(&mut self, request: &mut Request) {
-        request.undecided = false;
-        if let Some(task) = self.tasks.get_mut(&request.tid) {
-            let bit = request.operation.bit();
-            if let Some(syscall) = &mut task.syscall {
-                syscall.operations |= bit;
-            }
-            for stack in &mut task.stacks[PROBES..] {
-                stack.iter_mut().for_each(|call| call.operations |= bit);
-            }
-        }
-        request.counted = self.in_window(request.begin);
-        if !request.counted {
+        if !self.wants_caller(ev.pid, ev.tid) {
             return;
         }
-        if let Some(columns) = &mut self.columns {
-            request.row = columns.requests.len() as u32;
-            columns.requests.push(RequestRow {
-                connection: or_zero(request.connection),
-                unique: or_zero(request.unique),
-                opcode: or_zero(request.opcode) as u32,
-                begin: request.begin,
-                end: 0,
-                error: 0,
-                pid: request.pid,
-                tid: request.tid,
-                callback_start: 0,
-                callback_end: 0,
-                sent: 0,
-                woken: 0,
-            });
+        if connection == ABSENT && !self.filters.connections.is_empty() {
+            // Known when the daemon has it.
+            let story = self.stitch.as_ref().and_then(|s| s.begun(ev.tid));
+            self.undecided.extend(story.map(|story| story.id));
+        } else if self.wants_connection(connection) {
+            self.made(ev.tid, operation);
         }
     }
 
-    /// Adds what an event tells to the open request that it is about.
-    pub(super) fn learn(&mut self, ev: &Ev, told: Told) -> Option<Key> {
-        let daemon = self.daemons.get(&ev.pid).copied();
-        let key = self.requests.locate(told, daemon)?;
-        let mut request = *self.requests.learn(key, told, daemon)?;
-        if request.undecided && request.connection != ABSENT {
-            request.undecided = false;
-            if self.wants_connection(request.connection) {
-                self.ask_for(&mut request);
-            }
-            if let Some(open) = self.requests.get_mut(key) {
-                *open = request;
-            }
-        }
-        if let Some(columns) = &mut self.columns {
-            if let Some(row) = columns.requests.get_mut(request.row as usize) {
-                row.unique = or_zero(request.unique);
-                row.connection = or_zero(request.connection);
-            }
-        }
-        Some(key)
-    }
-
-    pub(super) fn sent(&mut self, ev: &Ev) {
-        let [unique, connection, write, req] = ev.v;
-        if write == 0 {
-            return;
-        }
-        let Some(key) = self.learn(ev, Told::new(unique, connection, req)) else {
+    fn made(&mut self, tid: i32, operation: Operation) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        if let Some(request) = self.requests.get_mut(key) {
-            request.sent = Some((ev.time, ev.tid));
-            if let Some(columns) = &mut self.columns {
-                if let Some(row) = columns.requests.get_mut(request.row as usize) {
-                    row.sent = ev.time;
-                }
-            }
+        let bit = operation.bit();
+        if let Some(syscall) = &mut task.syscall {
+            syscall.operations |= bit;
+        }
+        for stack in &mut task.stacks[PROBES..] {
+            stack.iter_mut().for_each(|call| call.operations |= bit);
         }
     }
 
+    /// The mount of a request may be known now.
+    pub(super) fn decide(&mut self, story: &Story) {
+        let known = story.connection != ABSENT && self.undecided.remove(&story.id);
+        if known && self.wants_connection(story.connection) {
+            self.made(story.tid, story.operation);
+        }
+    }
+
+    /// A thread of the daemon has got a request, or ended one.
+    pub(super) fn settle(&mut self, tid: i32) {
+        if self.undecided.is_empty() {
+            return;
+        }
+        if let Some(stitch) = self.stitch.take() {
+            for story in [stitch.in_hand(tid), stitch.answered(tid)] {
+                story.into_iter().for_each(|story| self.decide(story));
+            }
+            self.stitch = Some(stitch);
+        }
+    }
+
+    /// A request ends. What the thread does last before is to enter the system call that answers.
     pub(super) fn end(&mut self, ev: &Ev) {
-        let [unique, connection, error, req] = ev.v;
-        let told = Told::new(unique, connection, req);
-        if let Some(task) = self.tasks.get_mut(&ev.tid) {
-            // What the thread does last before the end is to enter the system call that answers.
-            let entered = task.syscall.as_ref().map_or(0, |call| call.start);
-            for call in task.stacks[DAEMON].iter_mut() {
-                if call.reply == ABSENT && (call.unique == ABSENT || call.unique == unique) {
-                    call.reply = if entered >= call.start {
-                        entered
-                    } else {
-                        ev.time
-                    };
-                }
-            }
-        }
-        let mut found = None;
-        // Most often there is nothing to learn that the answer needs.
-        if self.columns.is_none() && self.filters.connections.is_empty() {
-            found = self.requests.end(told.key());
-        }
-        if found.is_none() {
-            let key = self.learn(ev, told);
-            found = key.and_then(|key| self.requests.end(key));
-        }
-        if found.is_some_and(|request| {
-            Requests::is_numbered(unique)
-                && Requests::is_numbered(request.unique)
-                && request.unique != unique
-        }) {
-            // Its end and the begin of the one that ends here were not seen.
-            found = None;
-        }
-        let Some(request) = found.filter(|request| request.counted) else {
+        let unique = ev.v[0];
+        let Some(task) = self.tasks.get_mut(&ev.tid) else {
             return;
         };
-        if let Some(columns) = &mut self.columns {
-            if let Some(row) = columns.requests.get_mut(request.row as usize) {
-                row.end = ev.time;
-                row.error = or_zero(error) as i32;
+        let entered = task.syscall.as_ref().map_or(0, |call| call.start);
+        for call in task.stacks[DAEMON].iter_mut() {
+            if call.reply == ABSENT && (call.unique == ABSENT || call.unique == unique) {
+                call.reply = if entered >= call.start {
+                    entered
+                } else {
+                    ev.time
+                };
             }
         }
     }

@@ -109,6 +109,9 @@ pub struct Columns {
     pub calls: Vec<Call>,
     /// By begin.
     pub requests: Vec<RequestRow>,
+    /// Start and end of open requests' callbacks, by `Story::id`. Of nested ones (a stub around the real one) the
+    /// outermost's: it returns last.
+    pub(super) callbacks: FxHashMap<u32, (u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,10 +124,21 @@ pub struct Answer {
 }
 
 impl Columns {
-    pub(super) fn callback(&mut self, row: u32, start: u64, end: u64) {
-        if let Some(row) = self.requests.get_mut(row as usize) {
-            // Of nested callbacks (a stub around the real one) the outermost: it returns last.
-            (row.callback_start, row.callback_end) = (start, end);
-        }
+    pub(super) fn request(&mut self, story: &Story, callback: (u64, u64)) {
+        let at = |mark| story.at(mark).unwrap_or(0);
+        self.requests.push(RequestRow {
+            connection: or_zero(story.connection),
+            unique: or_zero(story.unique),
+            opcode: or_zero(story.opcode) as u32,
+            begin: at(Mark::Begin),
+            end: at(Mark::End),
+            error: story.error,
+            pid: story.pid,
+            tid: story.tid,
+            callback_start: callback.0,
+            callback_end: callback.1,
+            sent: at(Mark::Sent),
+            woken: at(Mark::Runs),
+        });
     }
 }

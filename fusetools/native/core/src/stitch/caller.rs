@@ -9,6 +9,12 @@ impl Stitch {
         self.get(slot).map(|open| &open.story)
     }
 
+    /// The request that a thread made last, where nothing else has happened on it since.
+    pub fn begun(&self, tid: i32) -> Option<&Story> {
+        let slot = self.tasks.get(tid)?.just_made?;
+        self.get(slot).map(|open| &open.story)
+    }
+
     pub(super) fn waiting_slot(&self, tid: i32) -> Option<Slot> {
         let task = self.tasks.get(tid)?;
         let open = |slot: &Slot| self.get(*slot).map(|open| (*slot, open));

@@ -163,6 +163,14 @@ impl Stitch {
         self.slot_of(request)
     }
 
+    /// The request that a call of the daemon is about, which began in the recording; and whether a caller made it that
+    /// the filters let pass.
+    pub fn served(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
+        let open = self.get(self.request_of(ev, operation)?)?;
+        let begun = open.story.at(Mark::Begin).is_some();
+        begun.then_some((&open.story, open.wanted))
+    }
+
     pub(super) fn callback(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
         let unique = ev.v[0];
         let mut found = self.request_of(ev, kind.operation);
@@ -248,17 +256,9 @@ impl Stitch {
             // So that its end finds it.
             let request = Request {
                 operation: kind.operation,
-                begin: ev.time,
-                pid: -1,
-                tid: -1,
                 connection,
                 unique,
-                opcode: ABSENT,
-                sent: None,
-                caller: wanted,
-                counted: false,
-                undecided: false,
-                row: slot.0,
+                place: slot.0,
             };
             let told = Told::new(unique, connection, ABSENT);
             self.slab[slot.0 as usize].key = Some(told.key());

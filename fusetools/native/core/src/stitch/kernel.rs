@@ -77,17 +77,9 @@ impl Stitch {
         }
         let request = Request {
             operation,
-            begin: ev.time,
-            pid: ev.pid,
-            tid: ev.tid,
             connection,
             unique,
-            opcode,
-            sent: None,
-            caller: wanted,
-            counted: false,
-            undecided: false,
-            row: slot.0,
+            place: slot.0,
         };
         let told = Told::new(unique, connection, req);
         self.slab[slot.0 as usize].key = Some(told.key());

@@ -88,8 +88,8 @@ impl Stitch {
 
     /// The story of an open request.
     pub(super) fn slot_of(&self, request: &Request) -> Option<Slot> {
-        let open = self.slab.get(request.row as usize)?;
-        (open.generation > 0).then_some((request.row, open.generation))
+        let open = self.slab.get(request.place as usize)?;
+        (open.generation > 0).then_some((request.place, open.generation))
     }
 
     /// Tells a story that is complete on both sides.
@@ -106,7 +106,11 @@ impl Stitch {
         };
         open.generation = 0;
         if let Some(key) = open.key.take() {
-            if self.requests.get_mut(key).is_some_and(|r| r.row == slot.0) {
+            if self
+                .requests
+                .get_mut(key)
+                .is_some_and(|r| r.place == slot.0)
+            {
                 self.requests.end(key);
             }
         }
