@@ -32,6 +32,15 @@ pub(crate) struct Join {
 }
 
 impl Join {
+    /// Whether such events tell which request a thread has in hand, or are told.
+    pub fn needs(row: &Meaning) -> bool {
+        match row.role {
+            Role::Entry | Role::Return | Role::Name | Role::Taken => row.layer == Layer::Daemon,
+            Role::Sent | Role::End => true,
+            _ => false,
+        }
+    }
+
     /// None where every call tells its number, or none is there.
     pub fn new(catalogue: &[Meaning]) -> Join {
         let mut names = FxHashMap::default();
@@ -44,15 +53,7 @@ impl Join {
         for (row, function) in catalogue.iter().zip(&functions) {
             returns[*function] |= row.layer == Layer::Daemon && row.role == Role::Return;
         }
-        let role = |row: &Meaning| {
-            let daemon = row.layer == Layer::Daemon;
-            let ours = match row.role {
-                Role::Entry | Role::Return | Role::Name | Role::Taken => daemon,
-                Role::Sent | Role::End => true,
-                _ => false,
-            };
-            ours.then_some(row.role)
-        };
+        let role = |row: &Meaning| Join::needs(row).then_some(row.role);
         Join {
             roles: catalogue.iter().map(role).collect(),
             functions,

@@ -52,8 +52,24 @@ pub fn gather(
     for (index, span) in spans.iter().enumerate() {
         gathered.by_tid.entry(span.tid).or_default().push(index);
     }
-    let info = reader.scan(catalogue, &mut |batch| gathered.push(&batch))?;
+    let info = reader.scan_within(catalogue, Some(windows(spans)), &mut |batch| {
+        gathered.push(&batch)
+    })?;
     Ok((info, gathered.found))
+}
+
+/// The spans' times, put together where they overlap.
+fn windows(spans: &[Span]) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = spans.iter().map(|span| (span.from, span.to)).collect();
+    all.sort_unstable();
+    let mut windows: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in all {
+        match windows.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => windows.push((from, to)),
+        }
+    }
+    windows
 }
 
 struct Gathered<'a> {
@@ -136,5 +152,17 @@ impl Gathered<'_> {
                 found.push(moment());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_put_together_where_they_overlap() {
+        let span = |from, to| Span { tid: 1, from, to };
+        let spans = [span(50, 60), span(0, 10), span(10, 20), span(55, 58)];
+        assert_eq!(windows(&spans), [(0, 20), (50, 60)]);
     }
 }

@@ -347,7 +347,18 @@ impl Reader {
         catalogue: &[Meaning],
         sink: &mut dyn FnMut(Batch),
     ) -> Result<ScanInfo, Error> {
-        let plan = ScanPlan::new(self, catalogue);
+        self.scan_within(catalogue, None, sink)
+    }
+
+    /// The same, but of system calls and the scheduler's events only those in one of the windows (ns, both ends
+    /// included, by their start and not overlapping; None: all), as most of a recording is of those.
+    pub fn scan_within(
+        &self,
+        catalogue: &[Meaning],
+        windows: Option<Vec<(u64, u64)>>,
+        sink: &mut dyn FnMut(Batch),
+    ) -> Result<ScanInfo, Error> {
+        let plan = ScanPlan::new(self, catalogue, windows);
         let mut join = Join::new(catalogue);
         let mut joined = |mut batch: Batch| {
             join.number(&mut batch);

@@ -182,8 +182,12 @@ impl Engine<'_> {
         let past = self.pasts.threads.get_mut(&tid);
         let forgotten = past.as_ref().map_or(0, |past| past.forgotten);
         let whole = self.switched.contains(&tid) && forgotten <= from;
-        let known = past.into_iter().flat_map(|past| past.waits.iter_mut());
-        let known = known.filter(|wait| wait.to > from && wait.from < to);
+        // One after the other, as they are of one thread.
+        let known = past.into_iter().flat_map(|past| {
+            let first = past.waits.partition_point(|wait| wait.to <= from);
+            past.waits.range_mut(first..)
+        });
+        let known = known.take_while(|wait| wait.from < to);
         let open = self.off.open(tid);
         let mut to = to;
         let mut waits = Vec::new();

@@ -5,7 +5,9 @@ use super::*;
 /// What a scan does with each event's samples; shared by all workers.
 pub(super) struct ScanPlan<'a> {
     pub(super) ids: &'a Ids,
-    pub(super) events: Vec<(Layout, Vec<Take>)>,
+    /// What is taken of each event, and whether in all of the recording or only in the windows.
+    pub(super) events: Vec<(Layout, Vec<Take>, bool)>,
+    pub(super) windows: Option<Vec<(u64, u64)>>,
     pub(super) switches: bool,
     /// By row of the catalogue: its events have a stack; is there any?
     pub(super) stacked: Vec<bool>,
@@ -123,7 +125,11 @@ pub(super) fn timed(time: &u64) -> bool {
 }
 
 impl<'a> ScanPlan<'a> {
-    pub(super) fn new(reader: &'a Reader, catalogue: &[Meaning]) -> ScanPlan<'a> {
+    pub(super) fn new(
+        reader: &'a Reader,
+        catalogue: &[Meaning],
+        windows: Option<Vec<(u64, u64)>>,
+    ) -> ScanPlan<'a> {
         let takes = |event: &EventInfo| -> Vec<Take> {
             let named = catalogue
                 .iter()
@@ -135,18 +141,24 @@ impl<'a> ScanPlan<'a> {
                 .map(|(_, take)| take)
                 .collect()
         };
+        let all = |event: &EventInfo| {
+            let mut named = catalogue.iter().filter(|row| row.event == event.name);
+            windows.is_none() || named.any(Join::needs)
+        };
         let events = reader
             .events
             .iter()
             .zip(&reader.parts.attrs)
-            .map(|(event, attr)| (attr.layout, takes(event)));
+            .map(|(event, attr)| (attr.layout, takes(event), all(event)))
+            .collect();
         let stacked: Vec<bool> = catalogue
             .iter()
             .map(|meaning| meaning.role == Role::Stack)
             .collect();
         ScanPlan {
             ids: &reader.ids,
-            events: events.collect(),
+            events,
+            windows,
             switches: catalogue
                 .iter()
                 .any(|meaning| matches!(meaning.role, Role::Switch | Role::Waking)),
@@ -247,9 +259,17 @@ impl<'a> ScanPlan<'a> {
         }
     }
 
+    fn within(&self, time: u64) -> bool {
+        let Some(windows) = &self.windows else {
+            return true;
+        };
+        let at = windows.partition_point(|(_, to)| *to < time);
+        windows.get(at).is_some_and(|(from, _)| *from <= time)
+    }
+
     #[inline(always)]
     pub(super) fn sample(&self, record: &[u8], at: usize, part: &mut Part) {
-        let Some((index, (layout, takes))) = self
+        let Some((index, (layout, takes, all))) = self
             .ids
             .of_sample(record)
             .and_then(|index| Some((index, self.events.get(index)?)))
@@ -274,7 +294,7 @@ impl<'a> ScanPlan<'a> {
             part.tally.first = Some(part.tally.first.map_or(time, |first| first.min(time)));
         }
         part.tally.counts[index] += 1;
-        if takes.is_empty() {
+        if takes.is_empty() || !(*all || self.within(time)) {
             return;
         }
         if !timed {
@@ -363,7 +383,7 @@ impl<'a> ScanPlan<'a> {
             .ids
             .of_other(record)
             .and_then(|index| self.events.get(index))
-            .map(|(layout, _)| layout);
+            .map(|(layout, ..)| layout);
         let layout = layout.filter(|layout| layout.sample_id_all);
         let time = layout
             .and_then(|layout| layout.tail_time(record))
