@@ -1,6 +1,6 @@
 """The native core: reads recordings and ELF files. Raw events never become Python objects.
 
-Nothing here is public: `fusetools.recording` answers in the types of `fusetools.model`.
+Nothing here is public: `fusetools.recording` answers in the types of `fusetools.results`.
 Every function that reads a file raises `CoreError` when it cannot.
 """
 
@@ -131,7 +131,7 @@ class Columns(TypedDict):
     requests: RequestColumns
 
 class Stories(TypedDict):
-    """`stories`: columns by start, as `fusetools.stories.Stories` describes them."""
+    """`stories`: columns by start, as `fusetools.results.stories.Stories` describes them."""
 
     first: int
     last: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+RECORD = "fusetools record -- WORKLOAD"  # what mends the lack of a recording
+
 
 class Error(Exception):
     """What failed, why, and the command that mends it; each one line, the last two may be empty.

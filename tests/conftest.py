@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fusetools import cli, recording
+from fusetools import cli
+from fusetools import core as binding
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
@@ -36,6 +37,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
         class Several:
             CoreError = cores[0].CoreError
+            matching = staticmethod(binding.native.matching)
 
             def describe(self, path):
                 return by_name[path].describe(path)
@@ -49,7 +51,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             def graph(self, path, *question):
                 return by_name[path].graph(path, *question)
 
-        monkeypatch.setattr(recording, "core", Several)
+        monkeypatch.setattr(binding, "native", Several())
         return cores[0]
 
     return use

@@ -54,7 +54,8 @@ class Failure(click.ClickException):
         self.error = error
 
     def show(self, file: Any = None) -> None:
-        from fusetools.render.text import printable, ways_out
+        from fusetools.printable import printable
+        from fusetools.render.text.footer import ways_out
 
         said = [f"fusetools: {printable(self.error.what)}"]
         if self.error.why:
@@ -118,7 +119,7 @@ def _open_standard_descriptors() -> None:
 
 def _unexpected(error: Exception) -> int:
     """Says what nobody has thought of, in a line; the exit status."""
-    from fusetools.render.text import printable
+    from fusetools.printable import printable
 
     if isinstance(error, OSError):
         what = f"cannot use {error.filename}" if error.filename else "cannot write the output"

@@ -32,11 +32,14 @@ def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_
     A, B and so on are recordings, or folders of fusetools sweep; of one such folder alone its
     points are compared.
     """
-    from fusetools.measure.compared import compare
-    from fusetools.render import compared
+    from fusetools.experiments.compare import compare
 
     result = compare([Path(path) for path in paths], layer)
     if as_json:
-        say(compared.compared_json(result))
+        from fusetools.render.json.compare import render as to_json
+
+        say(to_json(result))
     else:
-        say(compared.compared(result, operations))
+        from fusetools.render.text.compare import render
+
+        say(render(result, operations))

@@ -11,7 +11,7 @@ import click
 from fusetools.cli.options import filters, opened, recording_options, say, write
 
 if TYPE_CHECKING:
-    from fusetools.model import Counts
+    from fusetools.results.count import Counts
 
 
 @click.command(options_metavar="[OPTIONS]")
@@ -40,8 +40,8 @@ def command(
     With --live, run WORKLOAD (write it after --) and count meanwhile, as root, on the mounts of
     --mount or on all.
     """
+    from fusetools.core import matching
     from fusetools.output import Output
-    from fusetools.recording import matching
 
     chosen = filters(options)
     status = 0
@@ -58,18 +58,18 @@ def command(
             raise click.BadParameter(f"{regex!r}: {error}", param_hint="REGEX") from error
         result = opened(path).counts(regex, layers=layers, filters=chosen)
     if target:
-        from fusetools.render import csv as render
+        from fusetools.render.csv.count import render as to_csv
 
         with target:
-            write(target, render.counts(result))
+            write(target, to_csv(result))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.count import render as to_json
 
-        say(json.counts(result))
+        say(to_json(result))
     elif not csv:
-        from fusetools.render import text
+        from fusetools.render.text.count import render, render_live
 
-        say(text.live(result) if live else text.counts(result))
+        say(render_live(result) if live else render(result))
     if status:
         sys.exit(status)
 
@@ -78,9 +78,10 @@ def _live(
     workload: tuple[str, ...], layers: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
-    from fusetools.model import Count, Counts, Facts, Losses
     from fusetools.plan.request import Request
     from fusetools.record import live
+    from fusetools.results.count import Count, Counts
+    from fusetools.results.facts import Facts, Losses
 
     if not workload:
         raise click.UsageError("--live needs a workload: fusetools count --live -- WORKLOAD")

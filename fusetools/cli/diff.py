@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fusetools.cli.options import opened, say, write
-from fusetools.host.files import open_regular
 from fusetools.output import Output
 
 if TYPE_CHECKING:
-    from fusetools.model import Counts
+    from fusetools.results.count import Counts
 
 
 def limits(value: str) -> tuple[float, float]:
@@ -58,30 +57,30 @@ def command(
 
     A and B are recordings or CSV files of fusetools count. The change is B less A.
     """
-    from fusetools.compare import compare
+    from fusetools.answers.diff import diff
 
     target = Output(csv) if csv else None
-    result = compare(_counts(a), _counts(b), per or "")
+    result = diff(_counts(a), _counts(b), per or "")
     if target:
-        from fusetools.render import csv as render
+        from fusetools.render.csv.diff import render as to_csv
 
         with target:
-            write(target, render.differences(result))
+            write(target, to_csv(result))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.diff import render as to_json
 
-        say(json.differences(result))
+        say(to_json(result))
     elif not csv:
-        from fusetools.render import text
+        from fusetools.render.text.diff import render
 
-        say(text.differences(result, thresholds))
+        say(render(result, thresholds))
 
 
 def _counts(path: str) -> Counts:
-    from fusetools.recording import check_readable
-    from fusetools.render import csv
+    from fusetools.answers.counts_file import read_counts
+    from fusetools.host.files import check_readable, open_regular
 
     check_readable(Path(path))
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         is_csv = path.endswith(".csv") or file.read(9) == b"function,"
-    return csv.read_counts(Path(path)) if is_csv else opened(path).counts()
+    return read_counts(Path(path)) if is_csv else opened(path).counts()

@@ -17,10 +17,10 @@ def command(patterns: tuple[str, ...], path: str, as_json: bool, **options: Any)
     """Print which errors requests were answered with, and how many lookups found nothing."""
     result = opened(path).errors(*patterns, filters=filters(options))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.errors import render as to_json
 
-        say(json.errors(result))
+        say(to_json(result))
     else:
-        from fusetools.render import requests
+        from fusetools.render.text.errors import render
 
-        say(requests.errors(result))
+        say(render(result))

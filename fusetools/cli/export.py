@@ -25,7 +25,8 @@ def command(path: str, form: str, output: str, **options: Any) -> None:
     Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":
-        from fusetools.render import text
+        from fusetools.printable import printable
+        from fusetools.render.text.figures import plural
 
-        size = text.plural(result.requests, "request")
-        click.echo(f"fusetools: {text.printable(output)}: {size}", err=True)
+        size = plural(result.requests, "request")
+        click.echo(f"fusetools: {printable(output)}: {size}", err=True)

@@ -12,7 +12,7 @@ from fusetools.errors import Error
 from fusetools.output import Output
 
 if TYPE_CHECKING:
-    from fusetools.model import Stacks
+    from fusetools.results.flame import Stacks
 
 
 @click.command()
@@ -127,15 +127,19 @@ def command(
     target = None if output is None else Output(output)
     shown = stacks(path)
     earlier = stacks(before) if before else None
-    from fusetools.render import flame
+    from fusetools.render.text import flame as text
 
     if not shown.stacks:
-        what, why, mend = flame.nothing(shown, bool(operations or layers or any(options.values())))
+        what, why, mend = text.nothing(shown, bool(operations or layers or any(options.values())))
         raise Error(what, why, mend)
     if target is not None:
+        from fusetools.render.picture import picture
+
         with target:
-            write(target, flame.picture(shown, earlier, target.path, normalise, inverted, reversed))
+            write(target, picture(shown, earlier, target.path, normalise, inverted, reversed))
     if as_json:
-        say(flame.json(shown, earlier))
+        from fusetools.render.json.flame import render as to_json
+
+        say(to_json(shown, earlier))
     elif output != "-":
-        say(flame.text(shown, earlier, str(Path(output or ""))))
+        say(text.render(shown, earlier, str(Path(output or ""))))

@@ -35,23 +35,23 @@ def command(
     if calls:
         found = recording.graph_calls(function, filters=chosen)
         if as_json:
-            from fusetools.render import json
+            from fusetools.render.json.graph import render_calls as calls_to_json
 
-            parts = json.graph_calls(found)
+            parts = calls_to_json(found)
         else:
-            from fusetools.render import text
+            from fusetools.render.text.graph import render_calls
 
-            parts = text.graph_calls(found, unit or "")
+            parts = render_calls(found, unit or "")
         # One by one: of a long recording there are millions.
         for part in parts:
             say(part)
     else:
         result = recording.graph(function, filters=chosen)
         if as_json:
-            from fusetools.render import json
+            from fusetools.render.json.graph import render as to_json
 
-            say(json.graph(result))
+            say(to_json(result))
         else:
-            from fusetools.render import text
+            from fusetools.render.text.graph import render
 
-            say(text.graph(result, unit or ""))
+            say(render(result, unit or ""))

@@ -48,17 +48,18 @@ def command(
     chosen = filters(options)
     result = opened(path).hist(*patterns, layers=layers, filters=chosen)
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.hist import render as to_json
 
-        say(json.histograms(result, overhead))
+        say(to_json(result, overhead))
     elif style:
-        from fusetools.render import cvmfs, text
+        from fusetools.render.text import cvmfs
+        from fusetools.render.text.footer import footer
+        from fusetools.render.text.layout import lines
 
-        say(cvmfs.histograms(result.histograms))
+        say(cvmfs.render(result.histograms))
         # Apart from the client's form, for whatever reads that.
-        said = text.footer(result.facts, result.unmatched)
-        click.echo(text.lines(said), nl=False, err=True)
+        click.echo(lines(footer(result.facts, result.unmatched)), nl=False, err=True)
     else:
-        from fusetools.render import text
+        from fusetools.render.text.hist import render
 
-        say(text.histograms(result, unit or "", bool(patterns), layers, overhead))
+        say(render(result, unit or "", bool(patterns), layers, overhead))

@@ -23,8 +23,9 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     """
     import sys
 
+    from fusetools.printable import printable
     from fusetools.record import merging
-    from fusetools.render.text import plural, printable
+    from fusetools.render.text.figures import plural
 
     def progress(share: float) -> None:
         click.echo(f"\rmerging: {100 * share:.0f} %", nl=False, err=True)
@@ -35,9 +36,9 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.merge import render as to_json
 
-        click.echo(json.merged(merged), nl=False, err=printed)
+        click.echo(to_json(merged), nl=False, err=printed)
         return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)

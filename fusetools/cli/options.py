@@ -13,8 +13,9 @@ import click
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
+    from fusetools.answers.filters import Filters
     from fusetools.output import Output
-    from fusetools.recording import Filters, Recording
+    from fusetools.recording import Recording
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -120,7 +121,7 @@ def _with(function: F, *names: str) -> F:
 
 def filters(options: dict[str, Any]) -> Filters:
     """Filters out of those options."""
-    from fusetools.recording import Filters
+    from fusetools.answers.filters import Filters
 
     start, end = options["start"], options["end"]
     if start is not None and end is not None and start >= end:

@@ -38,7 +38,7 @@ def command(
     Runs the workload (write it after --) again and again, in turn without a recording, with each
     layer's alone and with all that record would take; its output is not shown.
     """
-    from fusetools.measure.overhead import overhead
+    from fusetools.experiments.overhead import overhead
 
     progress = Progress()
     paths = tuple(os.path.abspath(path) for path in mounts)
@@ -48,9 +48,14 @@ def command(
             result = overhead(request, repeat, sys.argv[1:], progress)
         finally:
             progress.clear()
-    from fusetools.render import measured
+    if as_json:
+        from fusetools.render.json.overhead import render as to_json
 
-    say(measured.overhead_json(result) if as_json else measured.overhead(result))
+        say(to_json(result))
+    else:
+        from fusetools.render.text.overhead import render
+
+        say(render(result))
 
 
 # What a recording can be told, so can this.

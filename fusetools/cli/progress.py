@@ -22,7 +22,8 @@ class Progress:
     def __call__(self, done: int, total: int, label: str, seconds: float | None = None) -> None:
         if not self.shown:
             return
-        from fusetools.render.text import bar, printable
+        from fusetools.printable import printable
+        from fusetools.render.text.layout import bar
 
         if self.first is None:
             self.first = done

@@ -19,15 +19,15 @@ def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> N
     target = None if csv_path is None else Output(csv_path)
     result = opened(path).queue(filters=filters(options))
     if target is not None:
-        from fusetools.render import csv
+        from fusetools.render.csv.queue import render as to_csv
 
         with target:
-            write(target, csv.queue(result))
+            write(target, to_csv(result))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.queue import render as to_json
 
-        say(json.queue(result))
+        say(to_json(result))
     elif csv_path is None:
-        from fusetools.render import requests
+        from fusetools.render.text.queue import render
 
-        say(requests.queue(result))
+        say(render(result))

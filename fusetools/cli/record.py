@@ -121,7 +121,7 @@ def command(
     hangs and was left behind. Without a workload, record the daemons until Ctrl-C.
     """
     # what is slow to import is for those who record
-    from fusetools.record import session
+    from fusetools.record import preflight, session
 
     request = Request(
         mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
@@ -129,16 +129,17 @@ def command(
     if request.wakers and request.detail != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
     if dry_run:
-        from fusetools.render import plan
+        from fusetools.render.json.plan import render as plan_to_json
+        from fusetools.render.text.plan import render as plan_to_text
 
-        facts, planned = session.planned(request)
-        click.echo((plan.as_json if as_json else plan.text)(facts, planned), nl=False)
+        render_plan = plan_to_json if as_json else plan_to_text
+        click.echo(render_plan(*preflight.planned(request)), nl=False)
         return
     outcome = session.record(request, sys.argv[1:], _began, warn=_warn)
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.record import render as to_json
 
-        click.echo(json.recorded(outcome), nl=False)
+        click.echo(to_json(outcome), nl=False)
     else:
         _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
@@ -149,7 +150,7 @@ def _warn(text: str) -> None:
 
 
 def _say(text: str) -> None:
-    from fusetools.render.text import printable
+    from fusetools.printable import printable
 
     click.echo(printable(text), err=True)
 
@@ -167,7 +168,7 @@ def _began(plan: Any, removed: Any) -> None:
 
 
 def _ended(request: Request, outcome: Any) -> None:
-    from fusetools.render.text import duration, took
+    from fusetools.render.text.figures import duration, took
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
@@ -178,8 +179,8 @@ def _ended(request: Request, outcome: Any) -> None:
         _say(f"  warning: {warning}")
     for row in outcome.throttled:
         _say(
-            f"  the {row['whose']} was throttled {row['nr_throttled']:,} times, "
-            f"{duration(row['throttled_ns'])} in all, by the CPU quota of {row['cgroup']}"
+            f"  the {row.whose} was throttled {row.times:,} times, "
+            f"{duration(row.ns)} in all, by the CPU quota of {row.cgroup}"
         )
     for missing in outcome.unavailable:
         _say(f"  missing: {missing.what}: {missing.why}")

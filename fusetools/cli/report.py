@@ -27,12 +27,12 @@ def command(paths: tuple[str, ...], output: str) -> None:
     perf.data. The page needs no network, and no script to be read.
     """
     from fusetools.output import Output
-    from fusetools.render import html
-    from fusetools.render.measured import size
-    from fusetools.render.text import printable
+    from fusetools.printable import printable
+    from fusetools.render.html.page import render
+    from fusetools.render.text.figures import size
     from fusetools.report import report
 
     with Output(output) as target:
-        write(target, html.page(report([Path(path) for path in paths or ("perf.data",)])))
+        write(target, render(report([Path(path) for path in paths or ("perf.data",)])))
         if not target.printed:
             click.echo(f"{printable(output)}: {size(target.size())}")

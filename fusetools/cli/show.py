@@ -20,10 +20,10 @@ def command(unique: int, path: str, as_json: bool, **options: Any) -> None:
     """
     result = opened(path).show(unique, filters=filters(options))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.show import render as to_json
 
-        say(json.shown(result))
+        say(to_json(result))
     else:
-        from fusetools.render import requests
+        from fusetools.render.text.show import render
 
-        say(requests.shown(result))
+        say(render(result))

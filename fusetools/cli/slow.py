@@ -25,10 +25,10 @@ def command(patterns: tuple[str, ...], path: str, most: int, as_json: bool, **op
     """Print the slowest requests: who made them, on which file, and where the time went."""
     result = opened(path).slowest(*patterns, most=most, filters=filters(options))
     if as_json:
-        from fusetools.render import json
+        from fusetools.render.json.slow import render as to_json
 
-        say(json.slowest(result))
+        say(to_json(result))
     else:
-        from fusetools.render import requests
+        from fusetools.render.text.slow import render
 
-        say(requests.slowest(result))
+        say(render(result))

@@ -36,11 +36,13 @@ def command(
     Without an operation: a line for each, most time first. With some (lookup, 'read*'): each stage
     of those.
     """
-    from fusetools.render import stages as render
-
     chosen = filters(options)
     result = opened(path).stages(*operations, by=by or "", filters=chosen)
     if as_json:
-        say(render.to_json(result))
+        from fusetools.render.json.stages import render as to_json
+
+        say(to_json(result))
     else:
-        say(render.text(result, unit or "", not operations, overhead))
+        from fusetools.render.text.stages import render
+
+        say(render(result, unit or "", not operations, overhead))

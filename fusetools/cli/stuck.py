@@ -34,7 +34,6 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     """
     from fusetools.now import machine
     from fusetools.now.stuck import stuck
-    from fusetools.render import stuck as render
 
     # The path is compared, not looked at: even to resolve a link in it may hang.
     paths = [os.path.normpath(os.path.join(os.getcwd(), path)) for path in mounts]
@@ -51,13 +50,15 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
                 )
         result = stuck(moment, paths)
         if as_json:
-            from fusetools.render import json
+            from fusetools.render.json.stuck import render as to_json
 
-            click.echo(json.stuck(result, compact=watch), nl=False)
+            click.echo(to_json(result, compact=watch), nl=False)
         else:
+            from fusetools.render.text.stuck import render
+
             if watch and os.isatty(1):
                 click.clear()
-            click.echo(render.text(result), nl=False)
+            click.echo(render(result), nl=False)
             if not moment.root:
                 click.echo(
                     "Only processes of this user could be looked at; as root: sudo fusetools stuck"

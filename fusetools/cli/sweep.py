@@ -18,7 +18,7 @@ from fusetools.cli.record import command as record
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
-    from fusetools.measure.folder import Folder
+    from fusetools.experiments.folder import Folder
 
 INTERRUPTED = 130
 
@@ -69,7 +69,7 @@ def command(
     mount. Or NAME is an experiment that comes with fusetools; without any argument they are listed.
     What a sweep has done is kept whenever it is stopped: FOLDER, or the same command, goes on.
     """
-    from fusetools.measure import experiment
+    from fusetools.plan import experiment
 
     if not words:
         if params:
@@ -96,19 +96,19 @@ def command(
     options["mounts"] = tuple(os.path.abspath(path) for path in options["mounts"])
     chosen = replace(chosen, trace=not no_trace, caches=caches or chosen.caches, recording=options)
     if chosen.needs_mount:
-        from fusetools.measure.sweep import the_mount
+        from fusetools.experiments.sweep import the_mount
 
         chosen = chosen.mounted(the_mount(options["mounts"]))
-    from fusetools.measure.folder import Folder
+    from fusetools.experiments.folder import Folder
 
     path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
-    from fusetools.record.session import owner
+    from fusetools.record.preflight import owner
 
     _run(Folder.create(path, chosen, repeat or 5, owner(bool(options["as_root"]))), as_json)
 
 
 def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    from fusetools.measure import experiment
+    from fusetools.plan import experiment
 
     given: dict[str, tuple[str, ...]] = {}
     for text in params:
@@ -126,7 +126,7 @@ def _check_command(words: tuple[str, ...]) -> None:
     import shutil
 
     if "{" not in words[0] and shutil.which(words[0]) is None:
-        from fusetools.measure import experiment
+        from fusetools.plan import experiment
 
         known = ", ".join(experiment.ready())
         what = "command" if len(words) > 1 else "experiment, sweep or command"
@@ -134,8 +134,8 @@ def _check_command(words: tuple[str, ...]) -> None:
 
 
 def _list() -> None:
-    from fusetools.measure import experiment
-    from fusetools.render.text import lines, table
+    from fusetools.plan import experiment
+    from fusetools.render.text.layout import lines, table
 
     rows = [(name, experiment.about(path)) for name, path in experiment.ready().items()]
     said = table(rows, "<<")
@@ -143,7 +143,7 @@ def _list() -> None:
 
 
 def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
-    from fusetools.measure.folder import Folder
+    from fusetools.experiments.folder import Folder
 
     folder = Folder.open(path)
     folder.repeat = max(repeat or 0, folder.repeat)
@@ -151,8 +151,7 @@ def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
 
 
 def _run(folder: Folder, as_json: bool) -> None:
-    from fusetools.measure import sweep
-    from fusetools.render import measured
+    from fusetools.experiments import sweep
 
     progress = Progress()
     if folder.to_do():
@@ -171,7 +170,14 @@ def _run(folder: Folder, as_json: bool) -> None:
         finally:
             progress.clear()
     result = sweep.figures(folder)
-    say(measured.sweep_json(result) if as_json else measured.sweep(result))
+    if as_json:
+        from fusetools.render.json.sweep import render as to_json
+
+        say(to_json(result))
+    else:
+        from fusetools.render.text.sweep import render
+
+        say(render(result))
 
 
 # What a recording can be told, so can those of a sweep.

@@ -38,7 +38,7 @@ class Library:
     never fires. ``path`` is the daemon's name for it, ``host_path`` one that reaches the very
     same file from here, in characters that tracefs takes ("" when none does).
 
-    ``machine``, ``runtime`` and ``imports`` as _core.elf_about tells them: whose code it is
+    ``machine``, ``runtime`` and ``imports`` as native.elf_about tells them: whose code it is
     ("x86_64"), the language whose runtime survives no return probe ("Go", or ""), the functions of
     libfuse's API that it imports.
 

@@ -9,6 +9,7 @@ import functools
 import os
 import resource
 import select
+import shlex
 import shutil
 import signal
 import stat
@@ -16,6 +17,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from fusetools.errors import RECORD, Error
 
 MAX_ANSWER = 256 << 20
 MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
@@ -293,3 +296,27 @@ def answers(path: str, seconds: float = 2.0) -> bool:
         return ""
 
     return bounded(look, seconds) is not None
+
+
+def check_readable(path: Path) -> None:
+    """Raise Error unless ``path`` is a file that can be read."""
+    what = f"cannot read {path}"
+    if not answers(str(path)):
+        raise Error(what, "its file system does not answer")
+    try:
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            inside = path / "perf.data"
+            mend = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else RECORD
+            raise Error(what, "it is a directory", mend)
+        if not stat.S_ISREG(kind):
+            raise Error(what, "it is not a file", RECORD)
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        raise Error(what, "there is no such file", RECORD) from error
+    except PermissionError as error:
+        mend = f'sudo chown "$USER" {shlex.quote(str(path))}'
+        raise Error(what, "permission denied", mend) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise Error(what, getattr(error, "strerror", None) or str(error), RECORD) from error

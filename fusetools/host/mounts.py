@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from fusetools import _core
+from fusetools.core import native
 from fusetools.host.facts import Library, Mount
 from fusetools.host.files import Files, bounded, drop_privileges, open_regular
 from fusetools.host.processes import FUSE, comm, patiently
@@ -297,9 +297,9 @@ def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
     be read."""
     try:
         if at:
-            about = (_core.elf_build_id(at), *_core.elf_about(at))
-            return (*about, _core.elf_frame_pointers(at))
-    except _core.CoreError:
+            about = (native.elf_build_id(at), *native.elf_about(at))
+            return (*about, native.elf_frame_pointers(at))
+    except native.CoreError:
         pass
     return None, "", "", [], None
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fusetools import _core
+from fusetools.core import native
 from fusetools.host.mounts import names_mount, parse_mountinfo
 from fusetools.host.processes import parse_maps
 from fusetools.now import sockets, syscalls
@@ -496,7 +496,7 @@ def _user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool
         threads = [(task.pc, task.sp, _peek(memory, task.sp, STACK)) for task in tasks]
     finally:
         os.close(memory)
-    stacks = _core.live_stacks(rows, threads)
+    stacks = native.live_stacks(rows, threads)
     return [(task.tid, names, whole) for task, (names, whole) in zip(tasks, stacks)]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusetools.plan.planner import CALIBRATION, CLOCK, ProbePlan
+from fusetools.names import CALIBRATION
+from fusetools.plan.planner import CLOCK, ProbePlan
 
 # From the caller inwards, and what belongs to none of the layers.
 PARTS = ("syscall", "kernel", "request", "daemon", "on-CPU", "off-CPU")

@@ -47,6 +47,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.words import event_name, quoted
 from fusetools.missing import Missing
+from fusetools.names import CALIBRATION
 from fusetools.plan import kernel
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
@@ -67,9 +68,8 @@ FRAME_POINTERS = 0.9
 WORKLOAD = "$workload"
 PIDS = 1 << 14
 CONNECT = "sock:inet_sock_set_state"
-CALIBRATION = "fusetools_calibrate"  # exported by fusetools._core, empty
 
-# (name, virtual address, size, file offset) as _core.elf_functions gives them
+# (name, virtual address, size, file offset) as native.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
 
 

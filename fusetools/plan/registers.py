@@ -29,7 +29,7 @@ GO_REGISTERS = {
 def fetch(text: str, arch: str, machine: str = "", abi: str = "c") -> str | None:
     """``text`` with argN replaced by its register; None where the architecture has none for it.
 
-    ``machine``: of the probed file, as _core.elf_about tells it: one of 32 bits on a kernel of 64
+    ``machine``: of the probed file, as native.elf_about tells it: one of 32 bits on a kernel of 64
     passes arguments in other places. ``abi``: "c" or "go".
     """
     if machine not in ("", arch):

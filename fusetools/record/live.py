@@ -7,15 +7,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusetools import _core
+from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.missing import Missing
+from fusetools.names import CALIBRATION
 from fusetools.plan.counting import ANY, Counted, counting, too_many
 from fusetools.plan.events import DURATIONS
-from fusetools.plan.planner import CALIBRATION
 from fusetools.plan.request import Request
-from fusetools.record.session import CALIBRATIONS, Recording, prepared
+from fusetools.record.preflight import prepared
+from fusetools.record.session import CALIBRATIONS, Recording
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
@@ -132,4 +133,4 @@ class _Counting(Recording):
 
 def _call_ns() -> float:
     """What a call of the function that is probed takes, the median of several tries."""
-    return statistics.median(_core.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))
+    return statistics.median(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusetools import _core
+from fusetools.core import native
 from fusetools.host.files import Files
 from fusetools.host.processes import family
+from fusetools.record.signals import with_parent
 
 STUCK = 10.0  # seconds without a sign of life
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
@@ -31,7 +32,7 @@ def merge(
     session: str,
     give_up: Callable[[], bool],
     **more: Any,
-) -> _core.MergeInfo:
+) -> native.MergeInfo:
     """As the core's merge. ``give_up`` is asked now and then. CoreError; Stuck: it was given up, or
     waits for a file system that does not answer."""
     maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
@@ -39,8 +40,6 @@ def merge(
     parent = os.getpid()
 
     def prepare() -> None:
-        from fusetools.record.session import with_parent
-
         with_parent(parent, signal.SIGKILL)
 
     process = subprocess.Popen(
@@ -70,13 +69,13 @@ def merge(
     try:
         answer = json.loads(text)
     except ValueError as error:
-        raise _core.CoreError("cannot merge the recording", "the merger ended early") from error
+        raise native.CoreError("cannot merge the recording", "the merger ended early") from error
     if "error" in answer:
-        raise _core.CoreError(*answer["error"])
+        raise native.CoreError(*answer["error"])
     answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
     answer["stacks"] = tuple(answer["stacks"])
     answer["session_at"] = [tuple(place) for place in answer["session_at"]]
-    result: _core.MergeInfo = answer
+    result: native.MergeInfo = answer
     return result
 
 
@@ -99,8 +98,8 @@ def main() -> None:
         "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
     }
     try:
-        info: Any = dict(_core.merge(inputs, output, session, **arguments))
+        info: Any = dict(native.merge(inputs, output, session, **arguments))
         info["left_out"] = dict(info["left_out"])
-    except _core.CoreError as error:
+    except native.CoreError as error:
         info = {"error": list(map(str, error.args))}
     json.dump(info, sys.stdout)

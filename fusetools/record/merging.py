@@ -10,27 +10,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.host.files import Files, command_path, open_regular, tool_environment
+from fusetools.host.files import Files, check_readable, command_path, open_regular, tool_environment
 from fusetools.host.mounts import unanswering
 from fusetools.output import Output, by_descriptor, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
-from fusetools.recording import check_readable, core
+from fusetools.results.merge import Merged
 
 # trace.dat's magic, and the version after it as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
 _MAGIC = b"\x17\x08\x44tracing"
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What was written: records, and what was left out or put right, a line each."""
-
-    records: int
-    warnings: tuple[str, ...]
 
 
 def merge(
@@ -45,7 +37,6 @@ def merge(
     """
     for path in inputs:
         check_readable(Path(path))
-    native = core()
     with Output(output) as target, _folder(target) as folder:
         at = by_descriptor(folder)
         readable = [_of_version_6(path, at / f"{i}.dat") for i, path in enumerate(inputs)]
@@ -92,8 +83,8 @@ def _host(inputs: Sequence[str]) -> dict[str, Any]:
     here = os.uname()
     for path in inputs:
         try:
-            described = core().describe(path)
-        except core().CoreError:
+            described = native.describe(path)
+        except native.CoreError:
             continue  # a trace.dat
         if (described["release"], described["hostname"]) != (here.release, here.nodename):
             return {}

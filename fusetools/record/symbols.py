@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from fusetools import _core
+from fusetools.core import native
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, drop_privileges, open_regular
 from fusetools.host.mounts import MEMORY, PATIENCE
@@ -66,13 +66,13 @@ def _look(path: str, debug: str | None) -> str:
         return json.dumps({"why": error.strerror or str(error)})
     drop_privileges()
     try:
-        rows = _core.elf_functions(main, more)
-    except _core.CoreError as error:
+        rows = native.elf_functions(main, more)
+    except native.CoreError as error:
         return json.dumps({"why": str(error.args[1]).replace(main, path)})
     if len(rows) > MOST:
         return json.dumps({"why": f"it has more than {MOST:,} functions"})
     mangled = [name for name, *_ in rows if name.startswith(("_Z", "_R"))]
-    plain = {name: _core.demangle(name) for name in mangled}
+    plain = {name: native.demangle(name) for name in mangled}
     return json.dumps({"functions": rows, "plain": plain})
 
 

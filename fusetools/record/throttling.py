@@ -8,9 +8,10 @@ cgroup-v2.rst and scheduler/sched-bwc.rst).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fusetools.host.files import Files
+from fusetools.session import Throttled
 
 _DEEPEST = 64
 
@@ -69,18 +70,11 @@ def read(files: Files, place: str) -> Quota | None:
     return Quota(fields["nr_throttled"], ns)
 
 
-def since(files: Files, whose: str, before: Mapping[str, Quota]) -> list[dict[str, Any]]:
-    """For the session: the cgroups that have been throttled since then."""
+def since(files: Files, whose: str, before: Mapping[str, Quota]) -> list[Throttled]:
+    """The cgroups that have been throttled since then."""
     rows = []
     for place, (times, ns) in before.items():
         now = read(files, place)
         if now is not None and now.times > times:
-            rows.append(
-                {
-                    "cgroup": place,
-                    "whose": whose,
-                    "nr_throttled": now.times - times,
-                    "throttled_ns": max(now.ns - ns, 0),
-                }
-            )
+            rows.append(Throttled(place, whose, now.times - times, max(now.ns - ns, 0)))
     return rows

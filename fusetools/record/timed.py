@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 
 from fusetools.errors import Error
-from fusetools.record.session import SI_KERNEL, SIGNALS, Outcome, held_signals
+from fusetools.record.signals import SI_KERNEL, SIGNALS, held_signals
 from fusetools.record.workload import User, Workload
+from fusetools.results.record import Outcome
 
 MOST = 1 << 16  # bytes of a log that are looked at, its end
 LAST = 200  # characters of what a workload said last

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.results.record import Usage
 
 MOST = (1 << 32) - 1  # above it is no user: (uid_t) -1
 EXEC = 5.0  # seconds that a program may take to be loaded
@@ -72,22 +73,6 @@ def environment_of(user: User | None, environment: Mapping[str, str]) -> dict[st
             result.pop(name, None)
         result.update(HOME=user.home, USER=user.name, LOGNAME=user.name, SHELL=user.shell)
     return result
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What a workload and the children that it waited for used.
-
-    ``user`` and ``system``: CPU time, s; ``switches``: context switches; ``read`` and ``written``:
-    bytes that its system calls read and wrote (proc(5), rchar and wchar), None where the kernel
-    does not tell.
-    """
-
-    user: float
-    system: float
-    switches: int
-    read: int | None = None
-    written: int | None = None
 
 
 class Workload:

@@ -1,1 +1,1 @@
-"""Results to text, JSON and CSV: pure functions from the objects of fusetools.model to str."""
+"""Results to text, JSON, CSV and HTML: pure functions, a module per question in each."""

@@ -20,12 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fusetools.cli.doctor import to_text
 from fusetools.host.btf import CARRIERS, MEMBERS
-from fusetools.host.diagnosis import diagnose
 from fusetools.host.facts import HostFacts, Tool
 from fusetools.host.probe import judge_unique, read_host
 from fusetools.host.tools import PERF_OPTIONS, TRACE_CMD_OPTIONS
+from fusetools.plan.capabilities import diagnose
+from fusetools.render.text.doctor import render
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("FUSETOOLS_DATA", HERE.parents[1].parent / "shared" / "data"))
@@ -144,7 +144,7 @@ def write(kernel: str, facts: HostFacts) -> None:
     directory = stored(kernel).parent
     directory.mkdir(exist_ok=True)
     stored(kernel).write_text(facts.to_json() + "\n")
-    (directory / "doctor.txt").write_text(to_text(facts, diagnose(facts), [], []) + "\n")
+    (directory / "doctor.txt").write_text(render(facts, diagnose(facts), [], []) + "\n")
 
 
 if __name__ == "__main__":

@@ -301,7 +301,8 @@ def test_unprivileged() -> None:
     """Imported as root, run as nobody: this Python itself may not be readable for others."""
     code = """
 import os, sys
-import fusetools.cli.doctor, fusetools._core, encodings.idna, json
+import fusetools.cli.doctor, fusetools.record.doctor, fusetools.now.stuck, encodings.idna, json
+import fusetools.render.json.doctor, fusetools.now.machine, fusetools.host.probe
 from fusetools.cli import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 main(["doctor", *sys.argv[1:]])

@@ -20,7 +20,7 @@ from truth import Stock, own_calls
 
 import fusetools
 from fusetools import _core
-from fusetools.recording import Filters
+from fusetools.answers.filters import Filters
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"

@@ -14,7 +14,7 @@ import pytest
 from conftest import BUILD, Mounter, SampleMount
 
 import fusetools
-from fusetools.recording import Filters
+from fusetools.answers.filters import Filters
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"

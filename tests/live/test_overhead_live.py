@@ -12,7 +12,7 @@ import affairs
 import pytest
 from conftest import BUILD, Mounter
 
-from fusetools.measure import overhead as measured
+from fusetools.experiments import overhead as measured
 from fusetools.plan.request import Request
 
 pytestmark = pytest.mark.live

@@ -740,7 +740,8 @@ def test_output(sample_mount: Mounter, tmp_path: Path) -> None:
 def test_without_root(samples: Path, tmp_path: Path) -> None:
     # what another user may not be able to read is imported before
     code = (
-        "import os, sys, fusetools.cli.record, fusetools.render.text, fusetools.record.session\n"
+        "import os, sys, fusetools.cli.record, fusetools.record.session\n"
+        "import fusetools.render.text.footer\n"
         "from fusetools.cli import main\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "main(['record', '--', 'true'])"

@@ -21,8 +21,8 @@ from conftest import BUILD, Mounter, SampleMount
 from truth import Stock, overlap, own_calls
 
 import fusetools
-from fusetools.render import requests as requests_text
-from fusetools.render.requests import SHORT
+from fusetools.render.text.queue import SHORT, verdict
+from fusetools.render.text.slow import render as slow_text
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
@@ -148,7 +148,7 @@ def test_a_request_without_an_answer_stands_first(sample_mount: Mounter, tmp_pat
     assert sum(ns for _, ns in first.stages) == first.duration
     assert first.meanwhile is not None
     assert [name for name, *_ in first.meanwhile.syscalls] == ["clock_nanosleep"]
-    text = " ".join(requests_text.slowest(result).split())
+    text = " ".join(slow_text(result).split())
     assert "not answered by the end" in text
     assert recording.show(first.unique or 0).moments
 
@@ -222,14 +222,14 @@ def test_one_thread_is_too_few_for_eight_callers(sample_mount: Mounter, tmp_path
     with_one = found.share_short
     assert found.threads == found.whole.most_busy == 1
     assert low > SHORT
-    assert "is short of threads:" in requests_text.verdict(found)[0]
+    assert "is short of threads:" in verdict(found)[0]
     mount.clean()
 
     mount = sample_mount("--threads", "16", delay=("statfs=20ms",))
     found, _, high = queue_of(mount, tmp_path / "sixteen.data")
     assert found.threads > 1
     assert found.share_short < with_one
-    is_short = "is short of threads:" in requests_text.verdict(found)[0]
+    is_short = "is short of threads:" in verdict(found)[0]
     assert is_short == (found.share_short >= SHORT) and (high >= SHORT or not is_short)
     mount.clean()
 
@@ -241,7 +241,7 @@ def test_one_thread_is_enough_for_one_caller(sample_mount: Mounter, tmp_path: Pa
     for name, under in (("apart", ""), ("together", " ".join(mount.pin()))):
         found, _, _ = queue_of(mount, tmp_path / f"{name}.data", 1, 211, under)
         assert found.whole.most_queued == 1 and found.share_short < SHORT
-        assert "is short of threads:" not in requests_text.verdict(found)[0]
+        assert "is short of threads:" not in verdict(found)[0]
 
 
 def test_work_after_the_reply_keeps_a_thread(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import script
 from conftest import Mounter, mount_entry, until, wait_until
 
 import fusetools
-from fusetools.model import READ_TO_REPLY
+from fusetools.results.hist import READ_TO_REPLY
 
 RAWFS = Path(__file__).with_name("rawfs.py")
 SLEEPS = {"hrtimer_nanosleep", "__x64_sys_clock_nanosleep", "common_nsleep"}

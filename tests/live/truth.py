@@ -19,7 +19,7 @@ import script
 if TYPE_CHECKING:
     from conftest import SampleMount
 
-    from fusetools.stories import Stories
+    from fusetools.results.stories import Stories
 
 # System calls by which a thread takes a request: read, splice.
 READ = (0, 275) if platform.machine() == "x86_64" else (63, 76)

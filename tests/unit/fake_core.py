@@ -68,7 +68,7 @@ TRACEPOINTS = (
 
 @dataclass
 class FakeCore:
-    """Put in the place of fusetools.recording.core()."""
+    """Put in the place of fusetools.core.native."""
 
     made: list[Made]
     session: Any = None
@@ -82,9 +82,6 @@ class FakeCore:
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
 
     CoreError = CoreError
-
-    def __call__(self) -> FakeCore:
-        return self
 
     def describe(self, path: str) -> dict[str, Any]:
         if self.fail:

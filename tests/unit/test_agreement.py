@@ -12,8 +12,9 @@ import data
 import pytest
 
 import fusetools
-from fusetools.model import OperationStages, Stacks
-from fusetools.render.requests import IN_REQUEST
+from fusetools.render.text.slow import IN_REQUEST
+from fusetools.results.flame import Stacks
+from fusetools.results.stages import OperationStages
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = {

@@ -12,10 +12,10 @@ import pytest
 from fake_core import FakeCore, Made, cvmfs_like, probes
 
 import fusetools
-from fusetools.compare import compare
-from fusetools.render import csv as csv_form
-from fusetools.render import cvmfs
-from fusetools.render.text import duration, number
+from fusetools.answers.counts_file import COLUMNS
+from fusetools.answers.diff import diff
+from fusetools.render.text import cvmfs
+from fusetools.render.text.figures import duration, number
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_cvmfs_style_holds_every_call(fake, run) -> None:
 
 def test_cvmfs_overflow() -> None:
     series = Made("daemon", "cvmfs_read", "read", [2**30 - 1, 2**30, 2**33]).series()
-    from fusetools.recording import _histogram
+    from fusetools.answers.series import histogram as _histogram
 
     counts, overflow = cvmfs.bins(_histogram(series))
     assert (counts[29], sum(counts), overflow) == (1, 1, 2)
@@ -239,10 +239,10 @@ def test_csv_reads_back_into_diff(fake, run) -> None:
         "a,b\n1,2\n",
         "\0",
         "function,operation\n",
-        ",".join(csv_form.COLUMNS) + "\nf,o,daemon,many\n",
-        ",".join(csv_form.COLUMNS) + "\nf,o,cellar" + ",1" * 16 + "\n",
-        ",".join(csv_form.COLUMNS) + "\nf,o,daemon" + "," * 16 + "\n",
-        ",".join(csv_form.COLUMNS) + "\nf\n",
+        ",".join(COLUMNS) + "\nf,o,daemon,many\n",
+        ",".join(COLUMNS) + "\nf,o,cellar" + ",1" * 16 + "\n",
+        ",".join(COLUMNS) + "\nf,o,daemon" + "," * 16 + "\n",
+        ",".join(COLUMNS) + "\nf\n",
     ],
 )
 def test_a_csv_of_something_else_is_refused(fake, run, text: str) -> None:
@@ -297,13 +297,13 @@ def made(function: str, n: int, ns: int = 1000) -> Made:
     ],
 )
 def test_marks_and_colours(fake, a: int, b: int, mark: str, colour: int | None) -> None:
-    from fusetools.render import text
+    from fusetools.render.text.diff import render
 
     one = FakeCore([made("f", a)], session={"probes": probes(("daemon", "f", ""))})
     two = FakeCore([made("f", b)], session={"probes": probes(("daemon", "f", ""))})
     fake(one, two)
     counts = [fusetools.open(name).counts() for name in ("perf.data", "other.data")]
-    said = text.differences(compare(*counts)).splitlines()
+    said = render(diff(*counts)).splitlines()
     line = next(line for line in said if re.match(r"(\x1b\[\d+m)?f ", line))
     assert re.findall("!+", line) == ([mark] if mark else [])
     assert re.findall(r"\x1b\[(3\d)m", line) == ([str(colour)] if colour else [])

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fusetools import __version__, cli, errors
-from fusetools.render.text import printable
+from fusetools.printable import printable
 
 
 def run(*args: str) -> tuple[int, str, str]:

@@ -15,11 +15,12 @@ import pytest
 from test_sweep import made
 
 import fusetools
-from fusetools.measure import compared, sweep
-from fusetools.measure.compared import compare, durations, larger, probability
-from fusetools.measure.folder import Folder
-from fusetools.render import compared as render
-from fusetools.render.text import duration, number
+from fusetools.experiments import sweep
+from fusetools.experiments.compare import compare, durations, larger, probability
+from fusetools.experiments.folder import Folder
+from fusetools.render.text import compare as text
+from fusetools.render.text.figures import duration, number
+from fusetools.results import compare as compared
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -166,7 +167,7 @@ def test_the_same_sweep_twice_is_no_difference(tmp_path: Path) -> None:
         slower(tmp_path / name, 6, 1.0)
     result = compare([tmp_path / "a", tmp_path / "b"])
     assert not any(s.differs for g in result.groups for m in g.measures for s in m.sides)
-    assert "not told from noise, p 1.000" in render.compared(result)
+    assert "not told from noise, p 1.000" in text.render(result)
 
 
 def test_the_points_of_one_sweep(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_the_points_of_one_sweep(tmp_path: Path) -> None:
     assert result.sides == ("bs=4k", "bs=64k", "bs=1M")
     (group,) = result.groups
     assert [round(side.times_best or 0, 2) for side in group.measures[0].sides] == [2, 1.5, 1]
-    said = render.compared(result, ["read"])
+    said = text.render(result, ["read"])
     assert "time" not in said and "request read  calls" in said and "lookup" not in said
 
 
@@ -187,7 +188,7 @@ def test_points_that_not_all_have_are_said(tmp_path: Path) -> None:
     assert [group.label for group in result.groups] == ["bs=4k", "bs=64k"]
     assert result.notes == ("only in some: bs=1M",)
     assert result.tests == 0
-    assert "too few runs" in render.compared(result)
+    assert "too few runs" in text.render(result)
 
 
 # What is printed
@@ -226,7 +227,7 @@ def test_that_one_side_calls_more_often_is_said() -> None:
         "call",
         0,
     )
-    said = render.compared(result)
+    said = text.render(result)
     assert "A made x 15.3 the calls of B" in said
     assert "230 us" in said and "15.0 us" in said
     assert "noise" not in said
@@ -234,13 +235,13 @@ def test_that_one_side_calls_more_often_is_said() -> None:
 
 def test_a_names_letters_never_steer_the_terminal(tmp_path: Path) -> None:
     result = compared.Compared(("a\x1b[2J", "b"), (), "call", 0, ("x\x07",))
-    assert "\x1b" not in render.compared(result) and "\x07" not in render.compared(result)
+    assert "\x1b" not in text.render(result) and "\x07" not in text.render(result)
 
 
 def test_a_histogram_has_every_bin_between() -> None:
     side = compared.Figures(3, 1.0, 2.0, ((0, 1, 1), (64, 127, 2)))
     other = compared.Figures(1, 1.0, 2.0, ((256, 511, 1),))
-    rows = render._shapes(compared.Measure("read", "request", (side, other)), "call")
+    rows = text._shapes(compared.Measure("read", "request", (side, other)), "call")
     starts = [" ".join(row.split()[:2]) for row in rows[1:]]
     assert starts == [duration(0), *(duration(2**i) for i in range(1, 9))]
 

@@ -17,9 +17,11 @@ import pytest
 
 import fusetools
 from fusetools import _core
+from fusetools.answers.catalogue import by_convention
+from fusetools.answers.filters import Filters
+from fusetools.answers.flame import question
+from fusetools.answers.frames import kind_of
 from fusetools.errors import Error
-from fusetools.flames import kind_of, question
-from fusetools.recording import Filters, by_convention
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"

@@ -12,8 +12,8 @@ import pytest
 from fake_core import FakeCore, Made
 
 import fusetools
-from fusetools.model import GraphNode
-from fusetools.recording import Filters
+from fusetools.answers.filters import Filters
+from fusetools.results.graph import GraphNode
 
 UNFINISHED = 2**64 - 1
 EVENTS = ["ftrace:funcgraph_entry", "ftrace:funcgraph_exit"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusetools.helpers import chains
-from fusetools.model import Helper
-from fusetools.recording import Probe
-from fusetools.requests import Span, peer
+from fusetools.answers.catalogue import Probe
+from fusetools.answers.helpers import chains
+from fusetools.answers.requests import Span, peer
+from fusetools.results.request import Helper
 
 ROLES = ("switch", "waking", "sys_enter", "sys_exit", "connect")
 PROBES = [Probe(f"x:{role}", "syscall", "", "", role) for role in ROLES]

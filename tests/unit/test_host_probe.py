@@ -11,13 +11,7 @@ import pytest
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Answer, Files, bounded
 from fusetools.host.mounts import parse_mountinfo
-from fusetools.host.probe import (
-    capabilities,
-    judge_unique,
-    parse_kallsyms,
-    parse_readme,
-    read_host,
-)
+from fusetools.host.probe import capabilities, judge_unique, parse_kallsyms, parse_readme, read_host
 from fusetools.host.tools import known_options
 
 TRACEFS = "/sys/kernel/tracing"

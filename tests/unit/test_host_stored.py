@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fusetools.cli.doctor import to_text
-from fusetools.host.diagnosis import diagnose
 from fusetools.host.facts import HostFacts
+from fusetools.plan.capabilities import diagnose
+from fusetools.render.text.doctor import render
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 spec = importlib.util.spec_from_file_location("make_host_facts", HOSTS / "make.py")
@@ -90,6 +90,6 @@ def test_doctor_prints(kernel: str) -> None:
     facts = stored(kernel)
     diagnosis = diagnose(facts)
     assert diagnosis.works == (kernel in WORKS)
-    text = to_text(facts, diagnosis, [], []) + "\n"
+    text = render(facts, diagnosis, [], []) + "\n"
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text == (HOSTS / kernel / "doctor.txt").read_text()

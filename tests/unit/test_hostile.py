@@ -14,18 +14,21 @@ from pathlib import Path
 import pytest
 
 from fusetools import _core, cli
+from fusetools.answers.counts_file import read_counts
+from fusetools.csvfile import written
 from fusetools.errors import Error
 from fusetools.host import files, words
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, drop_privileges, open_regular
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.processes import code, family
-from fusetools.model import Count, Counts, Facts
 from fusetools.plan.events import Probe
 from fusetools.record import merger, symbols
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
-from fusetools.render import csv as render
+from fusetools.render.csv.count import render
+from fusetools.results.count import Count, Counts
+from fusetools.results.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
@@ -144,15 +147,15 @@ def test_regular_expressions_take_no_exponential_time() -> None:
 def test_cells_are_no_formulas(name: str, tmp_path: Path) -> None:
     """And are read again as they were."""
     counts = Counts((Count(name, "lookup", "kernel", 1, None),), Facts("x", 1.0))
-    text = render.counts(counts)
+    text = render(counts)
     cell = list(csv.reader(text.splitlines()))[1][0]
     assert cell[0] not in "=+-@"
     (tmp_path / "x.csv").write_text(text)
-    assert render.read_counts(tmp_path / "x.csv").counts[0].function == name
+    assert read_counts(tmp_path / "x.csv").counts[0].function == name
 
 
 def test_numbers_stay_numbers() -> None:
-    assert "\n-5,'-x,+1.5\n" in "\n" + render.written((), [["-5", "-x", "+1.5"]])
+    assert "\n-5,'-x,+1.5\n" in "\n" + written((), [["-5", "-x", "+1.5"]])
 
 
 # What daemons, and those who mount, may say

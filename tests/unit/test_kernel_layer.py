@@ -17,7 +17,8 @@ import pytest
 
 import fusetools
 from fusetools import _core
-from fusetools.model import Count, GraphCall, GraphNode
+from fusetools.results.count import Count
+from fusetools.results.graph import GraphCall, GraphNode
 
 CLIENT = "cernvmfs-6.1"
 KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")

@@ -13,12 +13,15 @@ import golden
 import pytest
 from test_plan import KERNELS, host, make
 
-from fusetools.measure.figures import Estimate, estimate
-from fusetools.measure.overhead import Cost, Overhead
+from fusetools.experiments.estimate import estimate
 from fusetools.missing import Missing
 from fusetools.plan.parts import PARTS, parts
 from fusetools.plan.request import Request
-from fusetools.render import measured
+from fusetools.render.json.overhead import render as to_json
+from fusetools.render.text.estimate import confidence
+from fusetools.render.text.overhead import render
+from fusetools.results.estimate import Estimate
+from fusetools.results.overhead import Cost, Overhead
 
 
 @pytest.mark.parametrize("n", range(1, 12))
@@ -82,15 +85,15 @@ def _overhead(runs: int) -> Overhead:
 
 @pytest.mark.parametrize(("name", "runs"), [("overhead", 10), ("overhead-few", 3)])
 def test_overhead_as_text(name: str, runs: int) -> None:
-    said = measured.overhead(_overhead(runs))
+    said = render(_overhead(runs))
     golden.check(f"{name}.txt", said)
     assert all(len(line) <= 80 for line in said.splitlines())
 
 
 def test_overhead_as_json_has_the_texts_figures() -> None:
     result = _overhead(10)
-    found = json.loads(measured.overhead_json(result))
-    text = measured.overhead(result)
+    found = json.loads(to_json(result))
+    text = render(result)
     for row in found["parts"]:
         assert f"{row['slow_down']['median']:.3f}" in text
         assert row["events_per_second"] == row["events"] / row["median_seconds"]
@@ -102,7 +105,7 @@ def test_noise_is_not_shared_out_among_events() -> None:
     result = _overhead(10)
     noise = estimate([0.9, 1.2, 0.8, 1.3, 1.0, 1.1, 0.7])
     costs = (replace(result.costs[0], slow_down=noise), *result.costs[1:])
-    rows = measured.overhead(replace(result, costs=costs)).splitlines()[2:5]
+    rows = render(replace(result, costs=costs)).splitlines()[2:5]
     (row,) = [row for row in rows if row.startswith("syscall")]
     assert "not measurable  runs differ by" in row
     assert re.split(r"  +", row)[5] == "-"
@@ -111,4 +114,4 @@ def test_noise_is_not_shared_out_among_events() -> None:
 
 def test_one_run_has_no_interval() -> None:
     assert estimate([2.5]) == Estimate(2.5, 2.5, 2.5, 0.0, 1)
-    assert measured.confidence(estimate([1.0])) == "of one run there is no interval"
+    assert confidence(estimate([1.0])) == "of one run there is no interval"

@@ -42,7 +42,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Core(SlowCore):
         wanted = 2
 
-    monkeypatch.setattr(merging, "core", Core)
+    monkeypatch.setattr(merging, "native", Core())
     (tmp_path / "in.data").write_bytes(bytes(1000))
     told: list[tuple[float, float]] = []
     begun = time.monotonic()
@@ -59,7 +59,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_tells_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "core", SlowCore)
+    monkeypatch.setattr(merging, "native", SlowCore())
     (tmp_path / "in.data").write_bytes(bytes(1000))
     command = ["merge", str(tmp_path / "in.data"), "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(main, command)

@@ -19,15 +19,17 @@ from types import SimpleNamespace
 import pytest
 
 from fusetools.errors import Error
+from fusetools.experiments.folder import Folder, Run
 from fusetools.host.facts import Mount
 from fusetools.host.files import bounded
-from fusetools.measure.experiment import Experiment
-from fusetools.measure.folder import Folder, Run
 from fusetools.output import Output, Owner, new_directory, new_file
+from fusetools.plan.experiment import Experiment
 from fusetools.plan.planner import Target
 from fusetools.record import session
+from fusetools.record.preflight import check_feedback
 from fusetools.record.scratch import Note, Scratch, reclaim
 from fusetools.record.state import Lock, State
+from fusetools.results.record import Outcome
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
@@ -474,9 +476,9 @@ def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
     )
     with Output(str(tmp_path / "x")) as output:
         other = replace(mount, connection=mount.connection + 1)
-        session._check_feedback(output, SimpleNamespace(targets=[Target(other)]))
+        check_feedback(output, SimpleNamespace(targets=[Target(other)]))
         with pytest.raises(Error) as caught:
-            session._check_feedback(output, SimpleNamespace(targets=[Target(other), Target(mount)]))
+            check_feedback(output, SimpleNamespace(targets=[Target(other), Target(mount)]))
     assert "it is on /mnt, which is traced" in caught.value.why and "--force" in caught.value.mend
 
 
@@ -493,6 +495,6 @@ def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
 def test_the_exit_status_says_what_is_missing(
     outcome: dict[str, object], status: int, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = session.Outcome(**outcome)  # type: ignore[arg-type]
+    found = Outcome(**outcome)  # type: ignore[arg-type]
     monkeypatch.setattr(session, "record", lambda *_, **__: found)
     assert run("record", "--", "true").exit_code == status

@@ -21,7 +21,8 @@ from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Request
 from fusetools.record.perf import Since, Sizes, command_line, sizes
-from fusetools.render import plan as render
+from fusetools.render.json.plan import render as to_json
+from fusetools.render.text.plan import render
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 KERNELS = ("3.10", "4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2")
@@ -276,14 +277,14 @@ def test_a_plan_is_shown() -> None:
     """All that would be recorded, and nothing else, as text and as JSON."""
     facts = host()
     plan = make(facts)
-    shown = render.text(facts, plan)
+    shown = render(facts, plan)
     made = {probe.event for probe in plan.probes}
     for event in plan.events:
         assert event.name in shown or event.name in made
         assert event.filter in shown
     assert "/cvmfs/sft.cern.ch: 29 probes" in shown
     assert "missing: kernel functions" in shown
-    found = json.loads(render.as_json(facts, plan))
+    found = json.loads(to_json(facts, plan))
     assert [(e["name"], e["filter"]) for e in found["events"]] == [
         (event.name, event.filter) for event in plan.events
     ]

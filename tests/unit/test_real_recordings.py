@@ -14,8 +14,8 @@ import pytest
 from script import events
 
 import fusetools
-from fusetools.model import LAYERS
-from fusetools.recording import Filters
+from fusetools.answers.filters import Filters
+from fusetools.names import LAYERS
 
 CLIENT = "cernvmfs-6.1"
 KERNELS = ("5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
@@ -63,7 +63,7 @@ def test_the_clients_form_reads_back(client: Path, truth: dict[str, int], run) -
 
 
 def test_our_form_is_the_clients_byte_for_byte(run) -> None:
-    from fusetools.render import cvmfs
+    from fusetools.render.text import cvmfs
 
     text = data.find(f"{CLIENT}/client-after.txt").read_text()
     body = text.split("Latency distribution of system calls:\n")[1].split("\nRaw Counters:")[0]

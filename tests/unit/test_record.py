@@ -16,9 +16,9 @@ from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
 from fusetools.record import graceperiods
-from fusetools.record.session import SESSION_BYTES, encode_session
 from fusetools.record.state import Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
+from fusetools.session import BYTES, Session, encoded
 
 
 def test_caller() -> None:
@@ -136,11 +136,11 @@ def test_a_damaged_note_lists_nothing(tmp_path: Path, text: str) -> None:
 
 
 def test_session_fits_into_its_samples() -> None:
-    session = {"command": ["x" * 300] * 90_000, "arguments": ["y"] * 30, "seconds": 1}
-    text = encode_session(session)
-    assert len(text) <= SESSION_BYTES
+    session = Session(command=("x" * 300,) * 90_000, arguments=("y",) * 30, seconds=1)
+    text = encoded(session)
+    assert len(text) <= BYTES
     assert json.loads(text)["command"][-1] == "…"
-    assert json.loads(encode_session({"command": ["x"], "arguments": []}))["command"] == ["x"]
+    assert json.loads(encoded(Session(command=("x",))))["command"] == ["x"]
 
 
 def hierarchy(tmp_path: Path, cgroup: str, mounts: str) -> object:

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 import fusetools
 from fusetools import errors
-from fusetools.recording import OPERATIONS, Filters, Probe, by_convention, operation_of, prune
+from fusetools.answers.catalogue import Probe, by_convention, operation_of, prune
+from fusetools.answers.filters import Filters
+from fusetools.names import OPERATIONS
 
 CERNVMFS = [
     "dummy:HG",

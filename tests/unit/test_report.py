@@ -18,13 +18,16 @@ import pytest
 from test_sweep import made
 
 from fusetools.errors import Error
-from fusetools.measure import sweep
-from fusetools.model import Session
-from fusetools.render import html
-from fusetools.render.markup import Markup, join, tag
-from fusetools.render.plots import Panel, Place, Series, histograms, points
-from fusetools.render.text import duration, number
-from fusetools.report import Report, report
+from fusetools.experiments import sweep
+from fusetools.render.html import flame as flame_html
+from fusetools.render.html.hist import FEW
+from fusetools.render.html.markup import Markup, join, tag
+from fusetools.render.html.page import render
+from fusetools.render.html.plots import Panel, Place, Series, histograms, points
+from fusetools.render.text.figures import duration, number
+from fusetools.report import report
+from fusetools.results.report import Report
+from fusetools.session import read
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
@@ -90,7 +93,7 @@ def recording(request, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(recording: Path) -> Page:
-    return Page(html.page(report([recording])))
+    return Page(render(report([recording])))
 
 
 def answer(run, *args: str):
@@ -117,7 +120,7 @@ def test_latency(page: Page, recording: Path, run) -> None:
     bins = Counter(
         f"{duration(low)} to {duration(high + 1)}: {number(n)}"
         for h in said["histograms"]
-        if h["operation"] and h["count"] >= html.FEW
+        if h["operation"] and h["count"] >= FEW
         for low, high, n in h["buckets"]
         if n
     )
@@ -227,7 +230,7 @@ def test_nothing_is_fetched_and_nothing_but_flame_graphs_runs(page: Page, record
     for key, value in page.attributes:
         if key in ("src", "href", "action", "data"):
             assert value.startswith(("#", "data:image/svg+xml;base64,")), value
-    whole = html.page(report([recording]))
+    whole = render(report([recording]))
     css = re.search("<style>(.*?)</style>", whole, re.DOTALL)
     assert css and "url(" not in css[1] and "@import" not in css[1]
     policy = next(value for key, value in page.attributes if value.startswith("default-src"))
@@ -248,7 +251,7 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 
 def test_it_is_small(recording: Path) -> None:
-    assert len(html.page(report([recording])).encode()) < 2_000_000
+    assert len(render(report([recording])).encode()) < 2_000_000
 
 
 # Hostile names
@@ -271,10 +274,10 @@ def test_names_in_a_recording_are_text(tmp_path: Path) -> None:
     """They add no element and no attribute to the page, nor to the pages within it."""
     path = tmp_path / "demo.data"
     path.write_bytes(patched(DEMO.read_bytes()))
-    theirs = html.page(report([path]))
+    theirs = render(report([path]))
     assert "&lt;img id&gt;" in theirs and "&lt;/script&gt;&lt;img &gt;" in theirs
     assert "&lt;bx=y&gt;" in theirs and "&lt;s id=1&gt;" in theirs
-    page, plain = Page(theirs), Page(html.page(report([DEMO])))
+    page, plain = Page(theirs), Page(render(report([DEMO])))
     assert page.elements == plain.elements
     for mine, own in zip(page.frames(), plain.frames()):
         assert Page(mine).elements == Page(own).elements
@@ -282,7 +285,7 @@ def test_names_in_a_recording_are_text(tmp_path: Path) -> None:
 
 def with_session(whole: Report, facts) -> Report:
     (one,) = whole.recordings
-    return replace(whole, recordings=(replace(one, session=Session(facts)),))
+    return replace(whole, recordings=(replace(one, session=read(json.dumps(facts))[0]),))
 
 
 NAMES = ("function", "comm", "path", "mount", "daemon_comm", "syscall", "what", "why")
@@ -322,12 +325,10 @@ def test_all_names_are_text() -> None:
         "mounts": [{"path": HOSTILE, "fstype": {HOSTILE: 1}, "comm": HOSTILE}, 7],
         "exit_status": HOSTILE,
     }
-    recorded = replace(
-        theirs.recordings[0], session=replace(plain.recordings[0].session, facts=session)
-    )
-    said = html.page(replace(theirs, recordings=(recorded,)))
+    recorded = replace(theirs.recordings[0], session=read(json.dumps(session))[0])
+    said = render(replace(theirs, recordings=(recorded,)))
     page = Page(said)
-    known = {name for name, *_ in Page(html.page(plain)).elements}
+    known = {name for name, *_ in Page(render(plain)).elements}
     assert {name for name, *_ in page.elements} == known | {"strong"}  # that of the warnings
     assert not [key for key, _ in page.attributes if key.startswith("on")]
     assert "onerror" in said
@@ -341,7 +342,7 @@ def test_all_names_are_text() -> None:
     "session", [{"host": 1, "mounts": 2, "command": 3}, {"command": [None, {}]}]
 )
 def test_a_session_that_makes_no_sense(session) -> None:
-    Page(html.page(with_session(report([DEMO]), session)))
+    Page(render(with_session(report([DEMO]), session)))
 
 
 # What is missing
@@ -349,7 +350,7 @@ def test_a_session_that_makes_no_sense(session) -> None:
 
 def test_what_is_missing_is_said_with_what_brings_it() -> None:
     plain = report([DEMO])
-    page = Page(html.page(plain))
+    page = Page(render(plain))
     assert "Not recorded: kernel functions (this kernel has neither kprobes nor" in "".join(
         page.texts
     )
@@ -359,9 +360,7 @@ def test_what_is_missing_is_said_with_what_brings_it() -> None:
         "requests": empty,
         "off-cpu": Error("no waits", "why", "do"),
     }
-    page = Page(
-        html.page(replace(plain, recordings=(replace(plain.recordings[0], stacks=stacks),)))
-    )
+    page = Page(render(replace(plain, recordings=(replace(plain.recordings[0], stacks=stacks),))))
     text = page.sections["part-1-flame"]
     assert "no waits (why). To have it: do" in text
     assert "demo.data holds no request that a caller waited for" in text
@@ -380,7 +379,7 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
         errors=replace(one.errors, operations=()),
         queue=replace(one.queue, mounts=()),
     )
-    page = Page(html.page(replace(plain, recordings=(nothing,))))
+    page = Page(render(replace(plain, recordings=(nothing,))))
     for name in ("where", "latency", "slowest", "errors", "queue", "calls"):
         assert re.search(r"No (calls|requests)\.", page.sections[f"part-1-{name}"]), name
 
@@ -388,14 +387,14 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
 def test_flame_graphs_that_are_large_are_left_out(monkeypatch) -> None:
     """The page stays one that can be sent, however many stacks there are."""
     plain = report([DEMO])
-    monkeypatch.setattr(html, "LARGE", 55_000)
-    page = Page(html.page(plain))  # the pages are larger, the pictures are not
+    monkeypatch.setattr(flame_html, "LARGE", 55_000)
+    page = Page(render(plain))  # the pages are larger, the pictures are not
     assert page.frames() == [] and len([e for e in page.elements if e[0] == "img"]) == 3
     assert f"fusetools flame --offcpu -i {DEMO}" in page.texts
     one = plain.recordings[0].stacks["off-cpu"]
     many = {f"a{i};b{i};c{i};d{i}": 1.0 for i in range(990)}
     large = {"off-cpu": replace(one, stacks=many)}
-    page = Page(html.page(replace(plain, recordings=(replace(plain.recordings[0], stacks=large),))))
+    page = Page(render(replace(plain, recordings=(replace(plain.recordings[0], stacks=large),))))
     assert not [e for e in page.elements if e[0] in ("img", "iframe")]
     assert "not drawn (too large for this page)" in page.sections["part-1-flame"]
 
@@ -412,7 +411,7 @@ def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
         stages=(),
     )
     recorded = replace(one, stages=replace(one.stages, operations=(forget,)))
-    page = Page(html.page(replace(plain, recordings=(recorded,))))
+    page = Page(render(replace(plain, recordings=(recorded,))))
     said = "forget: 7 requests, 0 matched, 7 expecting no answer."
     assert said in page.sections["part-1-where"]
 
@@ -423,7 +422,7 @@ def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
 def test_two_recordings(tmp_path: Path, run) -> None:
     pytest.importorskip("scipy.stats")
     paths = [data.unpack("cernvmfs-6.1/perf.data.zst", tmp_path / "client.data"), DEMO]
-    page = Page(html.page(report(paths)))
+    page = Page(render(report(paths)))
     places = [value for key, value in page.attributes if key == "id"]
     assert len(places) == len(set(places))
     compared = answer(run, "compare", *map(str, paths))
@@ -443,7 +442,7 @@ def test_two_recordings(tmp_path: Path, run) -> None:
 
 def test_a_sweep(tmp_path: Path) -> None:
     result = sweep.figures(made(tmp_path / "sweep", 7))
-    page = Page(html.page(report([tmp_path / "sweep"])))
+    page = Page(render(report([tmp_path / "sweep"])))
     for point in result.points:
         row = next(r for r in page.rows() if r[0] == point.label.partition("=")[2])
         assert row[1] == duration(1e9 * point.seconds.median)
@@ -459,17 +458,17 @@ def test_sweeps_side_by_side_and_one_that_has_not_begun(tmp_path: Path) -> None:
     pytest.importorskip("scipy.stats")
     made(tmp_path / "one", 7)
     made(tmp_path / "two", 3, requests=False)
-    page = Page(html.page(report([tmp_path / "one", tmp_path / "two"])))
+    page = Page(render(report([tmp_path / "one", tmp_path / "two"])))
     assert "Compared" in page.texts and "Not recorded (--no-trace): the requests." in page.texts
     assert {row[0] for row in page.rows()} >= {"A", "B"}
     empty = replace(sweep.figures(made(tmp_path / "three", 1)), points=(), to_do=3)
     nothing = replace(report([tmp_path / "three"]), sweeps=(empty,))
-    assert "No run is done yet." in Page(html.page(nothing)).texts
+    assert "No run is done yet." in Page(render(nothing)).texts
 
 
 def test_a_recording_and_a_sweep_are_not_compared(tmp_path: Path) -> None:
     made(tmp_path / "sweep", 2)
-    page = Page(html.page(report([DEMO, tmp_path / "sweep"])))
+    page = Page(render(report([DEMO, tmp_path / "sweep"])))
     assert "Compared" not in page.texts
     assert "Bandwidth" in page.texts and "Slowest requests" in page.texts
 
@@ -584,7 +583,7 @@ def written(tmp_path_factory) -> Path:
     path = folder / "report.html"
     whole = report([DEMO, client])
     path.write_text(
-        html.page(replace(whole, sweeps=report([folder / "sweep"]).sweeps)), encoding="utf-8"
+        render(replace(whole, sweeps=report([folder / "sweep"]).sweeps)), encoding="utf-8"
     )
     return path
 
@@ -608,7 +607,7 @@ def test_long_names_fit_the_window(tmp_path, driver, width: int) -> None:
     named = renamed(report([long]), "x" * 200)
     sweeps = report([tmp_path / ("sweep" * 40)]).sweeps
     path = tmp_path / "report.html"
-    path.write_text(html.page(replace(named, sweeps=sweeps)), encoding="utf-8")
+    path.write_text(render(replace(named, sweeps=sweeps)), encoding="utf-8")
     seen = see(driver, path, width)
     assert seen["wide"] <= seen["window"] and seen["beyond"] == 0
 

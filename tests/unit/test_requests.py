@@ -17,10 +17,12 @@ import script
 import trace_format
 
 import fusetools
-from fusetools import _core, requests
-from fusetools.model import Request
-from fusetools.render import requests as text_of
-from fusetools.stories import MARKS
+from fusetools import _core
+from fusetools.answers import requests, show
+from fusetools.render.text.layout import sparkline
+from fusetools.render.text.slow import IN_REQUEST
+from fusetools.results.request import Request
+from fusetools.results.stories import MARKS
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
@@ -105,7 +107,7 @@ def test_output(name: str, command: str, args: list[str], run, request) -> None:
 
 
 def of_request(r: Request) -> int:
-    return sum(ns for name, ns in r.stages if name.split("+")[0] in text_of.IN_REQUEST)
+    return sum(ns for name, ns in r.stages if name.split("+")[0] in IN_REQUEST)
 
 
 def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
@@ -235,12 +237,12 @@ def test_a_number_that_several_have() -> None:
     names = requests.Names({40: "/a", 41: "/b"}, {})
     found = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
     with pytest.raises(fusetools.Error) as caught:
-        requests.only(found, 6, names, DEMO)
+        show.only(found, 6, names, DEMO)
     assert "2 requests have the number 6" in caught.value.what
     assert caught.value.why == "they are of /a, /b" and "--mount /a" in caught.value.mend
     with pytest.raises(fusetools.Error, match="2 requests have the number 6"):
-        requests.only([found[0]] * 2, 6, names, DEMO)
-    assert requests.only(found[1:], 6, names, DEMO) is found[1]
+        show.only([found[0]] * 2, 6, names, DEMO)
+    assert show.only(found[1:], 6, names, DEMO) is found[1]
 
 
 # errors
@@ -337,7 +339,7 @@ def test_queue_json_has_what_the_text_has(run) -> None:
     [((0, 1, 8), 8, " ▁█"), ((0.01, 4, 7.9), 8, "▁▄█"), ((), 0, ""), ((0, 0), 0, "  ")],
 )
 def test_sparklines(values: tuple[float, ...], most: float, line: str) -> None:
-    assert text_of.sparkline(values, most) == line
+    assert sparkline(values, most) == line
 
 
 # export
@@ -395,8 +397,8 @@ def test_the_trace_is_one(run, tmp_path: Path) -> None:
 
     # Each request is a span of its caller, of its begin and duration, and one of its daemon.
     waited = stories.waits == 1
-    facts = fusetools.open(DEMO).session.facts
-    workload, samplefs = facts["workload_pid"], facts["mounts"][0]["daemon_pid"]
+    session = fusetools.open(DEMO).session
+    workload, samplefs = session.workload_pid, session.mounts[0].daemon_pid
     caller = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == workload]
     daemon = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == samplefs]
     by_number = {e["args"]["unique"]: e for e in caller}

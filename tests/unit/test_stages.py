@@ -14,10 +14,11 @@ import pytest
 from script import Event, events
 
 import fusetools
-import fusetools.model
 from fusetools import _core
-from fusetools.recording import Filters, Probe
-from fusetools.stories import MARKS
+from fusetools.answers.catalogue import Probe
+from fusetools.answers.filters import Filters
+from fusetools.results.facts import Requests
+from fusetools.results.stories import MARKS
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
@@ -272,14 +273,14 @@ def stages_of(path: Path, **keep: Any) -> dict[tuple[str, bool], list[str]]:
     if keep:
         # Only one of the ways in which this recording tells of requests.
         # Of the daemon's system calls this recording has only what happens in them.
-        recording._catalogue = [
+        recording._source.catalogue = [
             p
-            for p in recording._catalogue
+            for p in recording._source.catalogue
             if p.layer in ("syscall", "daemon") or p.function.startswith("fuse_dev_do_")
         ]
-        recording._catalogue += keep["request"]
+        recording._source.catalogue += keep["request"]
     found = recording.stages()
-    assert found.facts.requests == fusetools.model.Requests(31, 31, 31)
+    assert found.facts.requests == Requests(31, 31, 31)
     for o in found.operations:
         assert o.matched == o.requests and sum(s.total for s in o.stages) == o.total
     return {(o.operation, o.waits): [s.name for s in o.stages] for o in found.operations}

@@ -14,8 +14,8 @@ import pytest
 from fusetools.now import bounded, machine, sockets, syscalls
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
 from fusetools.now.stuck import stuck
-from fusetools.render import json as as_json
-from fusetools.render import stuck as render
+from fusetools.render.json.stuck import render as to_json
+from fusetools.render.text.stuck import render
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=2, daemon=100, holders=(100,))
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
@@ -48,7 +48,7 @@ def test_nobody_waits() -> None:
     result = stuck(moment(reader(101)))
     assert not result.stuck
     assert result.mounts[0].state == "busy"  # two requests are in flight
-    assert "busy, not stuck: 2 requests in flight" in render.text(result)
+    assert "busy, not stuck: 2 requests in flight" in render(result)
 
 
 def test_who_waits_for_a_short_time_is_not_stuck() -> None:
@@ -167,7 +167,7 @@ def test_a_caller_of_a_path_that_is_not_known() -> None:
     assert stuck(moment(caller(path=""), reader(101))).mounts[0].callers
     result = stuck(moment(caller(path=""), reader(101), connections=(MOUNT, other)))
     assert [task.tid for task in result.unplaced] == [500]
-    assert "cannot be known" in render.text(result)
+    assert "cannot be known" in render(result)
 
 
 def test_a_mount_in_a_mount() -> None:
@@ -177,7 +177,7 @@ def test_a_mount_in_a_mount() -> None:
 
 
 def test_hostile_names_do_not_reach_the_terminal() -> None:
-    text = render.text(stuck(moment(caller(path="/mnt/a/\x1b[31m\n"), reader(101))))
+    text = render(stuck(moment(caller(path="/mnt/a/\x1b[31m\n"), reader(101))))
     assert "\x1b" not in text
 
 
@@ -185,9 +185,9 @@ def test_a_moment_goes_through_json() -> None:
     peer = Descriptor(3, "socket:[1]", Socket("unix", "/run/x", other=(7,)))
     before = moment(caller(descriptors=(peer,)), thread(101, lock=Lock("mutex", 1, 2)))
     assert Moment.from_json(json.loads(json.dumps(before.to_json()))) == before
-    value = json.loads(as_json.stuck(stuck(before)))
+    value = json.loads(to_json(stuck(before)))
     assert value["stuck"] is True
-    assert "\n" not in as_json.stuck(stuck(before), compact=True).rstrip("\n")
+    assert "\n" not in to_json(stuck(before), compact=True).rstrip("\n")
 
 
 # How it is read

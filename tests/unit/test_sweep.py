@@ -21,12 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusetools.errors import Error
-from fusetools.measure import experiment, sweep
-from fusetools.measure.experiment import Experiment, parameter
-from fusetools.measure.figures import estimate
-from fusetools.measure.folder import Folder, Requests, Run
-from fusetools.measure.output import moved
-from fusetools.render import measured
+from fusetools.experiments import sweep
+from fusetools.experiments.estimate import estimate
+from fusetools.experiments.folder import Folder, Requests, Run
+from fusetools.experiments.moved import moved
+from fusetools.plan import experiment
+from fusetools.plan.experiment import Experiment, parameter
+from fusetools.render.json.sweep import render as to_json
+from fusetools.render.text.sweep import render
 
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
 
@@ -497,7 +499,7 @@ def made(path: Path, repeat: int, requests: bool = True) -> Folder:
 
 @pytest.mark.parametrize(("name", "repeat"), [("sweep", 7), ("sweep-one", 1)])
 def test_text(name: str, repeat: int, tmp_path: Path) -> None:
-    said = measured.sweep(sweep.figures(made(tmp_path / "sweep", repeat)))
+    said = render(sweep.figures(made(tmp_path / "sweep", repeat)))
     golden.check(f"{name}.txt", said)
     assert all(len(line) <= 80 for line in said.splitlines())
 
@@ -505,7 +507,7 @@ def test_text(name: str, repeat: int, tmp_path: Path) -> None:
 def test_text_without_requests(tmp_path: Path) -> None:
     folder = made(tmp_path / "sweep", 3, requests=False)
     folder.repeat = 5
-    said = measured.sweep(sweep.figures(folder))
+    said = render(sweep.figures(folder))
     assert "not recorded (--no-trace): the requests\n" in said
     assert f"6 runs to do yet: fusetools sweep {tmp_path / 'sweep'}\n" in said
 
@@ -513,8 +515,8 @@ def test_text_without_requests(tmp_path: Path) -> None:
 def test_a_folder_that_is_read_again_says_the_same(tmp_path: Path) -> None:
     folder = made(tmp_path / "sweep", 7)
     again = Folder.open(tmp_path / "sweep")
-    assert measured.sweep(sweep.figures(again)) == measured.sweep(sweep.figures(folder))
-    found = json.loads(measured.sweep_json(sweep.figures(again)))
+    assert render(sweep.figures(again)) == render(sweep.figures(folder))
+    found = json.loads(to_json(sweep.figures(again)))
     seconds = [run.seconds for run in again.of(0)]
     assert found["points"][0]["seconds"]["median"] == estimate(seconds).median
     assert found["points"][0]["requests"]["read"]["count"]["median"] == 2048

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fusetools.host.files import Files
 from fusetools.record import throttling
+from fusetools.session import Throttled
 
 
 def tree(root: Path, mounts: str, cgroup: str, **stats: str) -> Files:
@@ -32,12 +33,7 @@ def test_version_2_and_a_quota_further_up(tmp_path: Path) -> None:
     assert throttling.since(files, "daemon", before) == []
     (tmp_path / above).write_text("nr_throttled 10\nthrottled_usec 701500\n")
     assert throttling.since(files, "daemon", before) == [
-        {
-            "cgroup": "/sys/fs/cgroup/a",
-            "whose": "daemon",
-            "nr_throttled": 7,
-            "throttled_ns": 700_000_000,
-        }
+        Throttled("/sys/fs/cgroup/a", "daemon", times=7, ns=700_000_000)
     ]
 
 

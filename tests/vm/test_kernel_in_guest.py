@@ -427,7 +427,7 @@ def test_returns_that_kprobes_miss_are_counted(
     returns = [event for event in events if event.endswith("__return") and "cvmfs" not in event]
     missed = {event: events[event.removesuffix("__return")] - events[event] for event in returns}
     recording = fusetools.open(tmp_path / "perf.data")
-    misses = recording.session.facts["misses"]
+    misses = recording.session.misses
     assert misses == {f"fuse_kernel:{event}": n for event, n in missed.items() if n}
     n = missed["request_wait_answer__return"]
     assert n > 0

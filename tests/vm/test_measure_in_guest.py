@@ -16,9 +16,9 @@ pytestmark = pytest.mark.vm
 
 # All parts would take minutes in an emulator.
 MEASURE = """
-from fusetools.measure.overhead import overhead
+from fusetools.experiments.overhead import overhead
 from fusetools.plan.request import Request
-from fusetools.render.measured import overhead_json
+from fusetools.render.json.overhead import render as overhead_json
 
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
 log = open("log", "w+b")

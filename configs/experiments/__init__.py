@@ -1,0 +1,1 @@
+"""Ready experiments for fusetools sweep, installed as fusetools.configs.experiments."""

@@ -1,0 +1,40 @@
+"""How often each function was called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.answers.catalogue import paired
+from fusetools.answers.filters import Filters
+from fusetools.answers.series import histogram, series, unmatched
+from fusetools.answers.source import Source
+from fusetools.core import matching
+from fusetools.names import LAYERS
+from fusetools.results.count import Count, Counts
+from fusetools.results.hist import READ_TO_REPLY
+
+
+def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -> Counts:
+    """Calls of each function in whose name, or operation, the regular expression is found."""
+    found, facts = series(source, source.catalogue, (), layers, filters)
+    pairs = paired(source.catalogue)
+    counts = []
+    functions = matching(regex, [s["function"] for s in found])
+    operations = matching(regex, [s["operation"] for s in found])
+    found = [s for s, f, o in zip(found, functions, operations) if f or o]
+    for s in found:
+        function, layer = s["function"], s["layer"]
+        timed = layer in ("request", "syscall") or (layer, function) in pairs
+        timed = timed or s["self"] is not None or function == READ_TO_REPLY
+        counts.append(
+            Count(
+                function,
+                s["operation"],
+                layer,
+                s["entries"],
+                s["address"] or source.addresses.get(function),
+                histogram(s) if timed else None,
+            )
+        )
+    counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))
+    return Counts(tuple(counts), facts, unmatched(found))

@@ -1,0 +1,87 @@
+"""The counts of a CSV file of `fusetools count`."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from fusetools.csvfile import uncell
+from fusetools.errors import Error
+from fusetools.names import LAYERS
+from fusetools.results.count import Count, Counts
+from fusetools.results.facts import Facts, Losses, Requests
+from fusetools.results.hist import PERCENTILES, Histogram
+
+LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
+
+
+# Each line says how long its recording was and how many requests it had, so that a part of the
+# file, or lines of several, still mean something.
+COLUMNS = (
+    "function",
+    "operation",
+    "layer",
+    "count",
+    "address",
+    "matched",
+    "unmatched",
+    *LATENCY,
+    "seconds",
+    "requests",
+    "lost",
+)
+
+
+MOST_ROWS = 1_000_000
+
+
+def read_counts(path: Path) -> Counts:
+    """What count_csv.render() wrote, without the buckets. Raises Error if it is something else."""
+
+    def wrong(line: int, why: str) -> Error:
+        return Error(
+            f"cannot read {path}, line {line}", why, "fusetools count -i perf.data --csv FILE"
+        )
+
+    found: list[Count] = []
+    seconds, requests, lost = 0.0, 0, 0
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        lines = csv.DictReader(file)
+        try:
+            if lines.fieldnames is None or set(COLUMNS) - set(lines.fieldnames):
+                raise wrong(1, "these are not the columns of fusetools count --csv")
+            for row in lines:
+                if len(found) == MOST_ROWS:
+                    raise wrong(lines.line_num, f"more than {MOST_ROWS:,} lines")
+                found.append(_count(row))
+                seconds, requests = float(row["seconds"]), int(row["requests"])
+                lost = int(row["lost"])
+        except (csv.Error, ValueError, TypeError, KeyError) as error:
+            raise wrong(lines.line_num, str(error)) from error
+    facts = Facts(path.name, seconds, Requests(requests, requests, requests), Losses(lost))
+    return Counts(tuple(found), facts)
+
+
+def _count(row: dict[str, str]) -> Count:
+    if row["layer"] not in LAYERS:
+        raise ValueError(f"{row['layer']!r} is no layer")
+    function, operation = uncell(row["function"]), uncell(row["operation"])
+    names = (operation, row["layer"], function)
+    latency = None
+    if row["matched"]:
+        latency = Histogram(
+            *names,
+            count=int(row["matched"]),
+            unmatched=int(row["unmatched"]),
+            min=_int(row["min_ns"]),
+            max=_int(row["max_ns"]),
+            mean=float(row["mean_ns"]) if row["mean_ns"] else None,
+            percentiles={p: int(row[f"p{p}_ns"]) for p in PERCENTILES if row[f"p{p}_ns"]},
+            buckets=(),
+        )
+    address = int(row["address"], 16) if row["address"] else None
+    return Count(function, operation, row["layer"], int(row["count"]), address, latency)
+
+
+def _int(text: str) -> int | None:
+    return int(text) if text else None

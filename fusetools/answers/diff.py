@@ -1,0 +1,68 @@
+"""Two recordings side by side."""
+
+from __future__ import annotations
+
+from fusetools.errors import Error
+from fusetools.names import LAYERS
+from fusetools.results.count import Count, Counts
+from fusetools.results.diff import Difference, Differences, Side
+
+Key = tuple[str, str, str]
+
+
+def diff(a: Counts, b: Counts, per: str = "") -> Differences:
+    """Every function of ``a`` or ``b``; calls per request or per second if ``per`` says so.
+
+    A function that one side did not probe has no count there; a request or system call that
+    did not happen there has 0, if that side has any of its layer.
+    """
+    if per not in ("", "request", "second"):
+        raise ValueError(f"per {per!r}: not request or second")
+    rows_a, rows_b = _by_key(a), _by_key(b)
+    divide_a, divide_b = _divisor(a, per), _divisor(b, per)
+    found = [
+        Difference(
+            function=key[1],
+            operation=key[2],
+            layer=key[0],
+            a=_side(rows_a.get(key), key, a, divide_a),
+            b=_side(rows_b.get(key), key, b, divide_b),
+        )
+        for key in rows_a.keys() | rows_b.keys()
+    ]
+    found = [d for d in found if d.a.count or d.b.count]
+    found.sort(
+        key=lambda d: (
+            LAYERS.index(d.layer),
+            -abs(d.change if d.change is not None else (d.a.count or d.b.count or 0)),
+            -(d.a.count or 0),
+            d.function,
+            d.operation,
+        )
+    )
+    return Differences(tuple(found), a.facts, b.facts, per)
+
+
+def _by_key(counts: Counts) -> dict[Key, Count]:
+    return {(c.layer, c.function, c.operation): c for c in counts.counts}
+
+
+def _divisor(counts: Counts, per: str) -> float:
+    facts = counts.facts
+    by: float = {"": 1, "request": facts.requests.begun, "second": facts.seconds}[per]
+    if by <= 0:
+        raise Error(
+            f"cannot divide the calls of {facts.name} by its {per}s",
+            "it has none",
+            "fusetools diff --per second" if per == "request" else "fusetools diff without --per",
+        )
+    return by
+
+
+def _side(count: Count | None, key: Key, counts: Counts, divide: float) -> Side:
+    if count is None:
+        layer = key[0]
+        seen = layer in ("request", "syscall") and any(c.layer == layer for c in counts.counts)
+        return Side(0 if seen else None)
+    n = count.count if divide == 1 else count.count / divide
+    return Side(n, dict(count.latency.percentiles) if count.latency else {})

@@ -1,0 +1,35 @@
+"""What requests were answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.answers.filters import Filters
+from fusetools.answers.operations import operations
+from fusetools.answers.requests import Questions, error_name, guessed
+from fusetools.answers.source import Source
+from fusetools.results.errors import Errors, OperationErrors
+
+
+def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
+    """By operation; ``patterns`` are shell patterns of operations."""
+    wanted = operations(patterns)
+    asked = Questions(source)
+    found, facts = asked("errors", filters)
+    told = not guessed(asked.probes)
+    rows = []
+    for operation, answered, negative, counts, unanswered in found["operations"]:
+        if wanted and operation not in wanted:
+            continue
+        by_name = sorted(((error_name(number), n) for number, n in counts), key=lambda e: -e[1])
+        known = negative if operation == "lookup" and told else None
+        rows.append(OperationErrors(operation, answered, tuple(by_name), known, tuple(unanswered)))
+    rows.sort(
+        key=lambda row: (
+            -(row.failed + (row.negative or 0) + sum(n for _, n in row.unanswered)),
+            -row.requests,
+            row.operation,
+        )
+    )
+    gone = sorted(found["disconnected"], key=lambda row: (-row[1], row[0]))
+    return Errors(tuple(rows), facts, tuple((name, calls) for name, calls in gone))

@@ -1,0 +1,76 @@
+"""Every request, written for other programs."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fusetools.answers.filters import Filters
+from fusetools.answers.requests import Names, Questions
+from fusetools.answers.source import Source
+from fusetools.output import Output, by_descriptor
+from fusetools.results.export import Exported
+from fusetools.results.facts import Facts
+
+
+def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
+    """Into a file: "perfetto", "csv" or "json". It takes its place when it is whole; on an error
+    nothing is left of it."""
+    asked = Questions(source)
+
+    def rows(descriptor: int) -> tuple[dict[str, Any], Facts]:
+        found, facts = asked("export", filters, str(by_descriptor(descriptor)), form)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        with open(descriptor, "w", encoding="ascii", closefd=False) as file:
+            file.write(_end(found, form, asked.names, facts))
+        return found, facts
+
+    with Output(str(path)) as target:
+        if not target.printed:
+            with target.part() as descriptor:
+                found, facts = rows(descriptor)
+        else:
+            with tempfile.TemporaryFile() as file:
+                found, facts = rows(file.fileno())
+                file.seek(0)
+                shutil.copyfileobj(codecs.getreader("utf-8")(file), sys.stdout)
+    return Exported(str(path), found["rows"], facts)
+
+
+def _end(found: dict[str, Any], form: str, names: Names, facts: Facts) -> str:
+    """What follows the last row."""
+    if form == "csv":
+        return ""
+    if form == "json":
+        mounts = {str(connection): path for connection, path in names.mounts.items()}
+        rest = {"first_ns": found["first"], "mounts": mounts, **facts.to_json()}
+        rest["counts"] = rest.pop("requests")
+    else:
+        rest = {"displayTimeUnit": "ns", "otherData": {"recording": facts.name}}
+    events = trace_end(found["servants"], names) if form == "perfetto" else ""
+    return f"{events}\n], {json.dumps(rest)[1:]}\n"
+
+
+def trace_end(servants: Iterable[tuple[int, int]], names: Names) -> str:
+    """What follows the last event of a trace: the daemons' names, the end of the array."""
+    said = []
+    for pid in sorted({pid for pid, _ in servants}):
+        name = {"name": names.daemons.get(pid) or "daemon"}
+        said.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name})
+        order = {"sort_index": 1}
+        said.append(
+            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": pid, "args": order}
+        )
+        said += [
+            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": name}
+            for one, tid in servants
+            if one == pid
+        ]
+    return "".join(",\n" + json.dumps(event) for event in said)

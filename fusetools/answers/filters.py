@@ -1,0 +1,20 @@
+"""What of a recording an answer is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What to leave in. Empty: everything.
+
+    ``pids`` and ``comms`` are those of the caller, whose system call made the request; ``mounts``
+    are mount points of the session; ``start`` and ``end`` are ns since the first event.
+    """
+
+    pids: tuple[int, ...] = ()
+    comms: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None

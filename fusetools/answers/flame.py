@@ -1,0 +1,301 @@
+"""Stacks of a recording for flame graphs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from fusetools.answers.catalogue import Probe, needed
+from fusetools.answers.filters import Filters
+from fusetools.answers.frames import kind_of
+from fusetools.answers.graph import graph as call_graph
+from fusetools.answers.source import Source
+from fusetools.errors import Error
+from fusetools.host.files import answers
+from fusetools.names import OPERATIONS
+from fusetools.results.facts import Facts
+from fusetools.results.flame import LeftOut, Named, Stacks
+from fusetools.results.graph import GraphNode
+
+# Whole stacks of whatever has unwind tables.
+COPY = "fusetools record --call-graph dwarf -- WORKLOAD"
+
+
+# Where a daemon reads requests, and waits for one.
+IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
+
+
+def flame(
+    source: Source,
+    graph: str,
+    patterns: Sequence[str],
+    layers: Sequence[str],
+    filters: Filters,
+    states: Sequence[str] = (),
+    everything: bool = False,
+    kallsyms: str | None = None,
+    symfs: str | None = None,
+) -> Stacks:
+    """``graph``: one of GRAPHS; the rest as of Recording.stacks()."""
+    if graph == "graph":
+        return _of_graph(source, patterns, filters, everything)
+    session = source.session
+    daemons = [mount.comm for mount in session.mounts if mount.comm]
+    operations = operations_of(patterns, OPERATIONS)
+    described = {**source.described, "name": source.path.name}
+    again = {"detail": source.detail, "again": source.with_detail("stacks")}
+    given = symbols(kallsyms, symfs)
+    by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
+    probes = question(graph, source.catalogue, {**described, **again}, by_request)
+    ask = {
+        "graph": graph,
+        "all": everything,
+        "states": list(states),
+        "who": None if not layers else "daemon" if "daemon" in layers else "workload",
+        "workload": session.workload_pid,
+        "filters": source.core_filters(filters),
+        "operations": operations,
+        **given,
+    }
+    if len({layer == "daemon" for layer in layers}) == 2:
+        ask["who"] = None
+    found = source.ask("flame", probes, ask)
+    units = dict(source.described["samples"])
+    unit = "ns" if graph == "on-cpu" and units[probes[0].event] else "samples"
+    facts = source.facts(found, filters)
+    asked = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
+    asked += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
+    callbacks = {p.function for p in source.catalogue if p.layer == "daemon"}
+    path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
+    merge = f"fix, on {host}: fusetools merge {path} -o {path}"
+    # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
+    copy = "" if session.call_graph == "dwarf" else COPY
+    copy = copy if described["arch"] == "x86_64" else ""
+    shown = stacks_of(
+        graph, found, unit, facts, ", ".join(asked), daemons, callbacks, given, merge, copy
+    )
+    shares = session.stacks
+    if graph == "on-cpu" or len(shares) != 3:
+        return shown
+    return replace(shown, notes=(*shown.notes, *sampled(*shares[:2])))
+
+
+def _of_graph(
+    source: Source, patterns: Sequence[str], filters: Filters, everything: bool
+) -> Stacks:
+    graphs = [call_graph(source, pattern, filters) for pattern in patterns or ("",)]
+    graph = graphs[0]
+    roots = [root for g in graphs for root in g.roots]
+    # A daemon that reads requests mostly waits for one.
+    idle = [r for r in roots if r.function in IDLE and not (patterns or everything)]
+    roots = [root for root in roots if root not in idle]
+    stacks: dict[str, float] = {}
+    for path, weight in folded_graph(roots):
+        stacks[path] = stacks.get(path, 0) + weight
+    names = {frame for path in stacks for frame in path.split(";")}
+    return Stacks(
+        graph="graph",
+        asked=", ".join([*patterns, *filters.comms] + ["all"] * everything),
+        stacks=stacks,
+        unit="us",
+        kinds={name: kind_of(name, "", True) or "" for name in names},
+        count=sum(root.calls for root in roots),
+        total=sum(root.total for root in roots),
+        stackless=0,
+        cut=None,
+        left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
+        unfinished=graph.unmatched,
+        states={},
+        daemons=0,
+        shared=0,
+        kernel=Named("recording", len(names), 0),
+        user=Named("", 0, 0),
+        notes=(),
+        facts=graph.facts,
+    )
+
+
+def operations_of(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The operations that match one of the shell patterns; Error where one matches none."""
+    known = sorted(known)
+    found: list[str] = []
+    for pattern in patterns:
+        matching = [name for name in known if fnmatchcase(name, pattern)]
+        if not matching:
+            raise Error(f"there is no FUSE operation {pattern}", f"there are: {', '.join(known)}")
+        found += matching
+    return found
+
+
+def question(
+    graph: str, catalogue: Sequence[Probe], described: dict[str, Any], by_request: bool
+) -> list[Probe]:
+    """The rows of the catalogue that the core needs. Error: what is missing, and what brings it."""
+    name = described["name"]
+    record = "fusetools record -- WORKLOAD"
+    if (detail := described.get("detail", "stacks")) != "stacks":
+        raise Error(
+            f"{name} holds no stacks", f"recorded with --detail {detail}", described["again"]
+        )
+    stacks = set(described["stacks"])
+    events = set(described["events"])
+    requests = needed(catalogue, described["events"])
+
+    def stack(event: str) -> Probe:
+        return Probe(event, "syscall", "", "", "stack")
+
+    if graph == "on-cpu":
+        sampled = [event for event, _ in described["samples"]]
+        if not sampled:
+            raise Error(f"{name} holds no samples of what ran", "none were recorded", record)
+        # As stackcollapse-perf.pl: counts of different things do not add up.
+        return [stack(sampled[0]), *(requests if by_request else [])]
+    switch, waking = "sched:sched_switch", "sched:sched_waking"
+    if graph != "requests" and switch not in events:
+        raise Error(f"{name} holds no switches of tasks", "no off-CPU events were recorded", record)
+    if graph != "requests" and switch not in stacks:
+        raise Error(f"{name} holds no stacks", "its switches were recorded without any", record)
+    begins = [p.event for p in catalogue if p.role == "begin"]
+    if graph == "requests" and not begins:
+        raise Error(f"{name} tells of no requests", "where they begin was not recorded", record)
+    with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
+    # After the rows whose events they are of.
+    return [*requests, *(stack(event) for event in with_stack if event in stacks)]
+
+
+def symbols(kallsyms: str | None, symfs: str | None) -> dict[str, str]:
+    """What is to name functions instead of the recording. Error: it is not there."""
+    for path in (kallsyms, symfs):
+        if path is not None and not answers(path):
+            raise Error(f"cannot read {path}", "its file system does not answer")
+    if kallsyms is not None and not Path(kallsyms).is_file():
+        raise Error(f"cannot read {kallsyms}", "there is no such file")
+    if symfs is not None and not Path(symfs).is_dir():
+        raise Error(f"cannot read {symfs}", "there is no such directory")
+    given = {"kallsyms": kallsyms, "symfs": symfs}
+    return {name: path for name, path in given.items() if path is not None}
+
+
+def stacks_of(
+    graph: str,
+    found: dict[str, Any],
+    unit: str,
+    facts: Facts,
+    asked: str,
+    daemons: Collection[str],
+    callbacks: Collection[str],
+    given: dict[str, str],
+    merge: str,
+    again: str,
+) -> Stacks:
+    """The core's answer as a result.
+
+    ``given``: what named functions instead of the recording, as of ``symbols``; ``merge``: the
+    command that puts what names them into the recording, and where; ``again``: the one that records
+    whole stacks, "" where none does.
+    """
+    # Off the CPU in us, as the scripts that users know print them.
+    in_us = graph != "on-cpu"
+    kinds = {}
+    for name, path, in_kernel in found["frames"]:
+        kind = kind_of(name, path, in_kernel, daemons, callbacks)
+        if kind:
+            kinds[name] = kind
+    return Stacks(
+        graph=graph,
+        asked=asked,
+        stacks={s: w / 1000 for s, w in found["stacks"].items()} if in_us else found["stacks"],
+        unit="us" if in_us else unit,
+        kinds=kinds,
+        count=found["shown"][0],
+        total=found["shown"][1],
+        stackless=found["stackless"],
+        cut=_cut(graph, found),
+        left_out=LeftOut(
+            idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
+        ),
+        unfinished=found["unfinished"],
+        states=found["states"],
+        daemons=found["daemons"],
+        shared=found["shared"],
+        kernel=_named(found["kernel"], given.get("kallsyms")),
+        user=_named(found["user"], given.get("symfs")),
+        notes=tuple(_notes(graph, found, given, merge, again)),
+        facts=facts,
+    )
+
+
+def _cut(graph: str, found: dict[str, Any]) -> int | None:
+    """By frame pointers only the name of what is outermost tells whether a stack is whole."""
+    return found["cut"] if graph != "requests" and found["user"][0] else None
+
+
+def _named(found: tuple[bool, int, int], given: str | None) -> Named:
+    known, addresses, nameless = found
+    return Named(given or "recording" if known else "", addresses, nameless)
+
+
+def _notes(
+    graph: str, found: dict[str, Any], given: dict[str, str], merge: str, again: str
+) -> Iterator[str]:
+    def listed(files: Sequence[str]) -> str:
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        return f"{', '.join(files[:3])}{more}"
+
+    known, addresses, nameless = found["kernel"]
+    if nameless and not known:
+        yield (
+            f"{nameless:,} of {addresses:,} kernel addresses have no name: the recording holds no "
+            "kernel symbols; --kallsyms FILE takes them from a copy of its host's /proc/kallsyms "
+            f"of that boot; {merge}"
+        )
+    if found["copied"]:
+        yield f"copies of user stacks are not unwound; {merge}"
+    known, addresses, nameless = found["user"]
+    if nameless and not known:
+        yield (
+            f"{nameless:,} of {addresses:,} user addresses have no name: the recording holds no "
+            f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
+        )
+    elif files := found["without_symbols"]:
+        where = f"not below {given['symfs']}" if "symfs" in given else "not in the recording"
+        yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
+    if known and (files := found["stripped"]):
+        yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
+    total, cut = found["shown"][1], _cut(graph, found) or 0
+    if cut * 1000 >= total > 0:
+        share = f"{100 * cut / total:.1f} %".replace(".0 %", " %")
+        fix = f"; fix: {again}" if again and not found["copied"] else ""
+        yield f"{share} of the time has stacks cut before their thread's start{fix}"
+    if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
+        yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
+    if found["full"]:
+        yield "too many different stacks: some are cut"
+
+
+def sampled(taken: int, alike: int) -> Iterator[str]:
+    """Of switches so many stacks were taken, and for so many that of another one stands."""
+    if alike and taken:
+        yield (
+            f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of the last wait "
+            "alike (same process, system call and operation); times are exact, shares of stacks "
+            f"within {98 / taken**0.5:.1f} % (95 % confidence)"
+        )
+
+
+def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
+    """Of trees of calls the stacks, each with the us of its own: the width is the wall time."""
+
+    def walk(node: GraphNode, above: str) -> Iterator[tuple[str, float]]:
+        path = f"{above};{node.function}" if above else node.function
+        if node.self_time > 0:
+            yield path, node.self_time / 1000
+        for child in node.children:
+            yield from walk(child, path)
+
+    for node in nodes:
+        yield from walk(node, "")

@@ -1,0 +1,139 @@
+"""What the kernel's functions called."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fusetools.answers.filters import Filters
+from fusetools.answers.source import Source
+from fusetools.errors import Error
+from fusetools.results.facts import Facts
+from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
+
+
+def graph(source: Source, function: str, filters: Filters) -> Graph:
+    """Added up over all calls, or over those of a function.
+
+    ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
+    outermost ones. Error: no kernel function has a duration, or none of that name.
+    """
+    found, facts = _asked(source, filters, False)
+    return Graph(tuple(_tree(source, found, function)), found["unmatched"], facts)
+
+
+def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
+    """The single calls, each with what it called, by start; ``function`` as in graph()."""
+    found, facts = _asked(source, filters, True)
+    _tree(source, found, function)  # is there any?
+    calls = _single_calls(found, function)
+    return GraphCalls(calls, found["first"], found["unmatched"], facts)
+
+
+def _asked(source: Source, filters: Filters, calls: bool) -> tuple[dict[str, Any], Facts]:
+    roles = ("graph_entry", "graph_exit")
+    if not any(p.role in roles for p in source.catalogue):
+        roles = ("entry", "return")  # of the functions that were probed
+    needed = [p for p in source.catalogue if p.layer == "kernel" and p.role in roles]
+    if not any(p.role == roles[1] for p in needed):
+        raise Error(
+            f"{source.path} holds no calls of kernel functions",
+            "neither function_graph nor return probes were recorded",
+            "fusetools record --backend graph -- WORKLOAD",
+        )
+    found: dict[str, Any] = source.ask("graph", needed, source.core_filters(filters), calls)
+    answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
+    if found["full"]:
+        answer["warnings"] = [*found["warnings"], "too many ways to call: some are left out"]
+    return found, source.facts(answer, filters)
+
+
+def _tree(source: Source, found: dict[str, Any], function: str) -> list[GraphNode]:
+    tree = _nodes(found, function)
+    if function and not tree:
+        raise Error(
+            f"no call of a kernel function {function}",
+            f"{source.path} has {', '.join(sorted(set(found['functions']))) or 'none'}",
+            f"fusetools count -i {shlex.quote(str(source.path))} --layer kernel",
+        )
+    return tree
+
+
+def _nodes(found: dict[str, Any], function: str) -> list[GraphNode]:
+    """The core's nodes, those of one function put together where they are called the same way."""
+    names: list[str] = found["functions"]
+    wanted = [not function or fnmatchcase(name, function) for name in names]
+    places: dict[tuple[int, str], int] = {}
+    figures: list[list[int]] = []  # calls, total, self
+    below: list[list[int]] = []
+    roots: list[int] = []
+    place_of: list[int] = []  # by node; -1: outside of what is asked for
+    for parent, code, *added in found["nodes"]:
+        around = place_of[parent] if parent >= 0 else -1
+        if around < 0 and not wanted[code]:
+            place_of.append(-1)
+            continue
+        place = places.setdefault((around, names[code]), len(figures))
+        if place == len(figures):
+            figures.append([0, 0, 0])
+            below.append([])
+            (below[around] if around >= 0 else roots).append(place)
+        figures[place] = [a + b for a, b in zip(figures[place], added)]
+        place_of.append(place)
+    functions = [name for _, name in places]
+    done: dict[int, GraphNode] = {}
+
+    def sort(nodes: Iterable[int]) -> tuple[GraphNode, ...]:
+        found = [done[node] for node in nodes]
+        found = [node for node in found if node.calls or node.children]
+        return tuple(sorted(found, key=lambda node: (-node.total, node.function)))
+
+    # From the last one on: a node comes after its parent.
+    for place in reversed(range(len(figures))):
+        calls, total, own = figures[place]
+        done[place] = GraphNode(functions[place], calls, total, own, sort(below[place]))
+    return list(sort(roots))
+
+
+_UNFINISHED = (1 << 64) - 1
+
+
+def _single_calls(found: dict[str, Any], function: str) -> Iterator[GraphCall]:
+    names: list[str] = found["functions"]
+    wanted = [not function or fnmatchcase(name, function) for name in names]
+    raw = found["calls"]
+
+    def column(name: str, kind: str) -> array[int]:
+        values = array(kind)
+        values.frombytes(raw[name])
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values
+
+    columns = (
+        *(column(name, "I") for name in ("function", "level", "cpu", "comm")),
+        column("tid", "i"),
+        *(column(name, "Q") for name in ("start", "duration")),
+    )
+    path: list[GraphCall] = []  # open ones, from the outermost
+    top = 0  # the outermost one's level
+    for code, level, cpu, comm, tid, start, duration in zip(*columns):
+        if path and level <= top:
+            yield path[0]
+            path = []
+        if not path and not wanted[code]:
+            continue
+        if not path:
+            top = level
+        del path[level - top :]
+        took = None if duration == _UNFINISHED else duration
+        call = GraphCall(names[code], start, took, tid, found["comms"][comm], cpu)
+        if path:
+            path[-1].children.append(call)
+        path.append(call)
+    if path:
+        yield path[0]

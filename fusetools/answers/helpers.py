@@ -1,0 +1,134 @@
+"""Whose work a request's thread waited for: other threads of its daemon, and what they did.
+
+A thread hands work on and sleeps; the thread that wakes it up is the one that did the work.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fusetools.answers.catalogue import Probe
+from fusetools.answers.requests import Span, peer
+from fusetools.results.request import Helper, Request
+
+DEEPEST = 4  # threads that wait for each other
+
+
+SHARE = 0.5  # of a wait that another one has to last to be the reason for it
+
+
+# TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ, include/linux/trace_events.h
+INTERRUPT = 8 | 16
+
+
+SOCKETS = {
+    *("connect", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept"),
+    "accept4",
+}
+
+
+# (time, thread, CPU, row of the probes, values, system call) as the core's moments
+Moments = Sequence["tuple[Any, ...]"]
+
+
+def chains(
+    spans: Sequence[Span | None],
+    moments: Sequence[Moments],
+    gather: Callable[[list[Span | None]], Sequence[Moments]],
+    probes: Sequence[Probe],
+) -> list[tuple[Helper, ...]]:
+    """For each span its thread's helpers. ``moments``: what threads did in the spans, ``gather``
+    finds that out for others; both by ``probes``."""
+    found: list[list[Helper]] = [[] for _ in spans]
+    seen = [{span.tid} if span else set() for span in spans]
+    now: list[Span | None] = list(spans)
+    for depth in range(DEEPEST):
+        then: list[Span | None] = [None] * len(now)
+        for at, (span, did) in enumerate(zip(now, moments)):
+            wait = _longest(span, did, probes) if span else None
+            if span is None or wait is None or wait.tid in seen[at]:
+                continue
+            if depth == 0 or wait.end - wait.start >= SHARE * (span.end - span.start):
+                then[at] = wait
+                seen[at].add(wait.tid)
+        if not any(then):
+            break
+        # What a thread does for another one it may begin before that one sleeps.
+        begun = [
+            wait._replace(start=span.start) if wait and span else None
+            for wait, span in zip(then, now)
+        ]
+        now, moments = then, gather(begun)
+        for at, (span, did) in enumerate(zip(now, moments)):
+            calls = tuple(_calls(span, did, probes)) if span else ()
+            # One without system calls is no thread that was recorded: the daemon's all are.
+            if span is None or not calls:
+                now[at] = None
+                continue
+            peers = tuple(dict.fromkeys(_peers(span, did, probes)))
+            used = any(name in SOCKETS for name, _, _ in calls)
+            told = None if used and not peers else peers
+            found[at].append(Helper(span.tid, span.end - span.start, calls, told))
+    return [tuple(one) for one in found]
+
+
+def helped(request: Request, helpers: tuple[Helper, ...]) -> Request:
+    """The request with them."""
+    if request.meanwhile is None or not helpers:
+        return request
+    return replace(request, meanwhile=replace(request.meanwhile, helpers=helpers))
+
+
+def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | None:
+    """The longest wait of the span's thread that another thread ended: that one, and from when to
+    when."""
+    best = None
+    asleep = None
+    for time, tid, _, kind, values, _ in moments:
+        if not span.start <= time <= span.end:
+            continue
+        role = probes[kind].role if kind >= 0 else ""
+        if role == "switch":
+            asleep = time if values[0] == span.tid else None
+        elif role == "waking" and values[0] == span.tid and asleep is not None:
+            # In an interrupt: whoever runs there has nothing to do with it.
+            waker = tid if tid > 0 and not (values[1] or 0) & INTERRUPT else None
+            if waker and (best is None or time - asleep > best.end - best.start):
+                best = Span(waker, asleep, time)
+            asleep = None
+    return best
+
+
+def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[tuple[str, int, int]]:
+    """Its system calls: name, how many were under way in the span, ns of it; longest first."""
+    calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(name: str, since: int, until: int) -> None:
+        if until >= span.start:
+            calls[name][0] += 1
+            calls[name][1] += until - max(since, span.start)
+
+    entered: tuple[str, int] | None = None
+    for time, tid, _, kind, _, syscall in moments:
+        if tid != span.tid or kind < 0 or syscall is None:
+            continue
+        if probes[kind].role == "sys_enter":
+            entered = (syscall, time)
+            continue
+        name, since = entered or (syscall, span.start)
+        if name == syscall:
+            add(name, since, time)
+        entered = None
+    if entered is not None:
+        add(*entered, span.end)
+    rows = ((name, n, ns) for name, (n, ns) in calls.items())
+    yield from sorted(rows, key=lambda row: -row[2])
+
+
+def _peers(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[str]:
+    for _, tid, _, kind, values, _ in moments:
+        if tid == span.tid and kind >= 0 and probes[kind].role == "connect":
+            yield peer(values) or "a peer that is not known"

@@ -1,0 +1,50 @@
+"""Latency histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from fusetools.answers.catalogue import paired
+from fusetools.answers.filters import Filters
+from fusetools.answers.series import histogram, series, unmatched
+from fusetools.answers.source import Source
+from fusetools.names import LAYERS
+from fusetools.results.hist import Histograms
+
+
+def hist(
+    source: Source, patterns: Sequence[str], layers: Sequence[str], filters: Filters
+) -> Histograms:
+    """Of the operations or functions that match a shell pattern, or of all."""
+    timed = paired(source.catalogue)
+    catalogue = [p for p in source.catalogue if p.role != "entry" or (p.layer, p.function) in timed]
+    found, facts = series(source, catalogue, patterns, layers, filters, True)
+    lost = unmatched(found)
+    # Of kernel functions that call one another the one that was called from outside, unless they
+    # are asked for.
+    found = [
+        s
+        for s in found
+        if s["layer"] != "kernel"
+        or s["outermost"]
+        or any(fnmatchcase(s["function"], pattern) for pattern in patterns)
+    ]
+    histograms = [histogram(s) for s in found]
+    calls: dict[str, int] = {}
+    for h in histograms:
+        # The kernel often needs no request for what it is called for.
+        known = h.count if h.layer != "kernel" else 0
+        calls[h.operation] = max(calls.get(h.operation, 0), known)
+    histograms.sort(
+        key=lambda h: (
+            not h.operation,
+            -calls[h.operation],
+            h.operation,
+            LAYERS.index(h.layer),
+            -h.count,
+            -(h.total or 0),
+            h.function,
+        )
+    )
+    return Histograms(tuple(histograms), facts, lost)

@@ -1,0 +1,187 @@
+"""Single requests: from the native core's answers to the types of results."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from fusetools.answers.catalogue import Probe, catalogue
+from fusetools.answers.filters import Filters
+from fusetools.answers.source import Source
+from fusetools.answers.stages import parts_of
+from fusetools.results.facts import Facts
+from fusetools.results.request import Meanwhile, Request
+
+# What the kernel keeps for itself (include/linux/errno.h).
+_KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
+
+
+# struct fuse_out_header, include/uapi/linux/fuse.h
+_OUT_HEADER = 16
+
+
+class Names(NamedTuple):
+    """Of what numbers stand for: mount points by connection, daemons' names by process."""
+
+    mounts: dict[int, str]
+    daemons: dict[int, str]
+
+
+class Questions:
+    """Asks the core about requests: ``probes`` are what shows them and the names of files."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.probes = catalogue(source.catalogue, source.events)
+        daemons = {m.daemon_pid: m.comm for m in source.session.mounts if m.daemon_pid}
+        self.names = Names(source.mount_points, daemons)
+
+    def __call__(self, question: str, filters: Filters, *more: Any) -> tuple[dict[str, Any], Facts]:
+        """The core's answer, and the facts of the recording."""
+        found = self.source.ask(question, self.probes, self.source.core_filters(filters), *more)
+        return found, self.source.facts(found, filters)
+
+    def moments(self, spans: Sequence[Span | None]) -> list[list[tuple[Any, ...]]]:
+        """What happened in each span to its thread; nothing in none."""
+        wanted = [span for span in spans if span]
+        found = iter(self.source.ask("moments", self.probes, wanted) if wanted else ())
+        return [next(found) if span else [] for span in spans]
+
+
+class Span(NamedTuple):
+    """A thread from a time to another, on the recording's clock."""
+
+    tid: int
+    start: int
+    end: int
+
+
+def error_name(number: int) -> str:
+    """Of an errno, e.g. ENOENT; "" for 0."""
+    if not number:
+        return ""
+    return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
+
+
+def at_work(kept: dict[str, Any]) -> Span | None:
+    """The daemon's thread while it has the request in hand, up to its reply."""
+    marks, tid = kept["marks"], kept["daemon_tid"]
+    start = marks.get("callback_enter", marks.get("read"))
+    end = marks.get("reply", marks.get("end", marks.get("callback_return", kept["until"])))
+    if tid is None or start is None or kept["handed"]:
+        return None
+    return Span(tid, start, max(start, end if end is not None else 1 << 63))
+
+
+def guessed(probes: Sequence[Probe]) -> bool:
+    """Names of files are told by what callers asked for next."""
+    return not any(probe.role == "inode" for probe in probes)
+
+
+def request(
+    kept: dict[str, Any], first: int, names: Names, meanwhile: Meanwhile | None = None
+) -> Request:
+    marks = {name: time - first for name, time in kept["marks"].items()}
+    start = marks.get("begin", min(marks.values(), default=0))
+    path, whole = kept["path"] or (None, False)
+    reply = kept["reply_len"]
+    return Request(
+        operation=kept["operation"],
+        unique=kept["unique"],
+        mount=names.mounts.get(kept["connection"], ""),
+        fate=kept["fate"],
+        until=None if kept["until"] is None else kept["until"] - first,
+        handed=kept["handed"],
+        start=start,
+        duration=kept["duration"],
+        error=error_name(-kept["error"]),
+        waits=kept["waits"],
+        comm=kept["comm"],
+        pid=kept["pid"],
+        tid=kept["tid"],
+        syscall=kept["syscall"] or "",
+        daemon_comm=names.daemons.get(kept["daemon_pid"], ""),
+        daemon_pid=kept["daemon_pid"],
+        daemon_tid=kept["daemon_tid"],
+        path=path,
+        whole=whole,
+        name=kept["name"],
+        inode=kept["inode"],
+        size=kept["size"],
+        offset=kept["offset"],
+        answered=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
+        negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
+        marks=marks,
+        stages=tuple((name, ns) for name, ns, _ in kept["stages"]),
+        parts=tuple(_parts(*stage) for stage in kept["stages"]),
+        meanwhile=meanwhile,
+    )
+
+
+def _parts(stage: str, ns: int, told: Sequence[int] | None) -> dict[str, int]:
+    if told is None:
+        return {}
+    whole = [*told]
+    left = ns
+    for at, part in enumerate(whole):
+        whole[at] = min(part, left)
+        left -= whole[at]
+    return parts_of(stage, whole, left)
+
+
+def meanwhile(
+    kept: dict[str, Any], moments: Iterable[tuple[Any, ...]], probes: Sequence[Probe]
+) -> Meanwhile | None:
+    span = at_work(kept)
+    if span is None:
+        return None
+    blocked, runnable, elsewhere = (kept[name] for name in ("blocked", "runnable", "elsewhere"))
+    on_cpu = None
+    marks = kept["marks"]
+    if blocked is not None:
+        idle = blocked + runnable + (elsewhere or 0)
+        end = min(marks.get("reply", span.end), kept["until"] or span.end)
+        on_cpu = max(end - span.start - idle, 0)
+    calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    entered: tuple[str, int] | None = None
+    last = span.start
+    for time, tid, _, kind, _, syscall in moments:
+        if not span.start <= time <= span.end:
+            continue
+        last = max(last, time)
+        if tid != span.tid or kind < 0 or syscall is None:
+            continue
+        if probes[kind].role == "sys_enter":
+            entered = (syscall, time)
+        elif entered is not None and entered[0] == syscall:
+            calls[syscall][0] += 1
+            calls[syscall][1] += time - entered[1]
+            entered = None
+    if entered is not None and entered[1] != span.end:  # else it is the one that answers
+        calls[entered[0]][0] += 1
+        calls[entered[0]][1] += min(span.end, last) - entered[1]
+    rows = sorted(((name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2])
+    return Meanwhile(on_cpu, runnable, blocked, elsewhere, kept["unsplit"], tuple(rows))
+
+
+def peer(values: Sequence[int | None]) -> str | None:
+    """Whom a connection is to, out of an event's values: "192.0.2.1:3128", "[2001:db8::1]:80"."""
+    port, first, last = values[:3]
+    if port is None or first is None or last is None:
+        return None
+    halves = (half.to_bytes(8, "little") for half in (first, last))
+    address = ipaddress.IPv6Address(b"".join(halves))
+    return f"{address.ipv4_mapped}:{port}" if address.ipv4_mapped else f"[{address}]:{port}"
+
+
+def column(raw: bytes, kind: str) -> array[int]:
+    values = array(kind)
+    values.frombytes(raw)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values

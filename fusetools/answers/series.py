@@ -1,0 +1,137 @@
+"""Calls, function by function: what hist and count add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fusetools.answers.catalogue import Probe, matches, operation_of, prune
+from fusetools.answers.filters import Filters
+from fusetools.answers.source import Source
+from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.results.facts import Facts
+from fusetools.results.hist import Histogram
+
+
+def series(
+    source: Source,
+    catalogue: Sequence[Probe],
+    patterns: Sequence[str],
+    layers: Sequence[str],
+    filters: Filters,
+    by_operation: bool = False,
+) -> tuple[list[dict[str, Any]], Facts]:
+    """The core's series of what is asked for, and the facts. Error: nothing has that name."""
+    names = [name for _, name in source.functions]
+    # Without callbacks: from the daemon's read of a request to its reply.
+    windows = not any(
+        p.layer == "daemon" and (p.role == "reply" or (p.role == "entry" and p.operation))
+        for p in source.catalogue
+    )
+    windows = windows and (not layers or "daemon" in layers)
+    needed = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
+    asked = source.core_filters(filters, functions=False)
+    if windows:
+        asked["windows"] = True
+    if any(p.layer == "kernel" for p in needed):
+        asked["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
+        asked["by_operation"] = by_operation
+    answer = source.ask("scan", needed, asked)
+    every = [s for s in answer["series"] if s["function"] != CALIBRATION]
+    # A function that was probed and never called is a result too.
+    seen = {(s["layer"], s["function"]) for s in every}
+    for p in needed:
+        if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
+            seen.add((p.layer, p.function))
+            every.append(_nothing(p))
+    found = [
+        s
+        for s in every
+        if (not layers or s["layer"] in layers) and (not patterns or _asked_for(s, patterns))
+    ]
+    if patterns and not found:
+        source.no_match(patterns, (s["operation"] for s in every))
+    facts = source.facts(answer, filters)
+    # A daemon without callbacks has the time from its reads to its replies.
+    wanted = [*layers, *(["syscall"] if windows else [])]
+    return found, source.needing(facts, wanted) if wanted else facts
+
+
+def _asked_for(series: dict[str, Any], patterns: Sequence[str]) -> bool:
+    """read is an operation and a system call, in which other operations may have been requested:
+    who asks for the operation does not mean those."""
+    operation, function = series["operation"], series["function"]
+    if series["layer"] == "syscall":
+        named = any(matches([p], name, "") for p in patterns for name in OPERATIONS)
+        function = "" if named else function
+    return matches(patterns, operation, function)
+
+
+def unmatched(found: Iterable[dict[str, Any]]) -> int:
+    """Calls without their return and the reverse. Of a kernel function each operation's series has
+    all of them."""
+    lost: dict[tuple[str, str, str], int] = {}
+    for s in found:
+        operation = "" if s["layer"] == "kernel" else s["operation"]
+        key = (s["layer"], s["function"], operation)
+        lost[key] = max(lost.get(key, 0), s["lost"])
+    return sum(lost.values())
+
+
+def histogram(series: dict[str, Any]) -> Histogram:
+    """Of a callback also its two parts."""
+
+    def part(name: str) -> Histogram | None:
+        figures = series.get(name)
+        if not figures:
+            return None
+        return histogram({**series, **figures, name: None, "self": None, "unmatched": 0})
+
+    until, after = part("until_reply"), part("after_reply")
+    count = series["count"]
+    return Histogram(
+        operation=series["operation"],
+        layer=series["layer"],
+        function=series["function"],
+        count=count,
+        unmatched=series["unmatched"],
+        min=series["min"] if count else None,
+        max=series["max"] if count else None,
+        mean=series["sum"] / count if count else None,
+        percentiles=dict(series["percentiles"]) if count else {},
+        buckets=tuple((low, high, n) for low, high, n in series["buckets"]),
+        total=series["sum"],
+        self_time=series["self"],
+        unanswered=series["unanswered"],
+        least=series["least"],
+        until_reply=until,
+        after_reply=after,
+    )
+
+
+def _nothing(probe: Probe) -> dict[str, Any]:
+    names = (
+        "entries",
+        "count",
+        "unmatched",
+        "unanswered",
+        "lost",
+        "min",
+        "max",
+        "sum",
+        "outermost",
+    )
+    counters = dict.fromkeys(names, 0)
+    return {
+        "self": None,
+        "least": None,
+        "until_reply": None,
+        "after_reply": None,
+        "address": None,
+        "layer": probe.layer,
+        "function": probe.function,
+        "operation": probe.operation,
+        "percentiles": {},
+        "buckets": [],
+        **counters,
+    }

@@ -1,0 +1,223 @@
+"""One request's story, line by line."""
+
+from __future__ import annotations
+
+import bisect
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fusetools.answers import helpers
+from fusetools.answers.catalogue import Probe
+from fusetools.answers.filters import Filters
+from fusetools.answers.requests import (
+    Names,
+    Questions,
+    Span,
+    at_work,
+    error_name,
+    guessed,
+    meanwhile,
+    peer,
+    request,
+)
+from fusetools.answers.source import Source
+from fusetools.errors import Error
+from fusetools.results.show import Moment, Shown
+
+
+def only(found: Sequence[dict[str, Any]], unique: int, names: Names, path: Path) -> dict[str, Any]:
+    """The only one of a number; Error if there are several, or none."""
+    if len(found) == 1:
+        return found[0]
+    file = shlex.quote(str(path))
+    if not found:
+        raise Error(
+            f"{path} has no request {unique}",
+            "its numbers stand in what these commands print",
+            f"fusetools slow -i {file}\nfusetools export -i {file} --to csv -o requests.csv",
+        )
+    mounts = list(dict.fromkeys(names.mounts.get(one["connection"], "") for one in found))
+    if len(mounts) > 1 and all(mounts):
+        raise Error(
+            f"{len(found)} requests have the number {unique}",
+            f"they are of {', '.join(mounts)}",
+            f"fusetools show {unique} -i {file} --mount {shlex.quote(mounts[0])}",
+        )
+    times = ", ".join(str(min(one["marks"].values(), default=0)) for one in found[:5])
+    raise Error(
+        f"{len(found)} requests have the number {unique}",
+        f"they begin at {times} ns on the recording's clock",
+        f"fusetools show {unique} -i {file} --from TIME --to TIME",
+    )
+
+
+def spans(kept: dict[str, Any]) -> tuple[Span | None, Span | None]:
+    """The caller's and the daemon's thread while they are about the request."""
+    marks: dict[str, int] = kept["marks"]
+    callers = ("sys_enter", "resumed", "kernel_enter", "begin")
+    ends: tuple[str, ...] = ("end", "waking", "runs", "kernel_exit", "sys_exit")
+    daemons = ("daemon_runs", "sent", "read", "callback_enter")
+    done = ("reply", "end", "callback_return")
+
+    def span(tid: int | None, first: Sequence[str], last: Sequence[str]) -> Span | None:
+        start = min((marks[name] for name in first if name in marks), default=None)
+        end = max((marks[name] for name in last if name in marks), default=1 << 63)
+        return None if tid is None or start is None else Span(tid, start, max(start, end))
+
+    tid = kept["tid"]
+    # In the background the caller goes on to other things.
+    ends = ends if kept["waits"] else ("begin",)
+    return span(tid, callers, ends), span(kept["daemon_tid"], daemons, done)
+
+
+def show(source: Source, unique: int, filters: Filters) -> Shown:
+    """One request's story, by its number. Error: there is none, or several."""
+    asked = Questions(source)
+    found, facts = asked("numbered", filters, unique)
+    kept = only(found["kept"], unique, asked.names, source.path)
+    caller, daemon = asked.moments(spans(kept))
+    (chain,) = helpers.chains([at_work(kept)], [daemon], asked.moments, asked.probes)
+    first = min(kept["marks"].values(), default=0)
+    tids = (kept["tid"], kept["daemon_tid"])
+    said: dict[tuple[int, int, int], list[str]] = {}
+    for side, (tid, moments) in enumerate(zip(tids, (caller, daemon))):
+        teller = _Teller(kept, tid, asked.probes, source.functions, asked.names)
+        for time, whose, cpu, kind, values, text in moments:
+            line = teller.tell(time, whose, cpu, kind, values, text)
+            if line:
+                # An event may be about both: who is woken up, and by whom.
+                said.setdefault((time, kind, whose), ["", ""])[side] = line
+    rows = sorted(said.items(), key=lambda item: item[0][0])
+    story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
+    did = meanwhile(kept, daemon, asked.probes)
+    shown = helpers.helped(request(kept, found["first"], asked.names, did), chain)
+    return Shown(shown, story, guessed(asked.probes), source.needing(facts))
+
+
+class _Teller:
+    """Says what one thread did."""
+
+    def __init__(
+        self,
+        kept: dict[str, Any],
+        tid: int,
+        probes: Sequence[Probe],
+        functions: Sequence[tuple[int, str]],
+        names: Names,
+    ) -> None:
+        self.kept = kept
+        self.tid = tid
+        self.probes = probes
+        self.functions = functions
+        self.starts = [start for start, _ in functions]
+        self.names = names
+        # Probes that tell a request's points are functions, too.
+        self.points = {p.event for p in probes if p.role in ("begin", "sent", "end")}
+        self.running: bool | None = None
+        self.name = ""
+
+    def tell(
+        self,
+        time: int,
+        whose: int,
+        cpu: int,
+        kind: int,
+        values: Sequence[int | None],
+        text: str | None,
+    ) -> str:
+        """ "" for what says nothing new."""
+        if kind == -1:
+            out, preempted = values[:2]
+            return self._switch(not out, "loses the CPU" if preempted else "sleeps", cpu)
+        if kind == -2:
+            self.name = f'"{text}" in inode {values[0]}' if text else ""
+            return ""
+        probe = self.probes[kind]
+        role = probe.role
+        if role in ("name", "length") or (role == "entry" and probe.event in self.points):
+            return ""
+        if role == "switch":
+            before, state, _, _ = values
+            if before == self.tid:
+                # TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE
+                return self._switch(False, "sleeps" if (state or 0) & 3 else "loses the CPU", cpu)
+            return self._switch(True, "", cpu)
+        if role == "waking":
+            if whose == self.tid:
+                return f"wakes {self._task(values[0])}"
+            return f"is woken by {self._task(whose)}" if whose else "is woken"
+        if role == "connect":
+            return f"connects to {peer(values) or 'a peer that is not known'}"
+        if role in ("sys_enter", "sys_exit"):
+            if text is None:
+                return ""
+            return f"{text}()" if role == "sys_enter" else f"{text}() = {_result(values[1])}"
+        if role in ("begin", "sent", "end"):
+            return self._request(role, time, values)
+        if role in ("graph_entry", "graph_exit"):
+            return self._function(values[0]) + ("()" if role == "graph_entry" else " returns")
+        if role == "inode":
+            return f"answers inode {values[1]}" if values[1] else "answers: no such file"
+        if role == "return":
+            return f"{probe.function} returns"
+        if probe.layer == "kernel":
+            return f"{probe.function}()"
+        return f"{probe.function}({self._arguments(values)})"
+
+    def _switch(self, runs: bool, how: str, cpu: int) -> str:
+        # Two kinds of events may tell the same.
+        if self.running is runs:
+            return ""
+        self.running = runs
+        if not runs:
+            return how
+        return f"runs on CPU {cpu}" if cpu != 0xFFFFFFFF else "runs"
+
+    def _task(self, tid: int | None) -> str:
+        if tid == self.kept["tid"]:
+            return f"{self.kept['comm']} {tid}".strip()
+        if tid == self.kept["daemon_tid"]:
+            return f"{self.names.daemons.get(self.kept['daemon_pid']) or 'daemon'} {tid}"
+        return f"thread {tid}"
+
+    def _request(self, role: str, time: int, values: Sequence[int | None]) -> str:
+        mark = {"begin": "begin", "sent": "sent", "end": "end"}[role]
+        own = self.kept["marks"].get(mark) == time
+        if role == "sent" and values[2] == 0:
+            return "copies the answer" if own or self._own(values) else ""
+        which = self.kept["operation"] if own or self._own(values) else f"request {values[0]}"
+        if role == "begin":
+            return f"{which} is queued"
+        if role == "sent":
+            return f"{which} is copied to the daemon"
+        error = error_name(-_signed(values[2] or 0))
+        return f"{which} ends" + (f" with {error}" if error else "")
+
+    def _own(self, values: Sequence[int | None]) -> bool:
+        return bool(values[0] == self.kept["unique"])
+
+    def _arguments(self, values: Sequence[int | None]) -> str:
+        unique, inode, size, offset = values
+        other = "" if unique in (None, self.kept["unique"]) else f"of request {unique}"
+        name, self.name = self.name, ""
+        asked = "" if size is None else f"{size} bytes"
+        where = "" if offset is None else f"at {offset}"
+        named = name or ("" if inode is None else f"inode {inode}")
+        return ", ".join(part for part in (named, asked, where, other) if part)
+
+    def _function(self, address: int | None) -> str:
+        at = bisect.bisect_right(self.starts, address or 0) - 1
+        return self.functions[at][1] if at >= 0 else f"{address:#x}"
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _result(value: int | None) -> str:
+    if value is None:
+        return "?"
+    signed = _signed(value)
+    return error_name(-signed) if -4096 < signed < 0 else str(signed)

@@ -1,0 +1,31 @@
+"""The slowest requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.answers import helpers
+from fusetools.answers.filters import Filters
+from fusetools.answers.operations import operations
+from fusetools.answers.requests import Questions, at_work, guessed, meanwhile, request
+from fusetools.answers.source import Source
+from fusetools.results.slow import Slowest
+
+
+def slow(source: Source, patterns: Sequence[str], most: int, filters: Filters) -> Slowest:
+    """``most`` of them, of the operations that a shell pattern matches, slowest first.
+
+    Those that have not ended count up to the recording's end.
+    """
+    asked = Questions(source)
+    found, facts = asked("slowest", filters, operations(patterns), most)
+    spans = [at_work(one) for one in found["kept"]]
+    moments = asked.moments(spans)
+    chains = helpers.chains(spans, moments, asked.moments, asked.probes)
+    requests = (
+        helpers.helped(
+            request(one, found["first"], asked.names, meanwhile(one, did, asked.probes)), chain
+        )
+        for one, did, chain in zip(found["kept"], moments, chains)
+    )
+    return Slowest(tuple(requests), guessed(asked.probes), facts)

@@ -1,0 +1,230 @@
+"""A recording that is open: what all questions to it share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fusetools import session
+from fusetools.answers.catalogue import Probe, bare, by_convention, matches, needed
+from fusetools.answers.filters import Filters
+from fusetools.core import ask
+from fusetools.errors import RECORD, Error
+from fusetools.host.files import check_readable
+from fusetools.missing import Missing
+from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.results.facts import Facts, Losses, Requests
+
+_LONGEST = 400  # letters of a command that is printed
+
+
+class Source:
+    """``catalogue``: its events and their meaning; ``described``: the core's words on it;
+    ``functions``: the kernel's of function_graph, start and name; ``addresses``: of functions that
+    were probed."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        check_readable(self.path)
+        self.described: dict[str, Any] = ask("describe", str(self.path))
+        self.session, self._warnings = session.read(self.described.get("session"))
+        self.addresses: dict[str, int] = {}
+        self.catalogue = self._read_probes()
+        named = {p.event for p in self.catalogue}
+        self.catalogue += by_convention(
+            (e for e in self.described["events"] if e not in named),
+            {p.role for p in self.catalogue},
+        )
+        self.events: list[str] = self.described["events"]
+        self.functions: list[tuple[int, str]] = self.described.get("functions", [])
+        if any(p.role == "graph_entry" for p in self.catalogue):
+            graphed = {bare(name) for _, name in self.functions}
+            self.catalogue = [
+                p
+                for p in self.catalogue
+                if not (p.role in ("entry", "return") and p.layer == "kernel")
+                or p.function not in graphed
+            ]
+        if all(p.layer == "syscall" for p in self.catalogue):
+            raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", RECORD)
+
+    def _read_probes(self) -> list[Probe]:
+        probes = []
+        for row in self.session.probes:
+            if row.function == CALIBRATION or row.event.startswith(f"fuse_daemon:{CALIBRATION}"):
+                continue
+            probes.append(Probe(row.event, row.layer, row.function, row.operation, row.role))
+            if row.address and row.role in ("entry", "reply"):
+                self.addresses[row.function] = row.address
+        return probes
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        """Of the core, about this recording."""
+        return ask(question, str(self.path), *arguments)
+
+    @property
+    def detail(self) -> str:
+        """How much was recorded, one of fusetools.plan.request.DETAILS."""
+        return self.session.detail
+
+    def with_detail(self, detail: str) -> str:
+        """The command that records the same with more."""
+        words = list(self.session.arguments)
+        command = list(self.session.command)
+        more = [] if detail == "stacks" else ["--detail", detail]
+        if words[:1] != ["record"] or len(shlex.join(words)) > _LONGEST:
+            return " ".join(["fusetools record", *more, "-- WORKLOAD"])
+        before = words[1 : len(words) - len(command)]
+        for at, word in enumerate(before):
+            if word == "--detail" or word.startswith("--detail="):
+                before[at : at + 1 + (word == "--detail")] = []
+                break
+        return shlex.join(["fusetools", "record", *more, *before, *command])
+
+    def needing(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
+        """With what a recording of little detail does not hold, of those layers, or all."""
+        if self.detail != "latency":
+            return facts
+        why, again = "recorded with --detail latency", self.with_detail("stages")
+        names = {
+            "syscall": "system calls",
+            "kernel": "kernel functions",
+            "off_cpu": "switches of tasks",
+        }
+        layers = layers or tuple(names)
+        lacking = (Missing(names[one], why, again, one) for one in layers if one in names)
+        return replace(facts, missing=(*facts.missing, *lacking))
+
+    def core_filters(self, filters: Filters, functions: bool = True) -> dict[str, Any]:
+        """In the core's words; ``functions``: with the kernel's of function_graph."""
+        asked: dict[str, Any] = {}
+        if filters.pids:
+            asked["pids"] = list(filters.pids)
+        if filters.comms:
+            asked["comms"] = list(filters.comms)
+        if filters.start is not None:
+            asked["from_ns"] = filters.start
+        if filters.end is not None:
+            asked["to_ns"] = filters.end
+        everywhere = self._mounts()
+        asked["daemons"] = [m for m in everywhere.values() if m[0]]
+        if filters.mounts:
+            mounts = [everywhere[self._mount(path)] for path in filters.mounts]
+            asked["connections"] = [connection for _, connection in mounts]
+            asked["daemon_pids"] = [pid for pid, _ in mounts if pid]
+        if functions:
+            asked["functions"] = [(at, name, "") for at, name in self.functions]
+        return asked
+
+    @property
+    def mount_points(self) -> dict[int, str]:
+        """By connection."""
+        return {connection: path for path, (_, connection) in self._mounts().items()}
+
+    def _mounts(self) -> dict[str, tuple[int, int]]:
+        """The daemon's pid, 0 if unknown, and the connection of each mount point."""
+        return {
+            mount.path: (mount.daemon_pid or 0, mount.connection)
+            for mount in self.session.mounts
+            if mount.connection is not None
+        }
+
+    def _mount(self, path: str) -> str:
+        mounts = self._mounts()
+        for name in (path, os.path.normpath(path)):
+            if name in mounts:
+                return name
+        if not mounts:
+            raise Error(
+                f"cannot tell the mounts of {self.path} apart",
+                "it holds no facts of its own: it was not made by fusetools",
+                RECORD,
+            )
+        raise Error(
+            f"{path} is no mount of {self.path}",
+            f"it has {', '.join(mounts)}",
+            f"fusetools hist --mount {shlex.quote(next(iter(mounts)))}",
+        )
+
+    def facts(self, answer: dict[str, Any], filters: Filters) -> Facts:
+        """Of the core's answer and the session."""
+        session = self.session
+        span = (answer["last"] - answer["first"]) / 1e9
+        seconds = session.seconds
+        if filters.start is not None or filters.end is not None:
+            end = span if filters.end is None else min(span, filters.end / 1e9)
+            seconds = max(0.0, end - (filters.start or 0) / 1e9)
+        elif seconds is None:
+            seconds = span
+        requests = Requests(**answer["requests"])
+        warnings = list(self._warnings)
+        if requests.unanswered:
+            warnings += self._daemons
+        if requests.begun and not (requests.matched or requests.unanswered):
+            warnings.append(
+                "no request could be matched to its end: some kernels' fuse:fuse_request_send "
+                "gives every request the number 0"
+            )
+        lost = dict(session.lost)
+        misses = [
+            f"{event}: the probe missed {n:,} of its calls" for event, n in session.misses.items()
+        ]
+        return Facts(
+            name=self.path.name,
+            seconds=float(seconds),
+            requests=requests,
+            losses=Losses(
+                # What perf lost stands in the recording too, what others lost only in the session.
+                max(answer["lost"], lost.pop("perf", 0)) + sum(lost.values()),
+                answer["throttled"],
+                tuple(dict.fromkeys((*warnings, *session.warnings, *answer["warnings"], *misses))),
+            ),
+            missing=session.missing,
+            probe_cost=session.probe_cost_ns,
+            event_cost=session.event_cost_ns,
+            pair_cost=session.pair_cost_ns,
+            throttled=session.throttled,
+        )
+
+    @cached_property
+    def _daemons(self) -> list[str]:
+        """What became of the daemons that did not answer all requests."""
+        asked = {"daemons": [m for m in self._mounts().values() if m[0]]}
+        found = self.ask("daemons", needed(self.catalogue, self.events), asked)
+        return [line for state in found for line in _fate_of(state, self.mount_points)]
+
+    def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
+        """Error, unless the patterns name an operation: that nobody called it is an answer."""
+        if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
+            return
+        known = sorted({*operations, *(p.operation for p in self.catalogue)} - {""})
+        raise Error(
+            f"no operation or function matches {' '.join(patterns)}",
+            f"{self.path} has {', '.join(known)}",
+            f"fusetools count -i {shlex.quote(str(self.path))}",
+        )
+
+
+def _fate_of(state: dict[str, Any], mounts: dict[int, str]) -> Iterator[str]:
+    path = mounts.get(state["connection"])
+    who = f"the daemon{f' of {path}' if path else ''}, pid {state['pid']},"
+    waiting = f"{state['unanswered']:,} request{'s' if state['unanswered'] != 1 else ''}"
+
+    def at(ns: int) -> str:
+        return f"{ns / 1e9:.3f} s"
+
+    if state["ended"] is not None:
+        yield f"{who} ended at {at(state['ended'])}: {waiting} without an answer"
+    elif state["stopped"] is not None:
+        yield (
+            f"{who} has been stopped since {at(state['stopped'])}, by a signal or a debugger: "
+            f"{waiting} without an answer (kill -CONT {state['pid']})"
+        )
+    elif state["hangs"]:
+        since = "in this recording" if state["ran"] is None else f"since {at(state['ran'])}"
+        yield f"{who} has not run {since}: {waiting} without an answer: it is stopped or hangs"

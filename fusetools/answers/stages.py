@@ -1,0 +1,185 @@
+"""Where requests' time goes: the native core's sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fusetools.answers.catalogue import Probe, needed
+from fusetools.answers.filters import Filters
+from fusetools.answers.source import Source
+from fusetools.missing import Missing
+from fusetools.results.facts import Facts
+from fusetools.results.stages import OperationStages, Stage, Stages
+
+# In the core's order, the rest last; an empty one is always 0.
+_PARTS = {
+    "queue": ("no_thread", "runnable", "wakeup", "copy"),
+    "daemon": ("blocked", "runnable", "elsewhere", "on_cpu"),
+    "wakeup": ("runnable", "", "", "wakeup"),
+}
+
+
+_OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
+
+
+def parts_of(stage: str, told: Sequence[int], rest: int) -> dict[str, int]:
+    """The core's parts of a stage (native/core/src/stages.rs), by name."""
+    names = _PARTS.get(stage, _OTHER_PARTS)
+    return {name: ns for name, ns in zip(names, (*told, rest)) if name}
+
+
+def stages(source: Source, patterns: Sequence[str], by: str, filters: Filters) -> Stages:
+    """By operation and stage. ``patterns``: operations, as shell patterns; ``by``: of BY."""
+    catalogue = needed(source.catalogue, source.events)
+    answer = source.ask("stages", catalogue, source.core_filters(filters), by)
+    mounts = source.mount_points
+    facts = source.needing(source.facts(answer, filters))
+    event_cost = facts.event_cost or answer["event_cost"]
+    operations = [
+        _operation(group, by, mounts, event_cost, facts.probe_cost)
+        for group in answer["groups"]
+        if not patterns or any(fnmatchcase(group["operation"], p) for p in patterns)
+    ]
+    by_name: dict[tuple[str, bool], int] = {}
+    for o in operations:
+        whole = (o.operation, o.waits)
+        by_name[whole] = by_name.get(whole, 0) + o.total
+    operations.sort(
+        key=lambda o: (
+            not o.waits,
+            -by_name[o.operation, o.waits],
+            o.operation,
+            _order(o.key) if by == "size" else (),
+            -o.total,
+            _order(o.key),
+        )
+    )
+    if patterns and not operations:
+        source.no_match(patterns, (group["operation"] for group in answer["groups"]))
+    return Stages(tuple(operations), by, event_cost, tuple(_joined(catalogue, facts)), facts)
+
+
+def _order(key: str | int | None) -> tuple[bool, int, str]:
+    return (key is None, key if isinstance(key, int) else 0, str(key))
+
+
+def _operation(
+    group: Mapping[str, Any],
+    by: str,
+    mounts: Mapping[int, str],
+    event_cost: int | None,
+    probe_cost: int | None,
+) -> OperationStages:
+    key: str | int | None = group["key"] if by else ""
+    if by == "mount" and key is not None:
+        key = mounts.get(int(key), key)
+    fates = dict(group["fates"])
+    matched = fates.pop("matched")
+    total = group["total"]
+    timed = total["count"]
+    stages = tuple(
+        _stage(stage, timed, total["sum"], event_cost, probe_cost) for stage in group["stages"]
+    )
+    probes = [s.probes for s in stages if s.probes is not None]
+    return OperationStages(
+        operation=group["operation"],
+        waits=group["waits"],
+        key=key,
+        requests=matched + sum(fates.values()),
+        matched=matched,
+        unmatched={reason: n for reason, n in fates.items() if n},
+        errors=group["errors"],
+        ring=group["ring"],
+        stages=stages,
+        total=total["sum"],
+        mean=total["sum"] / timed if timed else None,
+        p50=total["p50"],
+        p99=total["p99"],
+        max=total["max"],
+        probes=sum(probes) if probes else None,
+        timed=timed,
+        least=group["least"],
+    )
+
+
+def _stage(
+    stage: Mapping[str, Any],
+    timed: int,
+    whole: int,
+    event_cost: int | None,
+    probe_cost: int | None,
+) -> Stage:
+    name, total = stage["stage"], stage["sum"]
+    parts = {}
+    known, told, rest = stage["parts"]
+    if known:
+        parts = parts_of(name, told, rest)
+        parts["untold"] = total - sum(told) - rest
+        for part in ("elsewhere", "untold"):
+            if not parts.get(part, 1):
+                del parts[part]
+    probes = None
+    if event_cost is not None:
+        # A uprobe stands before the callback's time stamp by one half, and after it by the other.
+        probes = stage["events"] * event_cost + stage["uprobes"] * (probe_cost or 0) / 2
+        probes = min(probes, float(total))
+    return Stage(
+        name=name,
+        requests=stage["count"],
+        total=total,
+        mean=total / timed,
+        share=total / whole if whole else 0.0,
+        p50=stage["p50"],
+        p99=stage["p99"],
+        max=stage["max"],
+        parts=parts,
+        probes=probes,
+        unsplit=stage["unsplit"],
+    )
+
+
+def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
+    """The stages that this recording cannot tell apart, why, and what would."""
+    roles = {(p.layer, p.role) for p in catalogue}
+    again = "fusetools record -- WORKLOAD"
+    unavailable = {m.layer: m for m in facts.missing}
+    found = []
+
+    def miss(what: str, why: str, layer: str, mend: str = again) -> None:
+        m = unavailable.get(layer)
+        found.append(Missing(what, m.why if m else why, m.mend if m else mend, layer))
+
+    syscalls = ("syscall", "sys_enter") in roles
+    entered = [
+        p
+        for p in catalogue
+        if p.layer == "kernel"
+        and p.role in ("entry", "graph_entry")
+        and p.function != "request_wait_answer"
+        and not any(q.event == p.event and q.layer == "request" for q in catalogue)
+    ]
+    if not syscalls:
+        miss("VFS before and after FUSE are not seen", "no system calls are recorded", "syscall")
+    elif not entered:
+        miss("VFS before FUSE and set up are one", "no kernel functions are recorded", "kernel")
+    callbacks = ("daemon", "entry") in roles
+    if not callbacks and not syscalls:
+        miss("what the daemon does is not told apart", "no callbacks are recorded", "daemon")
+    elif not callbacks:
+        miss(
+            "the daemon's time is from its read of a request to its reply",
+            "no callbacks are recorded",
+            "daemon",
+            "",
+        )
+    if not (syscalls or ("request", "sent") in roles):
+        miss("queue and dispatch are one", "no system calls are recorded", "syscall")
+    if ("syscall", "switch") not in roles:
+        miss(
+            "waking the caller and VFS after FUSE are one; waits are not told apart",
+            "sched_switch is not recorded",
+            "off_cpu",
+        )
+    return found

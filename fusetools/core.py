@@ -1,0 +1,33 @@
+"""The native core: the only module that imports the binding (its stub, _core.pyi, types it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusetools.errors import RECORD, Error
+
+try:
+    from fusetools import _core as native
+except ImportError as error:
+    raise Error("fusetools is not built", str(error), "make build") from error
+
+__all__ = ["ask", "matching", "native"]
+
+
+def ask(question: str, *arguments: Any) -> Any:
+    """An answer of the core. Error: the recording cannot be read."""
+    try:
+        return getattr(native, question)(*arguments)
+    except native.CoreError as error:
+        what, why = (*map(str, error.args), "", "")[:2]
+        raise Error(what, why, RECORD) from error
+
+
+def matching(regex: str, texts: Sequence[str]) -> list[bool]:
+    """Whether the regular expression (of Rust's crate regex: no backtracking) is found in each.
+    ValueError: it is none."""
+    try:
+        return native.matching(regex, texts)
+    except UnicodeEncodeError as error:
+        raise ValueError("it is no UTF-8 text") from error

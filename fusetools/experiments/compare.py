@@ -1,0 +1,326 @@
+"""Recordings, or sweeps, side by side: times relative to the best, and whether that is noise."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusetools.errors import Error
+from fusetools.experiments.folder import DEFINITION, Folder, Run
+from fusetools.recording import Recording
+from fusetools.results.compare import (
+    LEVEL,
+    STRETCHES,
+    TIME,
+    Buckets,
+    Compared,
+    Figures,
+    Group,
+    Measure,
+)
+
+if TYPE_CHECKING:
+    Durations = NDArray[np.int64]
+
+
+CALLS = 5  # in a stretch at least, else single calls are taken
+
+
+MOST_SIDES = 26  # A to Z
+
+
+def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
+    """Recordings, or sweeps, or the points of one sweep. ``layer``: request or daemon.
+
+    Error: they cannot be compared.
+    """
+    folders = [(path / DEFINITION).is_file() for path in paths]
+    if len(paths) > MOST_SIDES:
+        raise Error(f"{len(paths)} are too many to compare", f"at most {MOST_SIDES}")
+    if all(folders):
+        sweeps = [Folder.open(path) for path in paths]
+        return _points(sweeps[0]) if len(sweeps) == 1 else _sweeps(sweeps)
+    if any(folders):
+        raise Error(
+            "cannot compare a sweep with a recording",
+            f"{paths[folders.index(True)]} is a sweep",
+            "fusetools compare SWEEP SWEEP",
+        )
+    if len(paths) == 1:
+        raise Error("one recording alone cannot be compared", "", "fusetools compare A B")
+    return _recordings(paths, layer)
+
+
+def _recordings(paths: Sequence[Path], layer: str) -> Compared:
+    found: list[dict[str, Durations]] = []
+    notes = []
+    seconds: list[float] = []
+    for path in paths:
+        recording = Recording(path)
+        found.append(durations(recording, layer))
+        facts = recording.counts(layers=(layer,)).facts
+        seconds.append(facts.seconds)
+        if facts.losses.lost:
+            notes.append(f"{path}: {facts.losses.lost:,} events LOST: counts are too low")
+        notes += [f"{path}: {warning}" for warning in facts.losses.warnings]
+        if not found[-1]:
+            notes.append(f"{path}: no {layer} has a duration")
+    if not any(found):
+        raise Error(
+            f"no {layer} has a duration in any of these recordings",
+            "",
+            "fusetools compare --layer daemon …" if layer == "request" else "fusetools count",
+        )
+    calls = {name: sum(len(one.get(name, ())) for one in found) for one in found for name in one}
+    # One run of each: how long it took, of which a single recording cannot tell what is chance.
+    measures = [_measure(TIME, "", [(Figures(1, 1e9 * length, None), ()) for length in seconds])]
+    measures += [
+        _measure(name, layer, [_of_calls(one.get(name)) for one in found])
+        for name in sorted(calls, key=lambda name: (-calls[name], name))
+    ]
+    names = [str(path) for path in paths]
+    return _judged(names, [("", measures)], "call", notes)
+
+
+def durations(recording: Recording, layer: str) -> dict[str, Durations]:
+    """ns of each operation's requests, from queued to ended, or of the daemon's calls; by begin."""
+    import numpy as np
+
+    stories = recording.stories()
+    begin, end = (
+        (stories.begin, stories.end)
+        if layer == "request"
+        else (stories.callback_enter, stories.callback_return)
+    )
+    if layer == "request":
+        end = stories.until  # of one without an answer, too
+    whole = (begin > 0) & (end >= begin)
+    found = {}
+    for name in stories.operations:
+        own = whole & stories.of(name)
+        if own.any():
+            found[name] = (end[own] - begin[own]).astype(np.int64)
+    return found
+
+
+def _of_calls(values: Durations | None) -> tuple[Figures, Any]:
+    if values is None:
+        return Figures(0, None, None), ()
+    import numpy as np
+
+    n, ordered = len(values), np.sort(values)
+    p50, p99 = (float(ordered[(n * p + 99) // 100 - 1]) for p in (50, 99))
+    return Figures(n, p50, p99, _buckets(values), total=float(values.sum())), values
+
+
+def _buckets(values: Durations) -> Buckets:
+    """Log2, as model.Histogram has them."""
+    import numpy as np
+
+    places, counts = np.unique(np.frexp(np.maximum(values, 1))[1] - 1, return_counts=True)
+    return tuple(
+        (1 << place if place else 0, (2 << place) - 1, n)
+        for place, n in zip(places.tolist(), counts.tolist())
+    )
+
+
+def _sweeps(sweeps: Sequence[Folder]) -> Compared:
+    """Point by point, those that all have."""
+    names = [str(one.path) for one in sweeps]
+    keys = [
+        {tuple(point.items()): i for i, point in enumerate(one.points) if one.of(i)}
+        for one in sweeps
+    ]
+    common = [key for key in keys[0] if all(key in one for one in keys)]
+    notes = [
+        f"only in some: {label}"
+        for key in dict.fromkeys(key for one in keys for key in one)
+        if key not in common
+        for label in [" ".join(f"{name}={value}" for name, value in key)]
+    ]
+    if not common:
+        raise Error("these sweeps have no point in common", "; ".join(notes[:4]))
+    groups = []
+    for key in common:
+        places = [one[key] for one in keys]
+        label = sweeps[0].experiment.label(sweeps[0].points[places[0]])
+        groups.append((label, _of_runs([one.of(i) for one, i in zip(sweeps, places)])))
+    commands = {one.experiment.command for one in sweeps}
+    if len(commands) > 1:
+        notes.append("their commands are not the same")
+    return _judged(names, groups, "run", [*notes, *_losses(sweeps)])
+
+
+def _points(one: Folder) -> Compared:
+    """The points of one sweep."""
+    places = [i for i in range(len(one.points)) if one.of(i)]
+    if len(places) < 2:
+        raise Error(
+            f"{one.path} has no two points that were run", "", f"fusetools sweep {one.path}"
+        )
+    if len(places) > MOST_SIDES:
+        raise Error(
+            f"{one.path} has {len(places)} points: too many to compare",
+            f"at most {MOST_SIDES}",
+            f"fusetools sweep {one.path}",
+        )
+    names = [one.experiment.label(one.points[i]) for i in places]
+    return _judged(names, [("", _of_runs([one.of(i) for i in places]))], "run", _losses([one]))
+
+
+def _losses(sweeps: Iterable[Folder]) -> list[str]:
+    return [
+        f"{one.path}: {lost:,} events LOST in all runs: counts are too low"
+        for one in sweeps
+        if (lost := sum(run.lost for run in one.runs.values()))
+    ]
+
+
+def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Measured]:
+    """The time, then each operation, most requests first."""
+    times = [[1e9 * run.seconds for run in runs] for runs in sides]
+    measures = [_measure(TIME, "", [(Figures(len(one), _median(one), None), one) for one in times])]
+    calls: dict[str, float] = {}
+    layers: dict[str, str] = {}
+    for runs in sides:
+        for run in runs:
+            for name, found in run.requests.items():
+                calls[name] = calls.get(name, 0) + found.count
+                layers[name] = found.layer
+    for name in sorted(calls, key=lambda name: (-calls[name], name)):
+        measures.append(_measure(name, layers[name], [_operation(name, runs) for runs in sides]))
+    return measures
+
+
+def _operation(name: str, runs: Sequence[Run]) -> tuple[Figures, Any]:
+    found = [run.requests[name] for run in runs if name in run.requests]
+    counts = [one.count for one in found] + [0] * (len(runs) - len(found))
+    buckets: dict[tuple[int, int], int] = {}
+    for one in found:
+        for low, high, n in one.buckets:
+            buckets[low, high] = buckets.get((low, high), 0) + n
+    rows = tuple((low, high, n) for (low, high), n in sorted(buckets.items()) if n)
+    p50 = [one.p50 for one in found if one.p50 is not None]
+    p99 = [one.p99 for one in found if one.p99 is not None]
+    return Figures(_median(counts) or 0, _median(p50), _median(p99), rows), p50
+
+
+def _median(values: Sequence[float]) -> float | None:
+    import statistics
+
+    return statistics.median(values) if values else None
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A measure before it is judged; ``values``: of each side, what is tested."""
+
+    measure: Measure
+    values: tuple[Any, ...]
+
+
+def _measure(name: str, layer: str, sides: Sequence[tuple[Figures, Any]]) -> _Measured:
+    figures, values = zip(*sides)
+    return _Measured(Measure(name, layer, figures), values)
+
+
+def _judged(
+    names: Sequence[str],
+    groups: Sequence[tuple[str, Sequence[_Measured]]],
+    values: str,
+    notes: Sequence[str],
+) -> Compared:
+    """With each side held against the best, by its median, and the differences told apart that
+    would be there by chance: at most LEVEL of those said to be none are (Benjamini-Hochberg)."""
+    tested: dict[tuple[int, int, int], float] = {}
+    best: dict[tuple[int, int], int] = {}
+    for g, (_, measures) in enumerate(groups):
+        for m, one in enumerate(measures):
+            known = [i for i, side in enumerate(one.measure.sides) if side.p50 is not None]
+            if not known:
+                continue
+            first = best[g, m] = min(known, key=lambda i: one.measure.sides[i].p50 or 0)
+            for i in known:
+                if i != first and (p := probability(one.values[i], one.values[first])) is not None:
+                    tested[g, m, i] = p
+    adjusted: Mapping[tuple[int, int, int], float] = {}
+    if tested:
+        ps = _scipy().false_discovery_control(list(tested.values()))
+        adjusted = dict(zip(tested, map(float, ps)))
+
+    def judged(g: int, m: int, i: int, side: Figures, sides: Sequence[Figures]) -> Figures:
+        if (g, m) not in best or side.p50 is None:
+            return side
+        least = sides[best[g, m]].p50
+        ratio = side.p50 / least if least else 1.0
+        if (g, m, i) not in tested:
+            return replace(side, times_best=ratio)
+        one = groups[g][1][m]
+        slower = larger(one.values[i], one.values[best[g, m]])
+        p = adjusted[g, m, i]
+        return replace(side, times_best=ratio, slower=slower, p=p, differs=p <= LEVEL)
+
+    return Compared(
+        tuple(names),
+        tuple(
+            Group(
+                label,
+                tuple(
+                    replace(
+                        one.measure,
+                        sides=tuple(
+                            judged(g, m, i, side, one.measure.sides)
+                            for i, side in enumerate(one.measure.sides)
+                        ),
+                    )
+                    for m, one in enumerate(measures)
+                ),
+            )
+            for g, (label, measures) in enumerate(groups)
+        ),
+        values,
+        len(tested),
+        tuple(notes),
+    )
+
+
+def probability(values: Any, best: Any) -> float | None:
+    """p of Mann-Whitney's U, two-sided; None: so few could never be told apart."""
+    if min(len(values), len(best)) >= STRETCHES * CALLS:
+        values, best = stretches(values), stretches(best)
+    n, m = len(values), len(best)
+    if not min(n, m) or (n + m < 1000 and 2 / comb(n + m, n) > LEVEL):
+        return None
+    p = float(_scipy().mannwhitneyu(values, best, alternative="two-sided").pvalue)
+    return p if p == p else 1.0  # nan where all are equal
+
+
+def stretches(values: Durations) -> list[float]:
+    """The median of each stretch of values that follow one another."""
+    import numpy as np
+
+    return [float(np.median(part)) for part in np.array_split(values, STRETCHES)]
+
+
+def larger(values: Any, best: Any) -> float:
+    """How often a value is larger than one of ``best``, those that are equal half; 0 to 1."""
+    import numpy as np
+
+    ordered = np.sort(best)
+    below = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
+    return float(below.sum()) / 2 / (len(values) * len(best))
+
+
+def _scipy() -> Any:
+    try:
+        return importlib.import_module("scipy.stats")
+    except ImportError as error:
+        why = "its tests tell a difference from noise"
+        raise Error("scipy is not installed", why, "pip install scipy") from error

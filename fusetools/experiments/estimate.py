@@ -1,0 +1,29 @@
+"""Figures of repeated runs: the median, and how sure it is."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from math import comb
+
+from fusetools.results.estimate import Estimate
+
+CONFIDENCE = 0.95
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The median of one or more values, its interval from their order alone.
+
+    Each value is as likely above the true median as below it, so that the k-th smallest and the
+    k-th largest of n enclose it with probability 1 - 2 * P(fewer than k of n below), whatever
+    the distribution (H. A. David, Order Statistics, 7.1). k is the largest with 0.95.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    outside = 1  # of 2**n ways, those with fewer than k values below the median
+    k = 1
+    while k < (n + 1) // 2 and 2 * (outside + comb(n, k)) <= (1 - CONFIDENCE) * 2**n:
+        outside += comb(n, k)
+        k += 1
+    confidence = max(1 - 2 * outside / 2**n, 0.0)
+    return Estimate(statistics.median(ordered), ordered[k - 1], ordered[n - k], confidence, n)

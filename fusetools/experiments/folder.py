@@ -1,0 +1,313 @@
+"""A sweep's folder: the experiment, and of each run what came of it.
+
+    sweep.json                 the experiment, the host, and each point's figures
+    sweep.csv                  a line for each run
+    runs/002-bs=16k/3/         the third run of the third point of the grid:
+        run.json               its figures; there once it is complete
+        output                 what the command printed
+        perf.data              its recording
+
+A run is done when its run.json is there, which is the last to appear, by one rename. What a sweep
+was doing when it was killed is done again, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fusetools.errors import Error
+from fusetools.names import LAYERS
+from fusetools.output import (
+    Output,
+    Owner,
+    by_descriptor,
+    give,
+    new_directory,
+    new_file,
+    open_directory,
+)
+from fusetools.plan.experiment import Experiment
+
+DEFINITION = "sweep.json"
+
+
+TABLE = "sweep.csv"
+
+
+MOST_ROUNDS = 1000
+
+
+MOST_FIGURE = 1e24
+
+
+MOST_BYTES = 64 << 20  # of a file of JSON
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
+    requests could not be recorded; ``size``: mean bytes of data, None where it was not told;
+    ``buckets``: those of model.Histogram."""
+
+    layer: str
+    count: int
+    p50: float | None
+    p99: float | None
+    mean: float | None
+    size: float | None = None
+    buckets: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Any) -> Requests:
+        """ValueError, TypeError or KeyError: it is none."""
+        rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
+        one = cls(**{**data, "buckets": rows})
+        known = [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
+        _check([one.count, *known, *(n for row in rows for n in row)])
+        if one.layer not in LAYERS or any(row[1] > 1 << 64 for row in rows):
+            raise ValueError("a histogram makes no sense")
+        return one
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a point.
+
+    ``seconds`` on the clock; ``user`` and ``system``: CPU time, s, of the command and its children;
+    ``switches``: their context switches; ``bytes`` that it moved, by its own word or, ``told``
+    being "kernel", by its system calls; ``bandwidth``: bytes/s; ``took``: seconds with all that
+    was done around it. What is not known is None.
+    """
+
+    round: int
+    seconds: float
+    user: float
+    system: float
+    switches: int
+    bytes: int | None = None
+    bandwidth: float | None = None
+    told: str = ""
+    took: float = 0.0
+    lost: int = 0
+    warnings: tuple[str, ...] = ()
+    requests: Mapping[str, Requests] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Run:
+        """ValueError, TypeError or KeyError: it is none."""
+        operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
+        run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
+        _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
+        _check([n for n in (run.bytes, run.bandwidth) if n is not None])
+        return run
+
+
+def _check(numbers: Iterable[Any]) -> None:
+    if not all(isinstance(n, (int, float)) and 0 <= n < MOST_FIGURE for n in numbers):
+        raise ValueError("a figure makes no sense")
+
+
+class Folder:
+    """The folder of a sweep. ``runs``: (point's place in the grid, round) -> run, those done."""
+
+    def __init__(self, path: Path, experiment: Experiment, repeat: int) -> None:
+        self.path = path
+        self.experiment = experiment
+        self.repeat = repeat
+        self.points = experiment.points()
+        self.left_out: dict[str, str] = {}  # "name=value" -> why
+        self.runs: dict[tuple[int, int], Run] = {}
+        self._rounds = 0  # that there are runs of, perhaps more than are wanted now
+        self._opened = -1
+        self._owner: Owner | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """One that is there, with the runs that are done. Error: it is none, or is damaged."""
+        data = _read(path / DEFINITION)
+        try:
+            if data["format"] != 1:
+                raise ValueError("it was made by another version of fusetools")
+            experiment = Experiment.from_json(data["experiment"]).checked()
+            repeat = int(data["repeat"])
+            if not 1 <= repeat <= MOST_ROUNDS:
+                raise ValueError("repeat makes no sense")
+            folder = cls(path, experiment, repeat)
+            folder.left_out = {str(k): str(v) for k, v in data["left_out"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise Error(f"{path} is no sweep that can be read", _reason(error)) from error
+        for index in range(len(folder.points)):
+            for place in folder.place(index, 1).parent.glob("*/run.json"):
+                if not place.parent.name.isdecimal():
+                    continue
+                try:
+                    run = Run.from_json(_read(place))
+                except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                    raise Error(f"{place} is damaged", _reason(error), f"rm {place}") from error
+                if str(run.round) != place.parent.name or not 1 <= run.round <= MOST_ROUNDS:
+                    raise Error(
+                        f"{place} is damaged", "its round is not its folder's", f"rm {place}"
+                    )
+                folder.runs[index, run.round] = run
+                folder._rounds = max(folder._rounds, run.round)
+        return folder
+
+    @classmethod
+    def create(
+        cls, path: Path, experiment: Experiment, repeat: int, owner: Owner | None = None
+    ) -> Folder:
+        """A new one; or the one that is there, with its runs, if it is of the same experiment.
+        ``owner``: whom root makes it for."""
+        if (path / DEFINITION).exists():
+            there = cls.open(path)
+            if there.experiment.to_json() != experiment.to_json():
+                raise Error(
+                    f"{path} holds another sweep",
+                    f"it runs {' '.join(there.experiment.command)}",
+                    "fusetools sweep -o ANOTHER …",
+                )
+            there.repeat = max(repeat, there.repeat)
+            return there
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise Error(f"{path} is there, and is no sweep", "", "fusetools sweep -o ANOTHER …")
+        if not path.exists():
+            with Output(os.path.abspath(path), owner) as output:
+                os.mkdir(output.name, 0o755, dir_fd=output.directory)
+        return cls(path, experiment, repeat)
+
+    def lock(self, owner: Owner | None) -> None:
+        """For the one process that runs it, for that user. Error: another does, or it cannot be
+        written."""
+        self._owner = owner
+        new = os.fstat(self._at).st_uid == os.geteuid() and not os.listdir(self._at)
+        if not new:
+            Output(str(self.path / DEFINITION), owner).close()
+        try:
+            fcntl.flock(self._at, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Error(f"another sweep runs in {self.path}", "", "wait for it") from error
+
+    @property
+    def _at(self) -> int:
+        """The folder, opened: nothing is written by its name."""
+        if self._opened < 0:
+            try:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._opened = os.open(self.path, flags)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if self.path.is_symlink():
+                    why = f"it is a symbolic link to {os.readlink(self.path)}"
+                raise Error(f"cannot write in {self.path}", why) from error
+        return self._opened
+
+    def wanted(self, index: int) -> bool:
+        """Whether the point can be run here."""
+        point = self.points[index]
+        return not any(f"{name}={value}" in self.left_out for name, value in point.items())
+
+    def to_do(self) -> list[tuple[int, int]]:
+        """(point, round) of the runs that are missing, round by round."""
+        return [
+            (index, n)
+            for n in range(1, self.repeat + 1)
+            for index in range(len(self.points))
+            if self.wanted(index) and (index, n) not in self.runs
+        ]
+
+    def place(self, index: int, n: int) -> Path:
+        label = self.experiment.label(self.points[index])
+        name = re.sub(r"[^A-Za-z0-9=.,_+-]+", "_", label)[:80]
+        return self.path / "runs" / f"{index:03}-{name}" / str(n)
+
+    @contextlib.contextmanager
+    def begin(self, index: int, n: int) -> Iterator[int]:
+        """An empty directory for a run, opened, which only we may enter while it lasts."""
+        names = self.place(index, n).relative_to(self.path).parts
+        with contextlib.ExitStack() as stack:
+            above = [self._at]
+            for name in names[:-1]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=above[-1])
+                also = self._owner.uid if self._owner else None
+                above.append(open_directory(above[-1], name, also=also))
+                stack.callback(os.close, above[-1])
+                if self._owner:
+                    os.fchown(above[-1], self._owner.uid, self._owner.gid)
+            shutil.rmtree(by_descriptor(above[-1]) / names[-1], ignore_errors=True)
+            place = new_directory(above[-1], names[-1])
+            stack.callback(os.close, place)
+            try:
+                yield place
+            finally:
+                os.fchmod(place, 0o755)
+                give(place, self._owner)
+
+    def keep(self, index: int, place: int, run: Run) -> None:
+        """The run is complete."""
+        write(place, "run.json", asdict(run))
+        self.runs[index, run.round] = run
+
+    def save(self, data: Any, table: str) -> None:
+        """The figures of all runs so far."""
+        write(self._at, DEFINITION, data, self._owner)
+        write_text(self._at, TABLE, table, self._owner)
+        if self._owner:
+            os.fchown(self._at, self._owner.uid, self._owner.gid)
+
+    def of(self, index: int) -> list[Run]:
+        """The point's runs by round."""
+        rounds = range(1, max(self._rounds, self.repeat) + 1)
+        return [self.runs[index, n] for n in rounds if (index, n) in self.runs]
+
+
+def write(directory: int, name: str, data: Any, owner: Owner | None = None) -> None:
+    """JSON, whole or not at all."""
+    write_text(directory, name, json.dumps(data, indent=1, allow_nan=False) + "\n", owner)
+
+
+def write_text(directory: int, name: str, text: str, owner: Owner | None = None) -> None:
+    new = f".{name}.{os.urandom(4).hex()}"
+    descriptor = new_file(directory, new, 0o644)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+            if owner:
+                os.fchown(descriptor, owner.uid, owner.gid)
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        os.unlink(new, dir_fd=directory)
+        raise
+
+
+def _read(path: Path) -> Any:
+    try:
+        # Opening a fifo would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Error(f"{path} is damaged", "it is no file")
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise Error(f"{path} is too large")
+        return json.loads(text)
+    except OSError as error:
+        raise Error(f"cannot read {path}", error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{path} is damaged", "it is no JSON") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,48 @@
+"""What a workload says itself of the bytes that it moved: dd, fio."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+MOST = 1 << 22  # bytes of output that are looked at, its end
+
+
+# 268435456 bytes (268 MB, 256 MiB) copied, 0.0894 s, 3.0 GB/s
+_DD = re.compile(r"^(\d{1,18}) bytes? (?:\(.*\) )?copied, ([0-9.,e+-]{1,20}) s,", re.MULTILINE)
+
+
+def moved(text: str) -> tuple[int, float | None] | None:
+    """(bytes, the seconds that the command says it took, None if it does not); None: not told.
+
+    Of several dd at once the bytes add up, and only the clock tells their time.
+    """
+    if '"fio version"' in text:
+        return _fio(text)
+    found = _DD.findall(text)
+    if not found:
+        return None
+    total = sum(int(count) for count, _ in found)
+    return total, _number(found[0][1]) if len(found) == 1 else None
+
+
+def _fio(text: str) -> tuple[int, float | None] | None:
+    """fio --output-format=json: bytes of all jobs; bytes over their summed bandwidth."""
+    try:
+        data = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        sides = [job[side] for job in data["jobs"] for side in ("read", "write")]
+        total = sum(int(side["io_bytes"]) for side in sides)
+        bandwidth = sum(float(side["bw_bytes"]) for side in sides)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return total, total / bandwidth if bandwidth > 0 else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value: Any = float(text.replace(",", "."))
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None

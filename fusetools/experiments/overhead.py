@@ -1,0 +1,163 @@
+"""What recording costs a workload: runs without and with the probes, in turn."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.experiments.estimate import estimate
+from fusetools.missing import Missing
+from fusetools.names import CALIBRATION
+from fusetools.plan.parts import parts
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Request
+from fusetools.record.preflight import output_of, prepared
+from fusetools.record.session import CALIBRATIONS, Interrupted, Recording
+from fusetools.record.timed import failure, timed
+from fusetools.results.estimate import Estimate
+from fusetools.results.overhead import Cost, Overhead
+from fusetools.results.record import Outcome
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class _Run:
+    seconds: float
+    events: int = 0
+    bytes: float = 0.0
+    calibration: float | None = None
+    inside: int | None = None
+
+
+def overhead(
+    request: Request,
+    repeat: int,
+    arguments: Sequence[str],
+    tell: Callable[[int, int, str], None],
+    only: Sequence[str] = (),
+) -> Overhead:
+    """Runs the workload ``repeat`` times without and with each part, in turn.
+
+    ``tell`` is called before each run with how many are done, how many there are, and what comes;
+    ``only``: these parts ("all" is one), not each that there is.
+    Error: it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
+    """
+    with output_of(request) as output, prepared(request, arguments) as prepared_:
+        lock, _, user, facts, plan = prepared_
+        missing: dict[Missing, None] = {}
+        warnings: dict[str, None] = {}
+        lost = 0
+
+        log = request.log
+        assert log is not None
+
+        def plain() -> _Run:
+            outcome = timed(request.command, user, log)
+            _check(outcome, request, log)
+            return _Run(outcome.seconds)
+
+        def recorded(part: ProbePlan) -> _Run:
+            nonlocal lost
+            lock.state.folders.clear()  # of the run before, and gone
+            recording = _Measured(lock, request, arguments, user, facts, part, output)
+            with recording:
+                recording.arm()
+                recording.run()
+                outcome = recording.finish()
+                run = recording.measured()
+            _check(outcome, request, log)
+            missing.update(dict.fromkeys(outcome.unavailable))
+            warnings.update(dict.fromkeys(outcome.warnings))
+            lost += outcome.lost
+            return run
+
+        cut = parts(plan)
+        plans = {**cut, ALL: plan}
+        plans = {name: plans[name] for name in only or plans}
+        done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
+        bare = _call_ns()
+        total = repeat * len(done)
+        tell(0, total, "warming up")
+        plain()
+        for n in range(repeat):
+            for i, name in enumerate(done):
+                tell(n * len(done) + i, total, name or "without")
+                try:
+                    done[name].append(recorded(plans[name]) if name else plain())
+                except Interrupted as error:
+                    raise KeyboardInterrupt from error
+        tell(total, total, "")
+
+    base = [run.seconds for run in done.pop("")]
+    inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
+    pairs = [r.calibration - bare for runs in done.values() for r in runs if r.calibration]
+    return Overhead(
+        command=request.command,
+        plain=tuple(base),
+        costs=tuple(_cost(name, runs, base) for name, runs in done.items()),
+        pair_ns=statistics.median(pairs) if pairs else None,
+        inside_ns=statistics.median(inside) if inside else None,
+        lost=lost,
+        missing=tuple(missing),
+        warnings=tuple(warnings),
+    )
+
+
+def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
+    events = statistics.median(run.events for run in runs)
+    extra = statistics.median(run.seconds - b for run, b in zip(runs, base))
+    return Cost(
+        part=name,
+        seconds=tuple(run.seconds for run in runs),
+        slow_down=_slow_down([run.seconds for run in runs], base),
+        events=events,
+        bytes=statistics.median(run.bytes for run in runs),
+        event_ns=1e9 * extra / events if events else None,
+    )
+
+
+def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
+    """The medians' ratio, in the interval of the rounds' ratios."""
+    of_rounds = estimate([s / b for s, b in zip(seconds, base)])
+    ratio = statistics.median(seconds) / statistics.median(base)
+    return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
+
+
+def _check(outcome: Outcome, request: Request, log: int) -> None:
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.failed:
+        raise Error("a run was not recorded whole", outcome.warnings[-1])
+    if outcome.exit_status:
+        raise failure(request.command, outcome.exit_status, log)
+
+
+class _Measured(Recording):
+    """A recording that is looked at, and not kept."""
+
+    def _hand_over(self, whole: Path) -> None:
+        self.outcome.output = whole
+
+    def measured(self) -> _Run:
+        """Of the whole file, less the calls of the calibration: with function_graph's events."""
+        assert self.outcome.output is not None
+        seen = native.scan(str(self.outcome.output), [], {})["events"]
+        own = sum(n for name, n in seen if CALIBRATION in name)
+        events = sum(n for _, n in seen) - own - 1  # the session's
+        return _Run(
+            self.outcome.seconds,
+            events,
+            self.outcome.size * events / (events + own) if events else 0.0,
+            self.outcome.calibration,
+            self.cost,
+        )
+
+
+def _call_ns() -> float:
+    """What a call of the function that is probed takes without a probe."""
+    return statistics.median(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

@@ -1,0 +1,323 @@
+"""Runs an experiment's grid, round by round, and adds up what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fusetools import recording
+from fusetools.errors import Error
+from fusetools.experiments import moved as said
+from fusetools.experiments.estimate import estimate
+from fusetools.experiments.folder import Folder, Requests, Run
+from fusetools.experiments.table import runs_csv
+from fusetools.host.facts import Mount
+from fusetools.host.files import Files
+from fusetools.host.mounts import parse_mountinfo
+from fusetools.output import Output, by_descriptor, new_file
+from fusetools.plan.experiment import Experiment, Point, fill
+from fusetools.plan.request import Request
+from fusetools.record import caches, session
+from fusetools.record.preflight import owner
+from fusetools.record.timed import failure, timed
+from fusetools.record.workload import User, caller
+from fusetools.results.estimate import Estimate
+from fusetools.results.record import Outcome
+from fusetools.results.stories import Stories
+from fusetools.results.sweep import OperationAt, PointFigures, Sweep
+
+ALMOST_FULL = 1 << 16  # bytes
+
+
+LEAST = 1 << 20  # bytes; what programs read of themselves and of libraries is less
+
+
+Tell = Callable[[int, int, str, "float | None"], None]
+
+
+def the_mount(given: Sequence[str]) -> str:
+    """What {mount} stands for: the first that was given, or the only one. Error: which?"""
+    if given:
+        return os.path.abspath(given[0])
+    text = Files(Path("/")).read("/proc/self/mountinfo", quiet=True) or ""
+    mounts: dict[str, Mount] = {mount.path: mount for mount in parse_mountinfo(text)}
+    if len(mounts) == 1:
+        return next(iter(mounts))
+    why = f"mounted: {', '.join(mounts)}" if mounts else "no FUSE file system is mounted here"
+    raise Error("{mount} is which one?", why, "fusetools sweep --mount PATH …")
+
+
+def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
+    """Does what is missing in the folder.
+
+    ``tell`` is called before each run and at the end: runs done, runs in all, what comes, seconds
+    left (None: unknown). Error: a run failed; KeyboardInterrupt: a signal came. What was done
+    before is kept in either case.
+    """
+    experiment = folder.experiment
+    options = experiment.recording
+    user = None if options.get("as_root") else caller(os.environ)
+    folder.lock(owner(bool(options.get("as_root"))))
+    try:
+        if experiment.caches == "drop":
+            caches.drop()
+        if not folder.runs:
+            folder.left_out = dict(_left_out(experiment, user))
+        _save(folder)
+        try:
+            _all(folder, user, arguments, tell)
+        except BaseException:
+            with contextlib.suppress(OSError):  # of two troubles the first is told
+                _save(folder)
+            raise
+        _save(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(folder) from error
+        raise
+
+
+def _all(folder: Folder, user: User | None, arguments: Sequence[str], tell: Tell) -> None:
+    to_do = _shuffled(folder)
+    total = len(to_do) + len(folder.runs)
+    for i, (index, n) in enumerate(to_do):
+        at = f"{folder.experiment.label(folder.points[index])}, round {n}"
+        tell(total - len(to_do) + i, total, at, _seconds_left(folder, to_do[i:]))
+        try:
+            _one(folder, index, n, user, arguments)
+        except session.Interrupted as error:
+            raise KeyboardInterrupt from error
+        except Error as error:
+            if _free(folder.path) < ALMOST_FULL:
+                raise _full(folder) from error
+            raise Error(f"{error.what} (at {at})", error.why, error.mend) from error
+    tell(total, total, "", 0.0)
+
+
+def _free(path: Path) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _full(folder: Folder) -> Error:
+    path = shlex.quote(str(folder.path))
+    why = f"{len(folder.runs)} runs are done, and kept"
+    return Error(f"the disk of {path} is full", why, f"make room, then: fusetools sweep {path}")
+
+
+def _shuffled(folder: Folder) -> list[tuple[int, int]]:
+    """What is missing, the points of each round in an order of its own, always the same: so that
+    none always follows the same other one."""
+    place = {}
+    for n in range(1, folder.repeat + 1):
+        order = list(range(len(folder.points)))
+        random.Random(n).shuffle(order)
+        place.update({(index, n): i for i, index in enumerate(order)})
+    return sorted(folder.to_do(), key=lambda one: (one[1], place[one]))
+
+
+def _seconds_left(folder: Folder, to_do: Sequence[tuple[int, int]]) -> float | None:
+    """By the runs of the same points, else by all."""
+    if not folder.runs:
+        return None
+    took: dict[int, list[float]] = {}
+    for (index, _), one in folder.runs.items():
+        took.setdefault(index, []).append(one.took)
+    every = [seconds for one in took.values() for seconds in one]
+    mean = sum(every) / len(every)
+    return sum(sum(took[i]) / len(took[i]) if i in took else mean for i, _ in to_do)
+
+
+def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, str]]:
+    """The values whose test fails here."""
+    first = experiment.points()[0]
+    for value, test in experiment.only.items():
+        words = fill(test, first)
+        with Path(os.devnull).open("wb") as nothing:
+            if timed(["sh", "-c", words], user, nothing.fileno()).exit_status:
+                yield value, f"{words} fails"
+
+
+def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Sequence[str]) -> None:
+    with folder.begin(index, n) as place:
+        log = new_file(place, "output", 0o644)
+        try:
+            _in(folder, index, n, user, arguments, place, log)
+        finally:
+            os.close(log)
+
+
+def _in(
+    folder: Folder,
+    index: int,
+    n: int,
+    user: User | None,
+    arguments: Sequence[str],
+    place: int,
+    log: int,
+) -> None:
+    """In a directory of its own, with the command's output in the file ``log``."""
+    begin = time.monotonic()
+    experiment = folder.experiment
+    command = experiment.words(folder.points[index])
+    if experiment.caches == "drop":
+        caches.drop()
+        caches.load(command)
+    requests: Mapping[str, Requests] = {}
+    if experiment.trace:
+        recording_ = str(by_descriptor(place) / "perf.data")
+        request = Request(command=command, output=recording_, log=log, **experiment.recording)
+        with Output(recording_) as there:
+            outcome = session.record(request, arguments, lambda *_: None, there)
+        _check(outcome, command, log)
+        requests = _requests(recording_)
+    else:
+        outcome = timed(command, user, log)
+        _check(outcome, command, log)
+    usage = outcome.usage
+    assert usage is not None
+    text = _end_of(log)
+    moved, seconds = said.moved(text) or (None, None)
+    told = "command" if moved is not None else ""
+    if moved is None and usage.read is not None and usage.written is not None:
+        whole = max(usage.read, usage.written)
+        moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
+    folder.keep(
+        index,
+        place,
+        Run(
+            round=n,
+            seconds=outcome.seconds,
+            user=usage.user,
+            system=usage.system,
+            switches=usage.switches,
+            bytes=moved,
+            bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
+            told=told,
+            took=time.monotonic() - begin,
+            lost=outcome.lost,
+            warnings=tuple(outcome.warnings),
+            requests=requests,
+        ),
+    )
+
+
+def _check(outcome: Outcome, command: Sequence[str], log: int) -> None:
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.failed:
+        raise Error("a run was not recorded whole", outcome.warnings[-1])
+    if outcome.exit_status:
+        raise failure(command, outcome.exit_status, log)
+
+
+def _requests(path: str) -> dict[str, Requests]:
+    """By operation, most calls first; the daemon's calls where the requests were not recorded."""
+    found: dict[str, Requests] = {}
+    opened = recording.open(path)
+    histograms = opened.hist(layers=("request", "daemon")).histograms
+    sizes = _sizes(opened.stories())
+    for layer in ("request", "daemon"):
+        for h in histograms:
+            if h.layer == layer and h.count and h.operation and h.operation not in found:
+                times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
+                size = sizes.get(h.operation)
+                found[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
+    return dict(sorted(found.items(), key=lambda one: -one[1].count))
+
+
+# What is no data in the length of a request or of its answer (include/uapi/linux/fuse.h):
+# fuse_in_header and fuse_write_in, fuse_out_header.
+_WRITTEN = {"write": 80}
+
+
+_READ = {"read": 16, "readdir": 16, "readdirplus": 16}
+
+
+def _sizes(stories: Stories) -> dict[str, float]:
+    """Mean bytes of data of those operations that move some, where the kernel tells."""
+    found = {}
+    for lengths, headers in ((stories.request_len, _WRITTEN), (stories.reply_len, _READ)):
+        for operation, header in headers.items():
+            own = lengths[stories.of(operation) & (lengths >= header) & (stories.error == 0)]
+            if len(own):
+                found[operation] = float(own.mean()) - header
+    return found
+
+
+def _end_of(log: int) -> str:
+    size = os.fstat(log).st_size
+    return os.pread(log, said.MOST, max(size - said.MOST, 0)).decode(errors="replace")
+
+
+def _save(folder: Folder) -> None:
+    """The figures of all runs so far."""
+    result = figures(folder)
+    data = {
+        "format": 1,
+        "experiment": folder.experiment.to_json(),
+        "repeat": folder.repeat,
+        "left_out": folder.left_out,
+        "points": [one.to_json() for one in result.points],
+    }
+    folder.save(data, runs_csv(folder))
+
+
+def figures(folder: Folder) -> Sweep:
+    """What the runs that are done amount to."""
+    runs = [run for _, run in sorted(folder.runs.items(), key=lambda one: one[0])]
+    return Sweep(
+        path=folder.path,
+        experiment=folder.experiment,
+        repeat=folder.repeat,
+        points=tuple(
+            _figures(folder.experiment, point, found)
+            for index, point in enumerate(folder.points)
+            if (found := folder.of(index))
+        ),
+        to_do=len(folder.to_do()),
+        left_out=folder.left_out,
+        lost=sum(run.lost for run in runs),
+        warnings=tuple(dict.fromkeys(w for run in runs for w in run.warnings)),
+    )
+
+
+def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> PointFigures:
+    operations: dict[str, list[Requests]] = {}
+    for run in runs:
+        for name, one in run.requests.items():
+            operations.setdefault(name, []).append(one)
+    return PointFigures(
+        point=point,
+        label=experiment.label(point),
+        seconds=estimate([run.seconds for run in runs]),
+        user=estimate([run.user for run in runs]),
+        system=estimate([run.system for run in runs]),
+        switches=estimate([run.switches for run in runs]),
+        bytes=_known(run.bytes for run in runs),
+        bandwidth=_known(run.bandwidth for run in runs),
+        requests={
+            name: OperationAt(
+                found[0].layer,
+                # a run without any counts, too
+                estimate([*(one.count for one in found), *[0] * (len(runs) - len(found))]),
+                _known(one.p50 for one in found),
+                _known(one.p99 for one in found),
+                _known(one.mean for one in found),
+                _known(one.size for one in found),
+            )
+            for name, found in operations.items()
+        },
+    )
+
+
+def _known(values: Any) -> Estimate | None:
+    known = [value for value in values if value is not None]
+    return estimate(known) if known else None

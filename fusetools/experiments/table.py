@@ -1,0 +1,28 @@
+"""A sweep's runs as CSV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusetools.csvfile import written
+from fusetools.experiments.folder import Folder
+
+
+def runs_csv(folder: Folder) -> str:
+    """A line for each run: the point, its figures, and those of each operation."""
+    names = sorted({name for run in folder.runs.values() for name in run.requests})
+    columns = [*folder.experiment.params, "round", "seconds", "user_seconds", "system_seconds"]
+    columns += ["switches", "bytes", "bytes_per_second", "lost"]
+    columns += [f"{name}_{key}" for name in names for key in _OF_OPERATION]
+    rows = []
+    for (index, n), run in sorted(folder.runs.items(), key=lambda one: one[0]):
+        row: list[Any] = [*folder.points[index].values(), n, run.seconds, run.user, run.system]
+        row += [run.switches, run.bytes, run.bandwidth, run.lost]
+        for name in names:
+            of = run.requests.get(name)
+            row += [of.count, of.p50, of.p99, of.mean, of.size] if of else [0, *[None] * 4]
+        rows.append(row)
+    return written(columns, rows)
+
+
+_OF_OPERATION = ("requests", "p50_ns", "p99_ns", "mean_ns", "size_bytes")

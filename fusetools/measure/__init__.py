@@ -1,1 +1,0 @@
-"""Experiments: workloads run again and again, with and without the probes."""

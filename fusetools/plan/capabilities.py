@@ -1,0 +1,251 @@
+"""What this host can show: which layers, what is missing and what mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.host.facts import HostFacts, Mount
+
+# A request is begun and ended by one function of each group (facts differ by kernel generation).
+BEGIN = ("queue_request_and_unlock", "queue_request", "fuse_dev_queue_req", "fuse_simple_request")
+END = ("fuse_request_end", "request_end")
+
+# (distribution, what installs, its name of perf's package); the first that matches ID, ID_LIKE.
+INSTALLERS = (
+    ("ubuntu", "apt-get install -y", "linux-tools-$(uname -r)"),
+    ("debian", "apt-get install -y", "linux-perf"),
+    ("fedora", "dnf install -y", "perf"),
+    ("rhel", "yum install -y", "perf"),
+    ("suse", "zypper install -y", "perf"),
+    ("opensuse", "zypper install -y", "perf"),
+    ("arch", "pacman -S", "perf"),
+    ("alpine", "apk add", "perf"),
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``how`` says by which means it is shown, or why it is not."""
+
+    name: str
+    available: bool
+    how: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing that is missing. ``needed``: the main job does not work without it."""
+
+    problem: str
+    mend: str
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``works``: recording works, with a layer that tells of requests and, where something is
+    mounted, at least one daemon that can be traced."""
+
+    works: bool
+    layers: tuple[Layer, ...]
+    advice: tuple[Advice, ...]
+
+
+def diagnose(facts: HostFacts) -> Diagnosis:
+    layers = (
+        _syscalls(facts),
+        _kernel(facts),
+        _requests(facts),
+        _daemon(facts),
+        _off_cpu(facts),
+    )
+    can = {layer.name for layer in layers if layer.available}
+    works = "daemon" in can and bool(can & {"requests", "kernel"})
+    return Diagnosis(works, layers, tuple(_advice(facts)))
+
+
+def traceable(mount: Mount) -> bool:
+    """Its daemon is known and one of the daemon's files can be reached to probe it."""
+    return mount.daemon_pid is not None and any(library.host_path for library in mount.libraries)
+
+
+def _events(facts: HostFacts) -> str:
+    """Why no event can be recorded at all; "" when they can."""
+    if facts.perf is None:
+        return facts.perf_why or "perf is not installed"
+    if facts.tracefs is None:
+        return "tracefs is not readable"
+    if not facts.perf_can_record:
+        return "perf may not record"
+    return "" if "--control" in facts.perf.options else "perf is too old: it has no --control"
+
+
+def _probes(facts: HostFacts) -> str:
+    """Why no probe can be made, though events can be recorded; "" when they can."""
+    if facts.tracefs is None:
+        return "tracefs is not readable"
+    return "" if facts.tracefs_writable else f"{facts.tracefs} is not writable"
+
+
+def _syscalls(facts: HostFacts) -> Layer:
+    why = _events(facts)
+    if not why and "raw_syscalls:sys_enter" not in facts.tracepoints:
+        why = "this kernel has no raw_syscalls tracepoints (CONFIG_FTRACE_SYSCALLS)"
+    return Layer("syscalls", not why, why or "raw_syscalls tracepoints")
+
+
+def _kernel(facts: HostFacts) -> Layer:
+    hows = []
+    if "function_graph" in facts.tracers and facts.trace_cmd and facts.tracefs_writable:
+        hows.append(f"function_graph ({_many(len(facts.filter_functions_fuse), 'function')})")
+    if "kprobe" in facts.dynamic_events and not (_events(facts) or _probes(facts)):
+        hows.append("kprobes")
+    if hows:
+        return Layer("kernel", True, ", ".join(hows))
+    if "function_graph" in facts.tracers or "kprobe" in facts.dynamic_events:
+        missing = "" if facts.trace_cmd else "trace-cmd is not installed"
+        return Layer("kernel", False, _probes(facts) or _events(facts) or missing)
+    if facts.tracefs is None:
+        return Layer("kernel", False, _probes(facts))
+    return Layer("kernel", False, "this kernel has neither function_graph nor kprobes")
+
+
+def _requests(facts: HostFacts) -> Layer:
+    why = _events(facts)
+    if why:
+        return Layer("requests", False, why)
+    points = [
+        name for name in ("send", "sent", "end") if f"fuse:fuse_request_{name}" in facts.tracepoints
+    ]
+    functions = set(facts.kallsyms_fuse)
+    begin = next((name for name in BEGIN if name in functions), None)
+    end = next((name for name in END if name in functions), None)
+    kprobes = "kprobe" in facts.dynamic_events and not _probes(facts) and begin and end
+    if "send" in points and "end" in points:
+        how = f"fuse:fuse_request_* tracepoints ({', '.join(points)})"
+        if facts.fuse_send_unique is False:
+            how += "; send has no unique here: " + (
+                f"kprobe on {begin}" if kprobes else "send and end are not joined"
+            )
+        return Layer("requests", True, how)
+    if kprobes:
+        return Layer("requests", True, f"kprobes on {begin}, {end}; no fuse:* tracepoints")
+    if not facts.fuse:
+        return Layer("requests", False, "the kernel has no FUSE file system loaded")
+    return Layer("requests", False, "this kernel has neither fuse:* tracepoints nor kprobes")
+
+
+def _daemon(facts: HostFacts) -> Layer:
+    why = _probes(facts) or _events(facts)
+    if not why and "uprobe" not in facts.dynamic_events:
+        why = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
+    if why:
+        return Layer("daemon", False, why)
+    count = sum(traceable(mount) for mount in facts.mounts)
+    if not facts.mounts:
+        return Layer("daemon", True, "uprobes; no FUSE file system is mounted now")
+    if not count:
+        return Layer("daemon", False, "uprobes, but no mount whose daemon can be traced")
+    return Layer("daemon", True, f"uprobes, {count} of {_many(len(facts.mounts), 'mount')}")
+
+
+def _off_cpu(facts: HostFacts) -> Layer:
+    why = _events(facts)
+    if not why and "sched:sched_switch" not in facts.tracepoints:
+        why = "this kernel has no sched:sched_switch tracepoint"
+    how = "sched_switch with stacks, of kernel and user"
+    return Layer("off-CPU", not why, why or how)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _advice(facts: HostFacts) -> list[Advice]:
+    """The most basic first: what stands first may mend what follows."""
+    advice = []
+    root = facts.uid == 0
+    recording = not _events(facts)
+    if facts.perf is None:
+        advice.append(Advice(facts.perf_why, _install(facts, "perf"), True))
+    if not root and not (recording and facts.tracefs_writable):
+        problem = "not root: no probes, no events of all CPUs, no daemons of other users"
+        advice.append(Advice(problem, "sudo fusetools doctor", True))
+        return advice
+    if facts.tracefs is None:
+        advice += _tracefs_advice(facts)
+    elif not facts.tracefs_writable:
+        if facts.lockdown == "confidentiality":
+            advice.append(
+                Advice("the kernel is locked down", "boot it with lockdown=integrity", True)
+            )
+        else:
+            remount = f"mount -o remount,rw {facts.tracefs}"
+            advice.append(Advice(f"{facts.tracefs} cannot be written", remount, True))
+    if facts.perf and not recording and facts.tracefs is not None:
+        advice.append(_perf_advice(facts))
+    if recording and facts.tracefs_writable and "uprobe" not in facts.dynamic_events:
+        kernel = "boot a kernel built with CONFIG_UPROBE_EVENTS=y"
+        advice.append(Advice("this kernel has no uprobes", kernel, True))
+    if not facts.fuse:
+        advice.append(Advice("the kernel's FUSE is not loaded", "modprobe fuse", True))
+    if facts.trace_cmd is None:
+        problem = "trace-cmd is not installed: no function_graph"
+        advice.append(Advice(problem, _install(facts, "trace-cmd"), False))
+    if facts.tracefs and "kprobe" not in facts.dynamic_events:
+        problem = "this kernel was built without kprobes: its own functions are not shown"
+        kernel = "boot a kernel built with CONFIG_KPROBES=y, as distributions' are"
+        advice.append(Advice(problem, kernel, False))
+    if facts.kallsyms_fuse and not facts.addresses:
+        problem = "kernel symbols are hidden: addresses will not be named"
+        advice.append(Advice(problem, "sysctl kernel.kptr_restrict=0", False))
+    if facts.own_events:
+        problem = f"{_many(len(facts.own_events), 'probe')} of a recording, running or killed"
+        advice.append(Advice(problem, "fusetools clean   # once no recording runs", False))
+    none = facts.mounts and not any(traceable(mount) for mount in facts.mounts)
+    for mount in facts.mounts:
+        if mount.daemon_pid is None:
+            advice.append(
+                Advice(f"{mount.path}: {mount.why}", "fusetools record --pid PID -- …", bool(none))
+            )
+        elif not traceable(mount):
+            problem = f"{mount.path}: the files of {mount.comm} cannot be reached from here"
+            advice.append(
+                Advice(problem, "run fusetools as root, outside of containers", bool(none))
+            )
+    return advice
+
+
+def _tracefs_advice(facts: HostFacts) -> list[Advice]:
+    mount = "mount -t tracefs nodev /sys/kernel/tracing"
+    refused = [why for path, why in facts.unreadable if "/tracing/" in path]
+    if refused and "cap_sys_admin" not in facts.capabilities:
+        problem = f"tracefs is not readable ({refused[0]}): this root has few capabilities"
+        mend = "run it outside of the container, or in a privileged one"
+        return [Advice(problem, mend, True)]
+    return [Advice("tracefs is not mounted", mount, True)]
+
+
+def _perf_advice(facts: HostFacts) -> Advice:
+    if facts.perf and facts.perf.libtraceevent is False:
+        problem = f"{facts.perf.path} was built without libtraceevent: it has no tracepoints"
+        return Advice(problem, _install(facts, "perf"), True)
+    if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
+        problem = f"perf cannot record ({facts.perf_why}): this root has few capabilities"
+        return Advice(problem, "run it outside of the container, or in a privileged one", True)
+    if facts.perf and facts.perf_can_record:
+        problem = f"perf {facts.perf.version} has no --control (perf 5.10 and later have)"
+        return Advice(problem, "install a newer perf: any runs on any kernel", True)
+    return Advice(
+        f"perf cannot record: {facts.perf_why}",
+        "perf record -a -e sched:sched_switch -o /dev/null true   # says more",
+        True,
+    )
+
+
+def _install(facts: HostFacts, tool: str) -> str:
+    for name in facts.distribution:
+        for distribution, command, perf in INSTALLERS:
+            if name == distribution:
+                return f"{command} {perf if tool == 'perf' else tool}"
+    return f"install {tool} with your distribution's package manager"

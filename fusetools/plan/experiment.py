@@ -1,0 +1,305 @@
+"""What a sweep runs: a command with {parameters}, and the values of each."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fusetools.errors import Error
+from fusetools.host.files import read_input
+from fusetools.plan.request import Request
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOUNT = "mount"  # {mount}: the first mount that is traced
+
+
+CACHES = ("drop", "keep")
+
+
+MOST_POINTS = 1000
+
+
+MOST_BYTES = 1 << 20  # of a file of TOML
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+_SIZE = re.compile(r"(\d{1,15})([kKMGT]?)")
+
+
+_SCALES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+Point = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A command line, each {name} in it a parameter, and what it is run with.
+
+    ``params``: the values of each parameter in order; one with several is an axis of the grid.
+    ``only``: "name=value" -> a shell command that tells whether points of that value can be run.
+    ``caches``: "drop" empties the kernel's before each run. ``recording``: options of `fusetools
+    record`, by their names in plan.request.Request.
+    """
+
+    command: tuple[str, ...]
+    params: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    only: Mapping[str, str] = field(default_factory=dict)
+    caches: str = "drop"
+    trace: bool = True
+    recording: Mapping[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(name for name, values in self.params.items() if len(values) > 1)
+
+    def points(self) -> list[Point]:
+        """The grid, the last axis changing fastest; values with what is in them filled in."""
+        grid = [dict(zip(self.params, values)) for values in product(*self.params.values())]
+        return [{name: fill(value, point) for name, value in point.items()} for point in grid]
+
+    def words(self, point: Point) -> tuple[str, ...]:
+        """The command of a point."""
+        return tuple(fill(word, point) for word in self.command)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The command with what is the same at all points filled in, words in one line."""
+        same = {name: values[0] for name, values in self.params.items() if len(values) == 1}
+        return tuple(" ".join(fill(word, same).split()) for word in self.command)
+
+    def label(self, point: Point) -> str:
+        """A point in words: bs=4k threads=8."""
+        return " ".join(f"{name}={point[name]}" for name in self.axes) or "the only point"
+
+    @property
+    def needs_mount(self) -> bool:
+        return MOUNT not in self.params and any(MOUNT in names(text) for text in self._texts())
+
+    def mounted(self, path: str) -> Experiment:
+        """With the mount in the place of {mount}."""
+        point = {MOUNT: path}
+        return replace(
+            self,
+            command=tuple(fill(word, point) for word in self.command),
+            params={k: tuple(fill(v, point) for v in values) for k, values in self.params.items()},
+            only={k: fill(test, point) for k, test in self.only.items()},
+        )
+
+    def _texts(self) -> Iterator[str]:
+        yield from self.command
+        for values in self.params.values():
+            yield from values
+        yield from self.only.values()
+
+    def checked(self) -> Experiment:
+        """Itself; Error: it makes no sense."""
+        count = 1
+        used = {name for word in self.command for name in names(word)}
+        for one in self.params.values():  # a value may name others
+            used |= {name for value in one for name in names(value)}
+        for name, values in self.params.items():
+            if not _NAME.fullmatch(name):
+                raise _wrong(f"{name!r} is no name for a parameter", "write letters and digits")
+            if not values or not all(values):
+                raise _wrong(f"the parameter {name} has an empty value", ",".join(values))
+            if len(set(values)) < len(values):
+                raise _wrong(f"the parameter {name} has a value twice", ",".join(values))
+            if name not in used:
+                why = f"there is no {{{name}}} in: {shlex.join(self.command)}"
+                raise _wrong(f"the parameter {name} is not in the command", why)
+            count *= len(values)
+        if count > MOST_POINTS:
+            raise _wrong(f"{count:,} points are too many", f"at most {MOST_POINTS:,}")
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is read again: lists, no tuples."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> Experiment:
+        """ValueError, TypeError or KeyError: it is none."""
+        return cls(
+            command=tuple(map(_text, data["command"])),
+            params={_text(k): tuple(map(_text, v)) for k, v in data["params"].items()},
+            only={_text(k): _text(v) for k, v in data["only"].items()},
+            caches=_text(data["caches"]),
+            trace=bool(data["trace"]),
+            recording=_recording(data["recording"]),
+            about=_text(data["about"]),
+        )
+
+
+def _recording(data: Any) -> dict[str, Any]:
+    """Options of a recording. TypeError: they are none."""
+    found: dict[str, Any] = {
+        _text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()
+    }
+    Request(**found)
+    return found
+
+
+def names(text: str) -> set[str]:
+    """The {names} in a text."""
+    return set(re.findall(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", text))
+
+
+def fill(text: str, point: Point) -> str:
+    """With the values of the point; what is no parameter ({}, {print}) stays. A value may have
+    others in it."""
+
+    def value(match: re.Match[str]) -> str:
+        return point.get(match[1], match[0])
+
+    for _ in range(3):
+        text = re.sub(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
+    return text
+
+
+def parameter(text: str) -> tuple[str, tuple[str, ...]]:
+    """NAME=VALUE,VALUE…; in 4k,16k,…,64M the dots stand for the values between. ValueError: why."""
+    name, sign, rest = text.partition("=")
+    if not sign or not _NAME.fullmatch(name):
+        raise ValueError(f"{text!r} is not NAME=VALUE,VALUE, for example bs=4k,64k")
+    values = rest.split(",")
+    for dots in ("…", "..."):
+        if dots in values:
+            at = values.index(dots)
+            values[at : at + 1] = _between(values[:at], values[at + 1 :])
+    if not all(values):
+        raise ValueError(f"{text!r} has an empty value")
+    return name, tuple(values)
+
+
+def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The values that dots stand for: from the two before them on, by the same factor, or the same
+    difference, up to the one after them."""
+    sizes = [_SIZE.fullmatch(value) for value in (*before[-2:], *after[:1])]
+    if len(before) < 2 or not after or not all(sizes):
+        raise ValueError("the dots stand between sizes: 4k,16k,…,64M")
+    first, second, last = (int(m[1]) * _SCALES[m[2]] for m in sizes if m)
+    if len(before) > 2 and (third := _SIZE.fullmatch(before[-3])):
+        before_it = int(third[1]) * _SCALES[third[2]]
+        grows = first - before_it != second - first
+    else:
+        grows = first > 0 and second % first == 0
+    value = second
+    found: list[str] = []
+    while second > first and len(found) <= MOST_POINTS:
+        following = Fraction(value) * second / first if grows else value + second - first
+        if following >= last or following.denominator != 1:
+            break
+        value = int(following)
+        found.append(_size(value))
+    reached = value * second == last * first if grows else value + second - first == last
+    if not reached:
+        raise ValueError(f"{','.join(before)},… does not lead to {after[0]}")
+    return found
+
+
+def _size(value: int) -> str:
+    for unit in ("G", "M", "k"):
+        if value and value % _SCALES[unit] == 0:
+            return f"{value // _SCALES[unit]}{unit}"
+    return str(value)
+
+
+def ready() -> dict[str, Path]:
+    """The experiments that come with fusetools, by name."""
+    package = importlib.import_module("fusetools.configs.experiments")
+    files = sorted(path for folder in package.__path__ for path in Path(folder).glob("*.toml"))
+    return {path.stem: path for path in files}
+
+
+def about(path: Path) -> str:
+    """An experiment's purpose, in a line."""
+    return str(tomllib.loads(path.read_text(encoding="utf-8")).get("about", ""))
+
+
+_KEYS = ("about", "command", "fio", "params", "needs", "only", "caches")
+
+
+def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
+    """The experiment of a TOML file, with the parameters that were ``given`` in place of its own.
+
+    ``fio`` in it is the command where fio is installed; ``needs`` explains the parameters that only
+    the user can give.
+    """
+    try:
+        data = tomllib.loads(read_input(path, MOST_BYTES).decode())
+    except OSError as error:
+        raise Error(f"cannot read {path}", error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise _mistake(path, "it is no UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise _mistake(path, f"no TOML: {error}") from error
+    for key in data:
+        if key not in _KEYS:
+            raise _mistake(path, f"unknown key {key}; known: {', '.join(_KEYS)}")
+    try:
+        about, command = _text(data.get("about", "")), _text(data["command"])
+        if "fio" in data and shutil.which("fio"):
+            command = _text(data["fio"])
+        params = {name: tuple(map(_text, v)) for name, v in data.get("params", {}).items()}
+        needs = {name: _text(why) for name, why in data.get("needs", {}).items()}
+        only = {name: _text(test) for name, test in data.get("only", {}).items()}
+        caches = _text(data.get("caches", CACHES[0]))
+        words = tuple(shlex.split(command))
+    except KeyError as error:
+        raise _mistake(path, f"it has no {error.args[0]}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _mistake(path, str(error)) from error
+    if caches not in CACHES:
+        raise _mistake(path, f"caches: {caches!r} is neither drop nor keep")
+    if not words:
+        raise _mistake(path, "command: it is empty")
+    own = path.stem if path in ready().values() else shlex.quote(str(path))
+    for name, why in needs.items():
+        if name not in given:
+            raise Error(
+                f"the experiment {path.stem} needs {name}: {why}",
+                "",
+                f"fusetools sweep {own} --param {name}=…",
+            )
+    known = [*params, *needs, MOUNT]
+    for name in given:
+        if name not in known:
+            raise Error(f"the experiment {path.stem} has no parameter {name}", f"it has {known}")
+    # in the file's order, so that the axes are where its author put them
+    params = {name: given.get(name, params.get(name, ())) for name in (*params, *needs)}
+    used = {n for word in (words, *params.values()) for text in word for n in names(text)}
+    params = {name: values for name, values in params.items() if name in used}
+    return Experiment(words, params, only, caches, about=about).checked()
+
+
+def _mistake(path: Path, why: str) -> Error:
+    return Error(f"mistake in the experiment {path}", why)
+
+
+def _wrong(what: str, why: str) -> Error:
+    return Error(what, why, "fusetools sweep --param bs=4k,64k -- dd if=FILE of=/dev/null bs={bs}")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

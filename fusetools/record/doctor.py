@@ -1,0 +1,97 @@
+"""What a recording would find on this host, mount by mount."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.probe import self_test_unique
+from fusetools.plan import planner, probeset
+from fusetools.plan.capabilities import Advice, Diagnosis, traceable
+from fusetools.plan.request import Request
+from fusetools.record import symbols
+from fusetools.results.doctor import PROBED, Described
+
+
+def counted(diagnosis: Diagnosis, mounts: list[Described]) -> Diagnosis:
+    """With the number of mounts whose daemons can be probed, and how well."""
+    layers = []
+    for layer in diagnosis.layers:
+        if layer.name == "daemon" and layer.available and mounts:
+            each = [(sum(mount.probed == what for mount in mounts), what) for what in PROBED]
+            how = ", ".join(f"{what} of {count}" for count, what in each if count)
+            many = "" if len(mounts) == 1 else "s"
+            layer = dataclasses.replace(layer, how=f"uprobes, {len(mounts)} mount{many}: {how}")
+        layers.append(layer)
+    return dataclasses.replace(diagnosis, layers=tuple(layers))
+
+
+def with_self_test(facts: HostFacts) -> HostFacts:
+    """The facts with ``fuse_send_unique``, found out by one statfs on a mount, if it can be."""
+    mounts = [mount for mount in facts.mounts if traceable(mount)]
+    if (
+        facts.uid != 0
+        or not facts.perf_can_record
+        or "fuse:fuse_request_send" not in facts.tracepoints
+        or not mounts
+    ):
+        return facts
+    return dataclasses.replace(facts, fuse_send_unique=self_test_unique(mounts[0], 1.0))
+
+
+def describe(facts: HostFacts, mount: Mount) -> Described:
+    """As `fusetools record` would plan it for this mount alone."""
+    kind = mount.fstype.partition(".")[2] or mount.source
+    if mount.daemon_pid is None:
+        return Described(mount.path, kind, "", mount.why)
+    where = "" if mount.seen_by is None else ", in another mount namespace"
+    who = f"{mount.comm}, pid {mount.daemon_pid}{where}"
+    if not traceable(mount):
+        return Described(mount.path, kind, who, mount.why)
+    one = dataclasses.replace(facts, mounts=(mount,))
+    request = Request(command=("true",), call_graph="auto")
+    try:
+        targets = planner.targets(one, request, probeset.builtin())
+        files = [(file, mount.daemon_pid) for file in targets[0].libraries]
+        functions, plain, unreadable = symbols.functions(files)
+        plan = planner.plan(one, request, targets, functions, plain, unreadable=unreadable)
+    except Error as error:
+        broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
+        return Described(mount.path, kind, who, "nothing can be recorded", broken)
+    probes = [probe for probe in plan.probes if probe.layer == "daemon"]
+    lacks = [why for why in plan.unavailable if why.layer in ("daemon", "names")]
+    advice = None
+    if lacks:
+        mend = lacks[0].mend if probes else lacks[0].mend or "fusetools record --fs FILE.toml -- …"
+        advice = Advice(f"{lacks[0].what}: {lacks[0].why}", mend, False)
+    if not probes:
+        how = "no probe set fits: requests, and what its threads do, are recorded"
+        return Described(mount.path, kind, who, how, advice)
+    calls = {probe.function for probe in probes if probe.role == "entry"}
+    timed = any(probe.role == "return" for probe in probes)
+    probed = "replies"
+    what = "replies (no names of callbacks)"
+    if calls:
+        probed = "callbacks" if timed else "callbacks' entries"
+        what = f"{len(calls)} callbacks" if timed else f"{len(calls)} callbacks, entries alone"
+    places = {
+        probe.place.rpartition(":")[0] for probe in probes if probe.role in ("entry", "reply")
+    }
+    names = ", ".join(
+        Path(file.path).name for file in plan.targets[0].libraries if file.host_path in places
+    )
+    stacks = _stacks(mount, plan.copies)
+    return Described(mount.path, kind, who, f"{what} in {names}", advice, probed, stacks)
+
+
+def _stacks(mount: Mount, copied: bool) -> str:
+    """How the user's part of a recording's stacks of the daemon will be."""
+    without = planner.without_frame_pointers(mount)
+    if not without:
+        return "stacks of the daemon: whole"
+    names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+    keep = "keeps" if len(without) == 1 else "keep"
+    how = "--call-graph auto copies its waits" if copied else "its stacks are cut there"
+    return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"

@@ -1,0 +1,353 @@
+"""From what perf and trace-cmd wrote to the one perf.data, with the session sample in it."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fusetools import __version__
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.host.files import Files
+from fusetools.host.mounts import all_namespaces, unanswering
+from fusetools.missing import Missing
+from fusetools.names import CALIBRATION
+from fusetools.plan.events import NUMBER
+from fusetools.plan.kernel import NO_UNIQUE
+from fusetools.plan.planner import Target
+from fusetools.record import merger, symbols, tracecmd
+from fusetools.record.state import started
+from fusetools.record.things import Things
+from fusetools.results.record import Outcome
+from fusetools.session import BYTES, Host, Mount, Probe, Session, encoded
+
+SESSION = "fusetools:session"
+
+
+class Finishing(Things):
+    def _answering(self) -> dict[int, bool]:
+        """By connection of a traced mount, whether it answers: its daemon runs, and no request
+        waits for it. A question of our own would be one more in the daemon's own count."""
+        files = Files(Path("/"))
+        found = {}
+        for target in self.plan.targets:
+            connection, pid = target.mount.connection, target.mount.daemon_pid
+            waiting = files.read(f"/sys/fs/fuse/connections/{connection}/waiting", quiet=True) or ""
+            runs = pid is not None and started(pid) == self.daemons.get(pid)
+            found[connection] = runs and pid not in self.stopped_daemons and waiting.strip() == "0"
+        return found
+
+    def _new_mounts(self) -> None:
+        """Names the mounts that were not there when the recording was planned, unless others were
+        asked for: autofs mounts when a path is used first."""
+        if self.request.mounts or self.request.pid is not None:
+            return
+        known = {mount.connection for mount in self.facts.mounts}
+        for mount in all_namespaces(Files(Path("/"))):
+            if mount.connection not in known:
+                why = "it was mounted during the recording: its requests are not in it"
+                fix = "record again, now that it is mounted"
+                self.missing.append(Missing(f"mount {mount.path}", why, fix, "request"))
+
+    def _servers(self) -> list[int]:
+        """The traced daemons, and who measures the probes' cost: where others run the same
+        library, its probes fire there too."""
+        mounts = [target.mount for target in self.plan.targets]
+        found = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
+        return sorted(found | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
+
+    def finish(self) -> Outcome:
+        """The one perf.data, with the session sample, under its name and owned by the user."""
+        outcome = self.outcome
+        self._new_mounts()
+        if not self.raw.exists() or self.raw.stat().st_size == 0:
+            why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
+            raise Error("nothing was recorded", why)
+        whole = self.scratch / "merged"
+        try:
+            self._write(whole)
+        except native.CoreError as error:
+            what, why = error.args
+            outcome.warnings.append(f"{what}: {why}; kept as perf wrote it")
+            outcome.failed = True
+            whole.unlink(missing_ok=True)
+            whole = self.raw
+        outcome.size = whole.stat().st_size
+        self._hand_over(whole)
+        outcome.unavailable = tuple(self.missing)
+        return outcome
+
+    def _hand_over(self, whole: Path) -> None:
+        """Gives the file its name and its owner; until then only root can get at it."""
+        assert self.output is not None and self.made is not None
+        directory = self.made.descriptor
+        descriptor = os.open(whole.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            os.fchmod(descriptor, 0o600)
+            if self.user:
+                os.fchown(descriptor, self.user.uid, self.user.gid)
+        finally:
+            os.close(descriptor)
+        self.outcome.output = Path(os.path.abspath(self.output.path))
+        try:
+            self.output.take(directory, whole.name, keep=True)
+        except OSError as error:
+            # Somebody made a directory of that name meanwhile: the recording is not lost.
+            name = f"{self.output.name[:200]}.{os.urandom(4).hex()}"
+            os.rename(whole.name, name, src_dir_fd=directory, dst_dir_fd=self.output.directory)
+            self.outcome.output = Path(self.output.parent, name)
+            why = f"{self.output.path} could not be replaced: {error.strerror}"
+            self.outcome.warnings.append(f"{why}; the recording is {self.outcome.output}")
+            self.outcome.failed = True
+
+    def _write(self, whole: Path) -> None:
+        """The recording. What it holds is examined once it is there, and noted in the room that
+        the session has been given for it."""
+        session = encoded(self._session())
+        room = min(len(session) + 8192 + 64 * len(self.plan.probes), BYTES)
+        merged = self._merge(whole, session.ljust(room))
+        self.stacks = merged["stacks"]
+        self.cost = self._examine(whole, merged["left_out"])
+        text = encoded(self._session(), room)
+        if len(text) > room:
+            self.outcome.warnings.append("what was found out about it does not fit into it")
+            return
+        rest = text.ljust(room, "\0").encode()
+        with whole.open("r+b") as file:
+            for start, end in merged["session_at"]:
+                file.seek(start)
+                file.write(rest[: end - start])
+                rest = rest[end - start :]
+
+    def _merge(self, whole: Path, session: str) -> native.MergeInfo:
+        """perf's events, function_graph's, and the session, into one file, with what names its
+        stacks elsewhere: what the daemons had mapped, and the functions in stacks."""
+        merge = partial(
+            self._merged,
+            kallsyms=symbols.KALLSYMS,
+            maps=self.maps,
+            avoid=unanswering(Files(Path("/")), self._answering()),
+            bundles=self._bundles(),
+            daemons=self._servers(),
+            workload=self.workload.pid if self.workload and self.plan.by_pid else None,
+        )
+        graph = self.graph.output if self.graph else None
+        if graph and graph.exists():
+            why = self._clocks_disagree(graph)
+            if not why:
+                try:
+                    return merge([str(self.raw), str(graph)], str(whole), session)
+                except native.CoreError as error:
+                    why = ": ".join(error.args)
+                    whole.unlink(missing_ok=True)
+            self.outcome.warnings.append(
+                f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
+            )
+        return merge([str(self.raw)], str(whole), session)
+
+    def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> native.MergeInfo:
+        """In a process of its own; without what names the daemons' stacks where that hangs."""
+        try:
+            return merger.merge(inputs, whole, session, self._asked_to_end, **more)
+        except merger.Stuck:
+            why = "a file of the daemon's does not answer: its stacks have no names"
+            self.outcome.warnings.append(why)
+            for left in self.scratch.glob(f".{Path(whole).name}.*"):
+                left.unlink()
+            more["avoid"] = ["/"]
+            return merger.merge(inputs, whole, session, lambda: False, **more)
+
+    def _keep_graph(self, graph: Path) -> Path:
+        """Puts trace-cmd's file beside the recording, for the same owner."""
+        assert self.output is not None and self.made is not None
+        name = self.output.name + ".trace.dat"
+        if self.user:
+            descriptor = os.open(
+                graph.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
+            )
+            os.fchown(descriptor, self.user.uid, self.user.gid)
+            os.close(descriptor)
+        directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
+        os.rename(graph.name, name, **directories)
+        return Path(self.output.parent, name)
+
+    def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
+        """(event, the field that tells its probes apart, (number, event) of each)."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for probe in self.plan.probes:
+            if probe.bundle:
+                found.setdefault(probe.bundle, []).append((probe.number, probe.event))
+        return [(event, NUMBER, probes) for event, probes in found.items()]
+
+    def _clocks_disagree(self, graph: Path) -> str:
+        """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
+        assert self.facts.trace_cmd is not None
+        ours = [p for p in self.plan.probes if p.in_kernel]
+        pairs = [p for p in ours if p.role in ("entry", "return")]
+        if not pairs:
+            return ""
+        function = pairs[0].function
+        if any(p.role == "return" for p in pairs):
+            ours = [p for p in pairs if p.function == function]
+        rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
+        seen = native.columns(str(self.raw), rows, {})
+        if any(p.role == "return" for p in ours):
+            calls = seen["calls"]
+            tids, starts = array("i", calls["tid"]), array("Q", calls["start"])
+            spans = zip(tids, starts, array("Q", calls["duration"]))
+        else:  # who waits does so while the request is under way
+            requests = seen["requests"]
+            tids, starts = array("i", requests["tid"]), array("Q", requests["begin"])
+            ends = array("Q", requests["end"])
+            spans = zip(tids, starts, (max(e - b, 0) for b, e in zip(starts, ends)))
+        at = symbols.kernel_address(Files(Path("/")), function)
+        return tracecmd.clocks_disagree(self.facts.trace_cmd, graph, function, at, list(spans))
+
+    def _session(self) -> Session:
+        facts, outcome, request = self.facts, self.outcome, self.request
+        return Session(
+            version=__version__,
+            command=request.command,
+            arguments=self.arguments,
+            call_graph=request.call_graph,
+            detail=request.detail,
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=round(outcome.seconds, 6),
+            exit_status=outcome.exit_status if self.workload else None,
+            clock=self.plan.clock,
+            host=Host(
+                kernel=facts.kernel,
+                arch=facts.arch,
+                cpus=facts.cpus,
+                perf=facts.perf.version if facts.perf else None,
+                trace_cmd=facts.trace_cmd.version if facts.trace_cmd else None,
+            ),
+            workload_pid=self.workload.pid if self.workload else None,
+            mounts=tuple(_mount(target) for target in self.plan.targets),
+            probes=tuple(
+                Probe(p.event, p.layer, p.function, p.operation, p.role, p.address)
+                for p in self.plan.probes
+            ),
+            missing=tuple(self.missing),
+            misses=self.misses,
+            lost=self.lost,
+            probe_cost_ns=self.cost,
+            pair_cost_ns=self.pair_cost,
+            event_cost_ns=self.event_cost,
+            stacks=self.stacks,
+            warnings=tuple(outcome.warnings),
+            throttled=tuple(outcome.throttled),
+        )
+
+    def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:
+        """Reads what was recorded: counts, losses, probes that never fired; returns their cost.
+
+        ``left_out``: samples of an event that are other daemons', and not in it.
+        """
+        catalogue = [
+            (probe.event, probe.layer, probe.function, probe.operation, probe.role)
+            for probe in self.plan.probes
+        ]
+        recorded = {event.name for event in self.plan.events}
+        catalogue += [
+            (f"fuse:fuse_request_{name}", "request", "", "", role)
+            for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
+            if f"fuse:fuse_request_{name}" in recorded
+        ]
+        try:
+            seen = native.scan(str(recording), catalogue, {})
+        except native.CoreError as error:
+            self.outcome.warnings.append(": ".join(error.args))
+            return None
+        samples: Counter[str] = Counter()
+        for name, count in seen["events"]:  # an event of two scopes is there twice
+            if name != SESSION:
+                samples[name] += count
+        own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
+        self.outcome.events = sum(n for name, n in samples.items() if name not in own)
+        self.outcome.requests = seen["requests"]["begun"]
+        if seen["lost"]:
+            self.lost["perf"] = seen["lost"]
+        self.outcome.lost = sum(self.lost.values())
+        self.outcome.warnings += seen["warnings"]
+        for probe in self.plan.probes:
+            if probe.in_kernel:
+                continue  # it has a filter, perhaps
+            seen_of_it = samples[probe.event] + left_out.get(probe.event, 0)
+            missed = self.hits.get(probe.event, 0) - seen_of_it
+            if missed > 0:
+                self.misses[probe.event] = missed
+        requests = seen["requests"]
+        if requests["begun"] and requests["ended"] and not requests["matched"]:
+            self.missing += {NO_UNIQUE} - set(self.missing)
+        self._silent(recording, catalogue, samples)
+        self._silent_kernel(samples)
+        for one in seen["series"]:
+            if one["function"] == CALIBRATION and one["count"]:
+                return int(one["percentiles"]["50"])
+        return None
+
+    def _silent(
+        self,
+        recording: Path,
+        catalogue: list[tuple[str, str, str, str, str]],
+        samples: Counter[str],
+    ) -> None:
+        """A daemon that had requests and none of whose probes fired runs another file."""
+        for target in self.plan.targets:
+            pid = target.mount.daemon_pid
+            if pid in self.stopped_daemons or started(pid or 0) != self.daemons.get(pid or 0):
+                continue  # it did nothing, and that is why
+            places = {library.host_path for _, library in target.groups}
+            ours = [
+                p
+                for p in self.plan.probes
+                if p.place.rpartition(":")[0] in places and p.role != "inode"
+            ]
+            if not ours or any(samples[probe.event] for probe in ours):
+                continue
+            seen = native.scan(
+                str(recording), catalogue, {"connections": [target.mount.connection]}
+            )
+            known = {probe.operation for probe in ours}
+            if any(
+                one["layer"] == "request" and one["entries"] and known & {one["operation"], ""}
+                for one in seen["series"]
+            ):
+                self.missing.append(
+                    Missing(
+                        f"daemon of {target.mount.path}",
+                        f"none of its {len(ours)} probes fired though there were requests: "
+                        "it runs another copy of its library",
+                        "mount it again",
+                        "daemon",
+                    )
+                )
+
+    def _silent_kernel(self, samples: Counter[str]) -> None:
+        """A stage of requests that was never seen though others were."""
+        stages = [p for p in self.plan.probes if p.in_kernel and p.layer == "request"]
+        if not any(samples[probe.event] for probe in stages):
+            return
+        for probe in stages:
+            if not samples[probe.event]:
+                why = f"the kernel took the probe on {probe.place}, and it never fired"
+                self.missing.append(Missing(f"requests, {probe.role}", why, layer="request"))
+
+
+def _mount(target: Target) -> Mount:
+    mount = target.mount
+    return Mount(
+        path=mount.path,
+        connection=mount.connection,
+        fstype=mount.fstype,
+        source=mount.source,
+        daemon_pid=mount.daemon_pid,
+        comm=mount.comm or "",
+        fs=target.probe_set.name if target.probe_set else None,
+    )

@@ -1,0 +1,194 @@
+"""Before a recording: the lock, whether this host can record, the plan, where the file goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.host.cgroup import perf_hierarchy
+from fusetools.host.facts import HostFacts, Library
+from fusetools.host.files import Files, bounded
+from fusetools.host.mounts import PATIENCE, with_daemon
+from fusetools.host.probe import read_host
+from fusetools.host.processes import thread_comms
+from fusetools.output import PRINTED, Output, Owner
+from fusetools.plan import planner, probeset
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Request
+from fusetools.record import symbols, tracefs
+from fusetools.record.state import Lock, Removed, started
+from fusetools.record.workload import User, caller, cannot_run
+
+
+def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
+    """The plan for this host. Error: with what is missing, and what mends it."""
+    facts = read_host()
+    _check(facts)
+    if request.pid is not None:
+        facts = _with_pid(facts, request)
+    chosen = None
+    if request.fs is not None:
+        chosen = _chosen(request.fs)
+    found = planner.targets(facts, request, probeset.builtin(), chosen)
+    libraries: list[tuple[Library, int | None]] = [
+        (library, target.mount.daemon_pid) for target in found for library in target.libraries
+    ]
+    own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
+    functions, plain, unreadable = symbols.functions([*libraries, (own, None)])
+    comms = {
+        pid: thread_comms(Files(Path("/")), pid)
+        for pid in (target.mount.daemon_pid for target in found)
+        if pid is not None
+    }
+    has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
+    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
+    return facts, plan
+
+
+def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
+    """What record() would record."""
+    if request.command:
+        _check_command(request.command[0])
+    if Path(tracefs.PLACE, "events").exists():
+        return prepare(request)
+    with prepared(request, ["record"]) as (_, _, _, facts, plan):
+        return facts, plan
+
+
+def _check(facts: HostFacts) -> None:
+    if facts.perf is None:
+        raise Error("cannot record", facts.perf_why or "perf is not installed", "make install")
+    if facts.perf.libtraceevent is False:
+        raise Error(
+            "cannot record", "this perf is built without libtraceevent: it has no tracepoints"
+        )
+    if facts.uid != 0:
+        raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
+    if "--control" not in facts.perf.options:
+        why = f"perf {facts.perf.version} has no --control (perf 5.10 and later)"
+        raise Error("cannot record", why, "install a newer perf")
+    if facts.tracefs is None:
+        raise Error(
+            "cannot record", "tracefs cannot be mounted", f"mount -t tracefs nodev {tracefs.PLACE}"
+        )
+    if not facts.tracefs_writable:
+        why = f"{facts.tracefs} cannot be written"
+        if facts.lockdown not in (None, "none"):
+            why += f": the kernel is locked down ({facts.lockdown})"
+        raise Error("cannot record", why, "in a container: run it with --privileged")
+
+
+def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
+    """With the daemon that --pid names, where it is not the one that was found."""
+    pid = request.pid
+    assert pid is not None
+    if started(pid) is None:
+        raise Error(f"there is no process {pid}")
+    if any(mount.daemon_pid == pid for mount in facts.mounts):
+        return facts
+    paths = request.mounts
+    mounts = tuple(
+        with_daemon(Files(Path("/")), mount, pid)
+        if mount.path in paths or len(facts.mounts) == 1
+        else mount
+        for mount in facts.mounts
+    )
+    return HostFacts(**{**facts.__dict__, "mounts": mounts})
+
+
+def _chosen(text: str) -> probeset.ProbeSet:
+    """The probe set of --fs: NAME or PATH, then +GROUP for each optional group."""
+    extra: list[str] = []
+    if not Path(text).exists():
+        text, *extra = text.split("+")
+    known = {one.name: one for one in probeset.builtin()}
+    if text in known:
+        return planner.select(known[text], extra)
+    if "/" not in text and not text.endswith(".toml"):
+        names = ", ".join(sorted(known))
+        raise Error(f"there is no probe set {text}", f"there are: {names}", "--fs PATH.toml")
+    return planner.select(probeset.load(Path(text)), extra)
+
+
+def check_feedback(output: Output, plan: ProbePlan) -> None:
+    """Error where the recording would record how it is written itself."""
+    device = output.device
+    number = os.major(device) << 20 | os.minor(device)
+    for target in plan.targets:
+        if target.mount.connection == number:
+            raise Error(
+                f"cannot write {output.path}",
+                f"it is on {target.mount.path}, which is traced: each write would make more events",
+                "-o FILE on another file system, or --force to record that",
+            )
+
+
+def output_of(request: Request) -> Output:
+    """Where the recording goes. Error: it cannot be written there."""
+    if request.output == PRINTED:
+        raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
+    if os.geteuid() != 0:
+        raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
+    return Output(request.output, owner(request.as_root))
+
+
+def owner(as_root: bool) -> Owner | None:
+    """Whom files are for: who called sudo."""
+    user = None if as_root else caller(os.environ)
+    return Owner(user.uid, user.gid, user.groups, user.name) if user else None
+
+
+@contextlib.contextmanager
+def prepared(
+    request: Request, arguments: Sequence[str]
+) -> Iterator[tuple[Lock, Removed, User | None, HostFacts, ProbePlan]]:
+    """The lock, what a killed recording had left, whom the workload runs as, and the plan."""
+    user = None if request.as_root else caller(os.environ)
+    if request.command:
+        _check_command(request.command[0])
+    with Lock(["fusetools", *arguments]) as lock:
+        removed = lock.clean()
+        if removed.left:
+            raise Error(
+                "a killed recording left what cannot be removed",
+                "; ".join(removed.left),
+                "end whoever uses it, then: fusetools clean",
+            )
+        with _tracefs(lock):
+            facts, plan = prepare(request)  # runs commands: signals are not held back yet
+            yield lock, removed, user, facts, plan
+
+
+def _check_command(name: str) -> None:
+    def look() -> str:
+        if shutil.which(name) is not None:
+            return ""
+        return str(13 if "/" in name and Path(name).exists() else 2)
+
+    # It may lie on a file system that hangs: then it is tried.
+    number = bounded(look, PATIENCE)
+    if number:
+        raise cannot_run(name, int(number))
+
+
+@contextlib.contextmanager
+def _tracefs(lock: Lock) -> Iterator[None]:
+    """tracefs at its place: mounted for the time of the recording where it is not."""
+    if Path(tracefs.PLACE, "events").exists():
+        yield
+        return
+    lock.state.mounted, lock.state.tracefs = True, tracefs.PLACE
+    lock.write()
+    try:
+        lock.state.mounted = tracefs.mount()
+        yield
+    finally:
+        if not (lock.state.probes or lock.state.ftrace):
+            if lock.state.mounted:
+                tracefs.unmount()
+            lock.forget()

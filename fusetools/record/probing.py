@@ -1,0 +1,78 @@
+"""The probes of a recording: made, and gone on without those that the kernel refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusetools.errors import Error
+from fusetools.missing import Missing
+from fusetools.plan.bundles import unbundled
+from fusetools.plan.events import Probe
+from fusetools.record.things import Things
+
+
+class Probing(Things):
+    def _cannot_be_placed(self) -> list[tuple[Probe, str]]:
+        """Probes in the daemons that the kernel took and does not place: their first instruction
+        is one that it cannot run apart."""
+        assert self.tracefs is not None
+        self._unbundle()
+        entries = [p for p in self.plan.probes if not p.in_kernel and p.kind == "p"]
+        tried = [(probe, self.tracefs.why_not_on(probe)) for probe in entries]
+        return [(probe, why) for probe, why in tried if why]
+
+    def _make_probes(self) -> None:
+        self._note_probes()
+        assert self.tracefs is not None
+        for probe in self.plan.probes:
+            if probe not in self.refused:
+                try:
+                    self.tracefs.add(probe)
+                except Error as error:
+                    if probe.bundle:
+                        self._unbundle()  # and once more, each by itself
+                        return
+                    self._refuse(probe, error.why)
+
+    def _note_probes(self) -> None:
+        self.state.probes = list(dict.fromkeys(p.recorded_as for p in self.plan.probes))
+        self.lock.write()
+
+    def _unbundle(self) -> None:
+        """Gives each probe an event of its own: of one that shares an event the kernel does not
+        say what is wrong with it."""
+        assert self.tracefs is not None
+        if not any(probe.bundle for probe in self.plan.probes):
+            return
+        self.tracefs.remove(self.state.probes)
+        self.plan = unbundled(self.plan)
+        self._make_probes()
+
+    def _refuse(self, probe: Probe, why: str) -> None:
+        """Goes on without the probes of a function: what the kernel refuses shows only then."""
+        assert self.tracefs is not None
+        gone = [one for one in self.plan.probes if one.place == probe.place]
+        self.refused += gone
+        names = {one.event for one in gone}
+        self.tracefs.remove(names)
+        self.plan = replace(
+            self.plan,
+            probes=tuple(one for one in self.plan.probes if one.event not in names),
+            events=tuple(one for one in self.plan.events if one.name not in names),
+        )
+        what, layer = f"kernel function {probe.place}", probe.layer
+        if not probe.in_kernel:
+            file, _, _ = probe.place.rpartition(":")
+            left = any(one.place.rpartition(":")[0] == file for one in self.plan.probes)
+            what = f"callback {probe.function}" if left else self._whose(file)
+        why = f"the kernel refuses a probe on it: {why}"
+        self.missing.append(Missing(what, why, layer=layer))
+
+    def _whose(self, file: str) -> str:
+        """The daemons that have no probe but in ``file``."""
+        paths = [
+            target.mount.path
+            for target in self.plan.targets
+            if any(library.host_path == file for _, library in target.groups)
+        ]
+        return f"daemon of {', '.join(paths)}" if paths else f"probes in {file}"

@@ -1,0 +1,122 @@
+"""The things of one recording, and what those who make and unmake them share."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from fusetools.host.facts import HostFacts
+from fusetools.output import Output
+from fusetools.plan.events import Probe
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Request
+from fusetools.record import throttling
+from fusetools.record.perf import Perf, Since, sizes
+from fusetools.record.scratch import Scratch
+from fusetools.record.signals import SI_KERNEL, SIGNALS
+from fusetools.record.state import Lock
+from fusetools.record.tracecmd import TraceCmd
+from fusetools.record.tracefs import Tracefs
+from fusetools.record.workload import User, Workload
+from fusetools.results.record import Outcome
+
+
+class Things:
+    """What a recording is made of; ``_stop`` and ``_pass_on`` are the session's."""
+
+    scratch: Path  # where it is recorded
+    raw: Path  # what perf writes
+    started: datetime
+
+    def __init__(
+        self,
+        lock: Lock,
+        request: Request,
+        arguments: Sequence[str],
+        user: User | None,
+        facts: HostFacts,
+        plan: ProbePlan,
+        output: Output | None = None,
+    ) -> None:
+        self.output = output
+        self.warn: Callable[[str], None] = lambda _: None
+        self.made: Scratch | None = None
+        self.facts = facts
+        self.plan = plan
+        self.missing = list(plan.unavailable)
+        self.lock = lock
+        self.state = lock.state
+        self.request = request
+        self.arguments = tuple(arguments)
+        self.user = user
+        self.outcome = Outcome()
+        self.workload: Workload | None = None
+        self.perf: Perf | None = None
+        self.graph: TraceCmd | None = None
+        self.tracefs: Tracefs | None = None
+        self.before: dict[str, int] = {}
+        self.hits: dict[str, int] = {}
+        self.misses: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
+        self.refused: list[Probe] = []
+        self.daemons: dict[int, int | None] = {}
+        # (pid, start, length, offset in the file, path, build id, where it is here) of their code
+        self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
+        self.room = sizes(facts.cpus, 0)
+        # Of switches: with a stack of their own, with one of another alike, without.
+        self.stacks = (0, 0, 0)
+        # Which threads may be the workload's, and how many the kernel had started by then.
+        self.since: Since | None = None
+        self.forks = 0
+        self.pair_cost: int | None = None  # ns of the two probes of a call
+        self.event_cost: int | None = None  # ns of an event without a stack
+        self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
+        # By whose they are: what quotas of cgroups had taken before, and during the recording.
+        self.quotas: dict[str, dict[str, throttling.Quota]] = {}
+        self.stopped_daemons: set[int] = set()
+        self._stopped = False
+        self._times_asked = 0
+        self._perf_died = False
+
+    def _folder(self) -> Path:
+        """One of our own beside the lock, noted before it is made."""
+        path = self.lock.directory / f"perf.{os.urandom(4).hex()}"
+        self.state.folders.append(path.name)
+        self.lock.write()
+        path.mkdir(mode=0o700)
+        return path
+
+    def _free(self) -> int:
+        """Bytes that may still be written where the recording goes."""
+        disk = os.statvfs(self.scratch)
+        return disk.f_bavail * disk.f_frsize
+
+    def _place(self) -> str:
+        """Where the recording goes, in words."""
+        return self.output.parent if self.output else str(self.raw.parent)
+
+    def _hits(self) -> dict[str, int]:
+        """How often each probe was hit since all was armed."""
+        if self.tracefs is None or self.perf is None:
+            return {}
+        now = self.tracefs.hits(self.plan.probes)
+        return {name: n - self.before.get(name, 0) for name, n in now.items()}
+
+    def _pass_on(self, came: signal.struct_siginfo | None) -> bool:
+        """Whether that is a signal to end; it goes to the workload, unless the terminal has sent it
+        there already."""
+        if came is None or came.si_signo == signal.SIGCHLD:
+            return False
+        self.outcome.interrupted = True
+        self._times_asked += 1
+        if self.workload and self._times_asked > 1:  # who asks twice means it
+            self.workload.signal(signal.SIGKILL)
+        elif self.workload and came.si_code != SI_KERNEL:
+            self.workload.signal(came.si_signo)
+        return True
+
+    def _asked_to_end(self) -> bool:
+        return self._pass_on(signal.sigtimedwait(SIGNALS, 0)) and self._times_asked > 1

@@ -1,0 +1,27 @@
+"""fusetools count as CSV: a line per function; the format that `fusetools diff` reads again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fusetools.answers.counts_file import COLUMNS, LATENCY
+from fusetools.csvfile import written
+from fusetools.results.count import Count, Counts
+from fusetools.results.facts import Facts
+from fusetools.results.hist import PERCENTILES
+
+
+def render(result: Counts) -> str:
+    return written(COLUMNS, (_row(c, result.facts) for c in result.counts))
+
+
+def _row(c: Count, facts: Facts) -> list[Any]:
+    h = c.latency
+    latency: Iterable[Any] = [""] * (2 + len(LATENCY))
+    if h is not None:
+        percentiles = (h.percentiles.get(p) for p in PERCENTILES)
+        latency = (h.count, h.unmatched, h.min, h.mean, *percentiles, h.max)
+    address = "" if c.address is None else f"0x{c.address:x}"
+    tail = (facts.seconds, facts.requests.begun, facts.losses.lost)
+    return [c.function, c.operation, c.layer, c.count, address, *latency, *tail]

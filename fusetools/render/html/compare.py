@@ -1,0 +1,64 @@
+"""Several recordings or sweeps compared, in a report."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from fusetools.errors import Error
+from fusetools.render.html.markup import Child, Markup, error, join, note, table, tag
+from fusetools.render.html.plots import Panel, histograms
+from fusetools.render.text import compare as compare_text
+from fusetools.render.text.figures import duration, number
+from fusetools.results.compare import TIME, Compared, Measure
+
+
+def render(result: Compared | Error) -> Markup:
+    """Each operation's figures beside one another, and its histograms over the same times."""
+    if isinstance(result, Error):
+        return error(result)
+    letters = string.ascii_uppercase
+    names = [tag("li", tag("b", letter), f" {name}") for letter, name in zip(letters, result.sides)]
+    said = [tag("ul", names, class_="sides")]
+    hidden: dict[str, None] = {}
+    for group in result.groups:
+        if group.label:
+            said.append(tag("h3", group.label))
+        shown = compare_text.shown(group)
+        hidden.update(dict.fromkeys(m.name for m in group.measures if m not in shown))
+        cards = [_measure(measure) for measure in shown]
+        said.append(tag("div", cards, class_="cards") if cards else tag("p", "No calls."))
+    if hidden:
+        said.append(note(f"Few calls, only in fusetools compare: {', '.join(hidden)}."))
+    said.append(note(compare_text.how(result)))
+    said += [note(line) for line in result.notes]
+    return join(said)
+
+
+def _measure(measure: Measure) -> Markup:
+    time = measure.name == TIME
+    heading = ("", "runs", "median") if time else ("", "calls", "p50", "p99")
+    rows: list[Sequence[Child]] = []
+    panels, verdicts = [], []
+    for i, (letter, side) in enumerate(zip(string.ascii_uppercase, measure.sides)):
+        best = "" if side.times_best is None else f"{side.times_best:.2f}"
+        figures = [number(round(side.count)), duration(side.p50)]
+        if not time:
+            figures.append(duration(side.p99))
+        rows.append((tag("b", letter), *figures, best))
+        verdict = compare_text.verdict(side)
+        if verdict:
+            verdicts.append(tag("p", tag("b", letter), f": {verdict}", class_="note"))
+        if side.buckets:
+            marks = [("p50", round(side.p50))] if side.p50 is not None else []
+            panels.append(Panel(tag("b", letter), f"c{i % COLOURS}", side.buckets, marks))
+    return tag(
+        "figure",
+        tag("h4", measure.name),
+        table((*heading, "x best"), rows, "<" + ">" * len(heading)),
+        verdicts,
+        histograms(panels, measure.name),
+    )
+
+
+COLOURS = 6

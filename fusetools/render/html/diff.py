@@ -1,0 +1,35 @@
+"""Two recordings' calls side by side, in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.names import LAYERS
+from fusetools.render.html.markup import Markup, join, table, tag
+from fusetools.render.text import figures as figures_text
+from fusetools.render.text.figures import duration, number
+from fusetools.results.diff import Differences
+
+
+def render(result: Differences, sides: Sequence[str]) -> Markup:
+    said = []
+    for layer in LAYERS:
+        rows = [
+            (
+                f"{d.function} ({d.operation})" if layer == "syscall" else d.function,
+                number(d.a.count),
+                number(d.b.count),
+                number(d.change, "+") if d.change else "",
+                figures_text.percent(d.percent) if d.change else "",
+                duration(d.a.percentiles.get("50")),
+                duration(d.b.percentiles.get("50")),
+                figures_text.percent(d.slower_percent("50")),
+            )
+            for d in result.differences
+            if d.layer == layer
+        ]
+        if rows:
+            heading = (layer, "A", "B", "change", "%", "p50 A", "p50 B", "%")
+            said.append(table(heading, rows, "<>>>>>>>"))
+    names = f"A: {sides[0]}, B: {sides[1]}; the change is B less A."
+    return join(tag("p", names), said or tag("p", "No calls in either."))

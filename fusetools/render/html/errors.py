@@ -1,0 +1,32 @@
+"""Errors, in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.render.html.markup import Markup, join, table, tag
+from fusetools.render.text import errors as errors_text
+from fusetools.render.text import figures as figures_text
+from fusetools.render.text.figures import number
+from fusetools.results.errors import Errors
+
+
+def render(result: Errors) -> Markup:
+    rows: list[Sequence[str]] = []
+    for o in result.operations:
+        counts = list(o.errors)
+        if o.negative:
+            counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
+        for i, (name, n) in enumerate(counts):
+            first = (o.operation, number(o.requests)) if i == 0 else ("", "")
+            rows.append((*first, name, number(n), figures_text.share(n, o.requests)))
+    plain = [o for o in result.operations if not (o.errors or o.negative)]
+    heading = ("operation", "requests", "answered", "count", "share")
+    said = [table(heading, rows, "<><>>")] if rows else []
+    if plain:
+        names = ", ".join(f"{o.operation} {number(o.requests)}" for o in plain)
+        said.append(tag("p", f"Without an error: {names}."))
+    for o in result.operations:
+        if o.operation == "lookup":
+            said += [tag("p", line.strip().capitalize()) for line in errors_text.lookups(o)]
+    return join(said) if said else tag("p", "No requests.")

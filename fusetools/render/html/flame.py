@@ -1,0 +1,72 @@
+"""Flame graphs, in a report."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+
+from fusetools.errors import Error
+from fusetools.render import picture as picture_render
+from fusetools.render.html.markup import Markup, error, join, missing, note, tag, wide
+from fusetools.render.text import flame as flame_text
+from fusetools.results.flame import Stacks
+from fusetools.results.report import Recorded
+
+# Of flame graphs: frames that are less than so many per cent wide are not in the picture; what has
+# more characters is left to fusetools flame.
+NARROW = 0.1
+
+
+LARGE = 3_000_000
+
+
+def render(one: Recorded) -> Markup:
+    return join([_flame(result, str(one.path)) for result in one.stacks.values()])
+
+
+_OPTIONS = {"off-cpu": " --offcpu", "requests": " --requests"}
+
+
+def _flame(result: Stacks | Error, path: str) -> Markup:
+    if isinstance(result, Error):
+        return error(result)
+    if not result.stacks:
+        return error(Error(*flame_text.nothing(result, False)))
+    title = flame_text.what(result)
+    try:
+        picture = picture_render.picture(result, None, "flame.svg", least=NARROW)
+        interactive = picture_render.picture(result, None, "flame.html")
+    except Error as failed:
+        return error(failed)
+    own = f"fusetools flame{_OPTIONS.get(result.graph, '')} -i {shlex.quote(path)}"
+    if len(picture) > LARGE:
+        return missing(f"{title}: not drawn", "too large for this page", own)
+    # In an img no script of the picture runs; the page is in a frame of its own, which is
+    # nobody's: it cannot reach what is around it.
+    source = "data:image/svg+xml;base64," + base64.b64encode(_still(picture).encode()).decode()
+    tall = min(max(int(_height(picture)), 420), 900)
+    frame = tag(
+        "iframe", sandbox="allow-scripts", srcdoc=Markup(interactive), title=title, height=tall
+    )
+    return tag(
+        "figure",
+        tag("h4", title),
+        tag("p", flame_text.summary(result), class_="dim"),
+        wide(tag("img", class_="flame", src=source, alt=title)),
+        [note(line) for line in flame_text.told(result)],
+        tag("details", tag("summary", "Search and zoom"), frame, class_="screen")
+        if len(interactive) <= LARGE
+        else missing("To search and zoom: not here", "too large for this page", own),
+    )
+
+
+def _height(svg: str) -> float:
+    found = re.search(r'<svg[^>]* height="(\d{1,6})', svg)
+    return float(found[1]) if found else 600.0
+
+
+def _still(svg: str) -> str:
+    """Without its script, which would not run, and the button for it."""
+    svg = re.sub(r"<script.*?</script>", "", svg, flags=re.DOTALL)
+    return re.sub(r'<text id="search".*?</text>', "", svg)

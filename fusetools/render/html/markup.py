@@ -1,0 +1,103 @@
+"""HTML and SVG as text: what is no Markup is escaped, in the one place that makes elements."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Union
+
+from fusetools.errors import Error
+from fusetools.printable import printable
+
+_VOID = frozenset(("br", "meta", "col", "hr", "img"))
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = Union[str, "Iterable[Child]"]
+
+
+def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
+    """An element: ``class_`` is class, ``stroke_width`` stroke-width; None and False: left out."""
+    said = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        said.append(f" {key.rstrip('_').replace('_', '-')}")
+        if value is not True:
+            text = value if isinstance(value, Markup) else printable(_text(value))
+            said.append(f'="{html.escape(text)}"')
+    said.append(">")
+    if name not in _VOID:
+        said += [join(*children), f"</{name}>"]
+    return Markup("".join(said))
+
+
+def join(*children: Child) -> Markup:
+    """One after the other; text is escaped, with what could steer its reader's screen."""
+    return Markup("".join(_each(children)))
+
+
+def _each(children: Iterable[Child]) -> Iterable[str]:
+    for child in children:
+        if isinstance(child, Markup):
+            yield child
+        elif isinstance(child, str):
+            yield html.escape(printable(child), quote=False)
+        else:
+            yield from _each(child)
+
+
+def _text(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], align: str) -> Markup:
+    """``align`` has "<" or ">" for each column; in a narrow window the table scrolls, not the
+    page."""
+
+    def cells(name: str, row: Sequence[Child]) -> list[Markup]:
+        return [tag(name, cell, class_=kind(side)) for cell, side in zip(row, align)]
+
+    def kind(side: str) -> str | None:
+        return "n" if side == ">" else None  # a number: at the right, never broken
+
+    body = tag("tbody", [tag("tr", cells("td", row)) for row in rows])
+    return wide(tag("table", tag("thead", tag("tr", cells("th", head))), body))
+
+
+def wide(content: Markup) -> Markup:
+    """What may be wider than the window."""
+    return tag("div", content, class_="wide", tabindex="0")
+
+
+def listed(rows: Iterable[tuple[str, Child]]) -> Markup:
+    """Names and what they stand for."""
+    whole = [[tag("dt", name), tag("dd", value)] for name, value in rows]
+    return tag("dl", whole, class_="facts")
+
+
+def note(text: str) -> Markup:
+    return tag("p", text, class_="note")
+
+
+def legend(kinds: Iterable[tuple[str, str]]) -> Markup:
+    """Classes of colours and what they stand for."""
+    keys = [tag("span", tag("span", class_=f"swatch {kind}"), name) for kind, name in kinds]
+    return tag("p", keys, class_="legend")
+
+
+def missing(what: str, why: str, mend: str) -> Markup:
+    """What is not there, and the commands that bring it."""
+    ways = [tag("code", way) for way in mend.splitlines()]
+    tries = [[" or " if i else " To have it: ", way] for i, way in enumerate(ways)]
+    return tag("p", what, f" ({why})." if why else ".", tries, class_="missing")
+
+
+def error(failed: Error) -> Markup:
+    """What could not be answered."""
+    return missing(failed.what, failed.why, failed.mend)

@@ -1,0 +1,138 @@
+"""A report as one HTML page: nothing is fetched, and it can be read without scripts."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fusetools import __version__
+from fusetools.render.html import compare as compare_html
+from fusetools.render.html import count as count_html
+from fusetools.render.html import diff as diff_html
+from fusetools.render.html import errors as errors_html
+from fusetools.render.html import flame as flame_html
+from fusetools.render.html import hist as hist_html
+from fusetools.render.html import queue as queue_html
+from fusetools.render.html import slow as slow_html
+from fusetools.render.html import stages as stages_html
+from fusetools.render.html import sweep as sweep_html
+from fusetools.render.html.markup import Child, Markup, join, listed, missing, tag
+from fusetools.render.text.figures import duration, number, plural
+from fusetools.results.facts import Facts
+from fusetools.results.report import Recorded, Report
+
+# Nothing is asked of the network, and no script runs but those of the flame graphs' own frames.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    own: list[tuple[str, Markup]] = []  # of a recording or a sweep: its title, its part
+    own += [
+        (str(one.path), _recorded(one, f"part-{i}")) for i, one in enumerate(report.recordings, 1)
+    ]
+    own += [(str(one.path), sweep_html.render(one)) for one in report.sweeps]
+    parts = [(f"part-{i}", *part) for i, part in enumerate(own, 1)]
+    if report.differences is not None:
+        names = [title for title, _ in own]
+        parts.insert(
+            0, ("calls", "Calls side by side", diff_html.render(report.differences, names))
+        )
+    if report.compared is not None:
+        parts.insert(0, ("compared", "Compared", compare_html.render(report.compared)))
+    title = f"fusetools report: {', '.join(title for title, _ in own)}"
+    body = [tag("h1", title)]
+    if len(parts) == 1:
+        body += [tag("section", content, id=name) for name, _, content in parts]
+    else:
+        body.append(tag("nav", [tag("a", title, href=f"#{name}") for name, title, _ in parts]))
+        body += [
+            tag("section", tag("h2", title), content, id=name) for name, title, content in parts
+        ]
+    body.append(tag("footer", f"Made by fusetools {__version__}."))
+    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("title", title),
+        tag("style", Markup(css)),
+    ]
+    whole = tag("html", tag("head", head), tag("body", tag("main", body)), lang="en")
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _recorded(one: Recorded, place: str) -> Markup:
+    sections: list[tuple[str, Markup]] = [
+        ("Where the time goes", stages_html.render(one.stages)),
+        ("Latency", hist_html.render(one.histograms)),
+        ("Slowest requests", slow_html.render(one.slowest)),
+        ("Errors", errors_html.render(one.errors)),
+        ("Queue", queue_html.render(one.queue)),
+        ("Flame graphs", flame_html.render(one)),
+        ("Calls", count_html.render(one.counts)),
+    ]
+    links = []
+    said = [_facts(one)]
+    for title, content in sections:
+        name = f"{place}-{title.split()[0].lower()}"
+        links.append(tag("a", title, href=f"#{name}"))
+        said.append(tag("section", tag("h3", title), content, id=name))
+    return join(said[0], tag("nav", links), said[1:])
+
+
+def _facts(one: Recorded) -> Markup:
+    """The session's and the host's; what is not in the recording."""
+    session, facts = one.session, one.counts.facts
+    host = session.host
+    rows: list[tuple[str, Child]] = []
+
+    def row(name: str, *parts: Any) -> None:
+        words = [str(part) for part in parts if part not in (None, "")]
+        if words:
+            rows.append((name, ", ".join(words)))
+
+    if session.command:
+        rows.append(("Command", tag("code", shlex.join(session.command))))
+    row("Recorded", session.started, f"for {duration(1e9 * facts.seconds)}")
+    if session.exit_status:
+        row("Exit status", session.exit_status)
+    kernel = " ".join(word for word in (host.kernel, host.arch) if word)
+    row("Host", f"Linux {kernel}" if kernel else "", f"{host.cpus} CPUs" if host.cpus else "")
+    tools = (("fusetools", session.version), ("perf", host.perf), ("trace-cmd", host.trace_cmd))
+    row("Recorded by", *(f"{name} {version}" for name, version in tools if version))
+    for mount in session.mounts:
+        daemon = f"{mount.comm or 'daemon'} {mount.daemon_pid or ''}".strip()
+        what = " ".join(word for word in (mount.fstype, mount.source) if word)
+        row("Mount", mount.path, what, f"served by {daemon}")
+    if not session.made_by_fusetools:
+        row("Session", "not made by fusetools: it holds no facts of its own")
+    requests = facts.requests
+    row("Requests", f"{number(requests.begun)} sent", f"{number(requests.matched)} matched")
+    unmatched = one.histograms.unmatched
+    losses = facts.losses
+    row(
+        "Not seen",
+        f"{plural(unmatched, 'call')} unmatched" if unmatched else "no call unmatched",
+        f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost",
+        f"throttled {plural(losses.throttled, 'time')}" if losses.throttled else "",
+    )
+    if facts.probe_cost is not None:
+        row("Probe cost", f"about {duration(facts.probe_cost)} of each call of the daemon's")
+    return join(
+        listed(rows),
+        _warnings(facts),
+    )
+
+
+def _warnings(facts: Facts) -> Markup:
+    said: list[Markup] = []
+    if facts.losses.lost:
+        lost = plural(facts.losses.lost, "event")
+        said.append(tag("p", tag("strong", f"{lost} LOST"), ": counts are too low"))
+    said += [tag("p", warning) for warning in facts.losses.warnings]
+    whole = [tag("div", tag("strong", "Warning"), said, class_="warning")] if said else []
+    for m in facts.missing:
+        whole.append(missing(f"Not recorded: {m.what}", m.why, m.mend))
+    return join(whole)

@@ -1,0 +1,316 @@
+"""Plots as inline SVG: in percent across and in pixels down, so that words keep their size in a
+window of any width, and no script is needed. Colours are classes of report.css."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fusetools.render.html.markup import Child, Markup, join, tag
+from fusetools.render.text.figures import duration, number
+
+Ticks = Sequence["tuple[float, str]"]  # place, 0 to 1, and what is said there
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar: ``share`` of the whole, 0 to 1; ``kind`` is its colour's class."""
+
+    share: float
+    kind: str
+    letter: str
+    title: str
+
+
+def stacked(parts: Iterable[Part], label: str, length: float = 1.0, height: int = 16) -> Markup:
+    """A bar of parts one after the other, ``length`` of the width, each with its letter in it."""
+    drawn: list[Markup] = []
+    at = 0.0
+    for part in parts:
+        wide = part.share * length
+        drawn.append(
+            tag(
+                "rect",
+                tag("title", part.title),
+                class_=f"part {part.kind}",
+                x=_percent(at),
+                width=_percent(wide),
+                height=height,
+            )
+        )
+        if wide >= 0.03:
+            middle = _percent(at + wide / 2)
+            drawn.append(tag("text", part.letter, class_="letter", x=middle, y=height - 4))
+        at += wide
+    return _svg(height, drawn, label, "bar")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A histogram: ``buckets`` as model.Histogram has them; ``marks``: "p50" to ns."""
+
+    heading: Markup
+    kind: str
+    buckets: Sequence[tuple[int, int, int]]
+    marks: Sequence[tuple[str, int]] = ()
+
+
+_PANEL = 44  # pixels
+
+
+def histograms(panels: Sequence[Panel], label: str) -> Markup:
+    """One under the other over the same logarithmic axis of time, each up to its own most."""
+    shown = [panel for panel in panels if panel.buckets]
+    if not shown:
+        return join()
+    first = _decade(min(panel.buckets[0][0] for panel in shown), math.floor)
+    last = max(_decade(max(p.buckets[-1][1] + 1 for p in shown), math.ceil), first + 1)
+
+    def place(ns: float) -> float:
+        return (math.log10(max(ns, 1)) - first) / (last - first)
+
+    every = 1 if last - first <= 5 else 2  # as many words as have room in a narrow window
+    decades = [
+        (place(10**n), "" if (n - first) % every else _time(n)) for n in range(first, last + 1)
+    ]
+    drawn = [
+        tag(
+            "div",
+            tag("p", panel.heading, class_="heading"),
+            _svg(_PANEL, [_grid(decades, _PANEL), _bins(panel, place)], f"{label}, histogram"),
+            class_="panel",
+        )
+        for panel in shown
+    ]
+    return tag("div", drawn, _axis(decades), class_="histograms")
+
+
+def _bins(panel: Panel, place: Callable[[float], float]) -> Iterable[Markup]:
+    most = max(n for _, _, n in panel.buckets)
+    for low, high, n in panel.buckets:
+        if not n:
+            continue
+        left, right = place(low), place(high + 1)
+        tall = max((_PANEL - 4) * n / most, 2)
+        said = f"{duration(low)} to {duration(high + 1)}: {number(n)}"
+        yield tag(
+            "rect",
+            tag("title", said),
+            class_=f"bin {panel.kind}",
+            x=_percent(left),
+            width=_percent(right - left - 0.004),
+            y=_PANEL - tall,
+            height=tall,
+        )
+    for name, ns in panel.marks:
+        at = _percent(place(ns))
+        title = tag("title", f"{name} {duration(ns)}")
+        yield tag("line", title, class_="mark", x1=at, x2=at, y1=0, y2=_PANEL)
+
+
+def _decade(ns: float, rounded: Callable[[float], int]) -> int:
+    return rounded(math.log10(max(ns, 1)))
+
+
+def _time(decade: int) -> str:
+    """10**decade ns, without digits that say nothing."""
+    unit = min(decade // 3, 3)
+    return f"{10 ** (decade - 3 * unit):,} {('ns', 'us', 'ms', 's')[unit]}"
+
+
+@dataclass(frozen=True)
+class Level:
+    """A quantity over time: its mean and its most in each of the parts of the time; ``top`` is as
+    high as the plot."""
+
+    heading: Markup
+    kind: str
+    parts: Sequence[tuple[float, int]]
+    top: float
+
+
+def levels(shown: Sequence[Level], start: int, end: int, label: str) -> Markup:
+    """One under the other over the same time, from ``start`` to ``end`` ns: a bar for each mean."""
+    ticks = [
+        ((at - start / 1e9) * 1e9 / max(end - start, 1), text) for at, text in _times(start, end)
+    ]
+    drawn = [
+        tag(
+            "div",
+            tag("p", level.heading, class_="heading"),
+            _svg(_PANEL, [_grid(ticks, _PANEL), _steps(level)], f"{label} over time"),
+            class_="panel",
+        )
+        for level in shown
+    ]
+    return tag("div", drawn, _axis(ticks), class_="levels")
+
+
+def _steps(level: Level) -> Iterable[Markup]:
+    top = level.top or 1
+    wide = 1 / max(len(level.parts), 1)
+    for i, (mean, most) in enumerate(level.parts):
+        tall = (_PANEL - 4) * min(mean / top, 1)
+        if mean > 0:
+            yield tag(
+                "rect",
+                tag("title", f"mean {number(mean)}, most {number(most)}"),
+                class_=f"step {level.kind}",
+                x=_percent(i * wide),
+                width=_percent(wide),
+                y=_PANEL - max(tall, 1),
+                height=max(tall, 1),
+            )
+
+
+def _times(start: int, end: int) -> list[tuple[float, str]]:
+    """Seconds at which there is a tick."""
+    low, high = start / 1e9, end / 1e9
+    step = _step((high - low) / 5) if high > low else 1.0
+    digits = max(-math.floor(math.log10(step)), 0)
+    first = math.ceil(low / step)
+    found = [n * step for n in range(first, first + 12) if n * step <= high]
+    return [(at, f"{at:.{digits}f} s") for at in found]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point: ``x`` in 0 to 1, ``low`` to ``high`` around ``y``; ``title`` says it in words."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Its points in their order; ``joined`` by lines, where there is something between them."""
+
+    kind: str
+    places: Sequence[Place]
+    joined: bool = True
+
+
+_TALL = 150  # pixels
+
+
+_MARKERS = (
+    "M-3.5 0A3.5 3.5 0 1 0 3.5 0A3.5 3.5 0 1 0 -3.5 0Z",
+    "M-3.2 -3.2H3.2V3.2H-3.2Z",
+    "M0 -4.4L4 2.8H-4Z",
+    "M0 -4.6L4.6 0L0 4.6L-4.6 0Z",
+)
+
+
+def points(
+    shown: Sequence[Series], ticks: Ticks, show: Callable[[float], str], label: str
+) -> Markup:
+    """Series of points with error bars, from 0 up; ``show`` says a value."""
+    top = max((place.high for one in shown for place in one.places), default=0.0) or 1.0
+    step = _step(top / 4)
+    count = math.ceil(top / step - 1e-9)
+    top = count * step
+    values = [n * step for n in range(count + 1)]
+
+    def down(value: float) -> float:
+        return 6 + (_TALL - 6) * (1 - value / top)
+
+    drawn: list[Markup] = [
+        tag("line", class_="grid", x1="0%", x2="100%", y1=down(v), y2=down(v)) for v in values
+    ]
+    for i, one in enumerate(shown):
+        own: list[Markup] = []
+        for a, b in zip(one.places, one.places[1:] if one.joined else ()):
+            line = tag(
+                "line",
+                class_=f"joins {one.kind}",
+                x1=_percent(a.x),
+                x2=_percent(b.x),
+                y1=down(a.y),
+                y2=down(b.y),
+            )
+            own.append(line)
+        own += [_point(place, one.kind, _MARKERS[i % len(_MARKERS)], down) for place in one.places]
+        # Side by side, so that none hides another's error bar.
+        drawn.append(tag("g", own, transform=f"translate({5 * (i - (len(shown) - 1) / 2):g})"))
+    names = [
+        tag("text", _short(show(v)), x="100%", y=min(down(v) + 4, _TALL + 3), class_="end")
+        for v in values
+    ]
+    return tag(
+        "div",
+        _svg(_TALL + 4, names, "", "values"),
+        _svg(_TALL + 4, drawn, label),
+        tag("span"),
+        _axis(ticks),
+        class_="points",
+    )
+
+
+def marker(i: int, kind: str) -> Markup:
+    """What stands for the series in a legend."""
+    shape = tag("path", class_=f"marker {kind}", d=_MARKERS[i % len(_MARKERS)])
+    inner = tag("svg", shape, x=6, y=6, overflow="visible")
+    return tag("svg", inner, class_="key", width=12, height=12, aria_hidden="true")
+
+
+def _point(place: Place, kind: str, shape: str, down: Callable[[float], float]) -> Markup:
+    y = down(place.y)
+    high, low = down(place.high) - y, down(place.low) - y
+    whole: list[Markup] = [tag("title", place.title)]
+    if place.high > place.low:
+        path = f"M-4 {high:.1f}H4M0 {high:.1f}V{low:.1f}M-4 {low:.1f}H4"
+        whole.append(tag("path", class_=f"error {kind}", d=path))
+    whole.append(tag("path", class_=f"marker {kind}", d=shape))
+    # An inner svg has its own origin: in percent of the outer one, and pixels from there.
+    return tag("svg", whole, x=_percent(place.x), y=f"{y:.1f}", overflow="visible")
+
+
+def _step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, at least so much."""
+    scale = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
+    return next((n * scale for n in (1, 2, 5) if n * scale >= least * (1 - 1e-9)), 10 * scale)
+
+
+def _short(text: str) -> str:
+    """Without noughts that say nothing: 2.00 ms is 2 ms."""
+    if re.match(r"0(\.0+)?( |$)", text):
+        return "0"
+    return re.sub(r"(\.\d*?)0+(?= |$)", lambda m: m[1].rstrip("."), text)
+
+
+def _grid(ticks: Ticks, height: int) -> Iterable[Markup]:
+    for at, _ in ticks:
+        x = _percent(at)
+        yield tag("line", class_="grid", x1=x, x2=x, y1=0, y2=height)
+
+
+def _axis(ticks: Ticks) -> Markup:
+    names = []
+    for at, text in ticks:
+        if not text:
+            continue
+        side = "start" if at < 0.03 else "end" if at > 0.97 else "middle"
+        names.append(tag("text", text, x=_percent(at), y=12, class_=side))
+    return _svg(16, names, "", "axis")
+
+
+def _svg(height: int, content: Iterable[Child], label: str, kind: str = "plot") -> Markup:
+    return tag(
+        "svg",
+        content,
+        class_=kind,
+        width="100%",
+        height=height,
+        role="img" if label else None,
+        aria_label=label or None,
+        aria_hidden=None if label else "true",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3f}".rstrip("0").rstrip(".") + "%"

@@ -1,0 +1,65 @@
+"""The slowest requests, in a report."""
+
+from __future__ import annotations
+
+from fusetools.render.html.markup import Markup, join, tag
+from fusetools.render.html.plots import Part, stacked
+from fusetools.render.html.stages import colour, letters, stage_legend
+from fusetools.render.text import slow as slow_text
+from fusetools.render.text import words as words_text
+from fusetools.render.text.figures import duration
+from fusetools.results.request import Request
+from fusetools.results.slow import Slowest
+
+
+def render(result: Slowest) -> Markup:
+    if not result.requests:
+        return tag("p", "No requests.")
+    longest = max(r.duration for r in result.requests) or 1
+    rows = [_slow(r, longest) for r in result.requests]
+    said = [
+        tag("ol", rows, class_="slowest"),
+        stage_legend(
+            {name for r in result.requests for name, _ in _in_request(r)}, words_text.short
+        ),
+    ]
+    if result.guessed and any(r.path for r in result.requests):
+        said.append(
+            tag(
+                "p",
+                "Names of files are told by what callers asked for next, since the recording does "
+                "not hold which inodes lookups were answered with (one made now does).",
+                class_="note",
+            )
+        )
+    return join(said)
+
+
+def _slow(r: Request, longest: int) -> Markup:
+    parts = []
+    left = r.duration
+    for name, ns in _in_request(r):
+        drawn = min(ns, left)  # a stage may be joined to one after the request's end
+        left -= drawn
+        said = f"{words_text.short(name)} {duration(ns)}"
+        parts.append(Part(drawn / (r.duration or 1), colour(name), letters(name), said))
+    details = [", ".join(parts) for parts in slow_text.told(r) if parts]
+    what = slow_text.what(r, 4096)
+    unique = "" if r.unique is None else f" request {r.unique}"
+    return tag(
+        "li",
+        tag(
+            "p",
+            tag("b", duration(r.duration)),
+            f" {what}",
+            tag("span", unique, class_="dim"),
+            class_="what",
+        ),
+        stacked(parts, f"{what}: its stages", r.duration / longest, 12) if parts else join(),
+        [tag("p", line, class_="detail") for line in details],
+    )
+
+
+def _in_request(r: Request) -> list[tuple[str, int]]:
+    """The stages that make up its duration."""
+    return [stage for stage in r.stages if stage[0].split("+")[0] in slow_text.IN_REQUEST]

@@ -1,0 +1,77 @@
+"""Where requests' time goes, in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fusetools.render.html.markup import Child, Markup, join, legend, missing, note, table, tag
+from fusetools.render.html.plots import Part, stacked
+from fusetools.render.text import stages as stages_text
+from fusetools.render.text import words as words_text
+from fusetools.render.text.figures import duration
+from fusetools.results.stages import OperationStages, Stages
+
+
+def render(result: Stages) -> Markup:
+    """Of each operation its requests' time, as a bar and in figures."""
+    if not result.operations:
+        return tag("p", "No requests.")
+    matched = [o for o in result.operations if o.matched]
+    names = {stage.name for o in matched for stage in o.stages}
+    unmatched = [o for o in result.operations if not o.matched]
+    return join(
+        stage_legend(names, words_text.name_of),
+        tag("div", [_operation(o) for o in matched], class_="cards broad"),
+        [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in unmatched],
+        note(sentence(stages_text.cost(result, True)[0])),
+        [note(sentence(line)) for line in stages_text.ring(result.operations)],
+        [missing(m.what, m.why, m.mend) for m in result.joined],
+    )
+
+
+def _operation(o: OperationStages) -> Markup:
+    parts = [
+        Part(
+            stage.share,
+            colour(stage.name),
+            letters(stage.name),
+            f"{words_text.name_of(stage.name)} {duration(stage.mean)}",
+        )
+        for stage in o.stages
+    ]
+    rows: list[Sequence[Child]] = []
+    for stage in o.stages:
+        name, mean, *others, share = stages_text.figures(stage, o)
+        swatch = tag("span", class_=f"swatch {colour(stage.name)}")
+        rows.append(([swatch, name], mean, share, *others))
+        for part, mean, share in stages_text.parts(stage, o):
+            rows.append((tag("span", part, class_="within"), mean, share, "", "", ""))
+    name, mean, *others, share = stages_text.total(o)
+    rows.append([tag("b", figure) for figure in (name, mean, share, *others)])
+    title = stages_text.title(o)
+    return tag(
+        "figure",
+        tag("h4", title, tag("span", f" {stages_text.requests(o)}", class_="dim")),
+        stacked(parts, f"{title}: stages"),
+        table(("", "mean", "share", "p50", "p99", "max"), rows, "<>>>>>"),
+    )
+
+
+def colour(stage: str) -> str:
+    """Its class; of stages that are joined that of the first, paler."""
+    first, *others = stage.split("+")
+    return f"s-{first} joined" if others else f"s-{first}"
+
+
+def letters(stage: str) -> str:
+    return "".join(words_text.WORDS[name][2] for name in stage.split("+"))
+
+
+def stage_legend(names: Iterable[str], say: Callable[[str], str]) -> Markup:
+    order = [*words_text.WORDS]
+    known = sorted(names, key=lambda name: (order.index(name.split("+")[0]), name))
+    return legend((colour(name), say(name)) for name in known)
+
+
+def sentence(line: str) -> str:
+    return f"{line[:1].upper()}{line[1:]}."

@@ -1,0 +1,169 @@
+"""A sweep, in a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+
+from fusetools.render.html.compare import COLOURS
+from fusetools.render.html.markup import Markup, join, listed, note, table, tag
+from fusetools.render.html.plots import Place, Series, marker, points
+from fusetools.render.text import sweep as sweep_text
+from fusetools.render.text.estimate import confidence
+from fusetools.render.text.figures import duration, number, plural, size
+from fusetools.render.text.sweep import aligned, command_line, main_operations
+from fusetools.results.estimate import Estimate
+from fusetools.results.sweep import PointFigures, Sweep
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A plot: what of a point is drawn, and how a value is said."""
+
+    title: str
+    of: Callable[[PointFigures], Estimate | None]
+    show: Callable[[float], str]
+
+
+def render(result: Sweep) -> Markup:
+    """Each figure over the parameter, with its confidence interval; then all in tables."""
+    experiment = result.experiment
+    said = [tag("p", experiment.about)] if experiment.about else []
+    rows = [("Command", tag("code", command_line(experiment.command)))]
+    caches = "empty" if experiment.caches == "drop" else "as they were"
+    said.append(listed([*rows, ("Caches", f"{caches} before each run")]))
+    if result.points:
+        how = max((one.seconds for one in result.points), key=lambda e: e.runs)
+        said.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
+        shown, minor = main_operations(result)
+        said.append(_plots(result, shown))
+        said += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
+        said += [
+            join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
+            for name in shown
+        ]
+        if minor:
+            said.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
+    else:
+        said.append(tag("p", "No run is done yet."))
+    said += [note(f"Left out: {value}: {why}") for value, why in result.left_out.items()]
+    if not experiment.trace:
+        said.append(note("Not recorded (--no-trace): the requests."))
+    if result.lost:
+        lost = f"{plural(result.lost, 'event')} LOST"
+        said.append(tag("p", tag("strong", lost), " in all runs: counts are too low"))
+    said += [note(f"Warning: {warning}") for warning in result.warnings]
+    if result.to_do:
+        said.append(note(f"{plural(result.to_do, 'run')} to do yet."))
+    return join(said)
+
+
+def _seconds(value: float) -> str:
+    return duration(1e9 * value)
+
+
+def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
+    """Over the axis with most values, a series for each point of the others."""
+    axes = result.experiment.axes
+    if not axes:
+        return join()
+    axis = max(axes, key=lambda name: len(result.experiment.params[name]))
+    places, between = _places(result.experiment.params[axis])
+    others = [name for name in axes if name != axis]
+    series: dict[str, list[PointFigures]] = {}
+    for one in result.points:
+        label = " ".join(f"{name}={one.point[name]}" for name in others)
+        series.setdefault(label, []).append(one)
+    figures = [
+        _Figure("Bandwidth", lambda one: one.bandwidth, lambda v: f"{size(v)}/s"),
+        _Figure("Time", lambda one: one.seconds, _seconds),
+        _Figure("CPU time, user", lambda one: one.user, _seconds),
+        _Figure("CPU time, system", lambda one: one.system, _seconds),
+        _Figure("Context switches", lambda one: one.switches, _count),
+    ]
+    for name in operations:
+        figures += _of_operation(name)
+    cards = []
+    for figure in figures:
+        drawn = []
+        for i, found in enumerate(series.values()):
+            along = sorted(_series(found, figure, axis, places), key=lambda place: place.x)
+            drawn.append(Series(f"c{i % COLOURS}", along, between))
+        if not any(one.places for one in drawn):
+            continue
+        plot = points(drawn, _ticks(places), figure.show, f"{figure.title} over {axis}")
+        heading = tag("h4", figure.title, tag("span", f" over {axis}", class_="dim"))
+        cards.append(tag("figure", heading, plot))
+    keys = [
+        tag("span", marker(i, f"c{i % COLOURS}"), label) for i, label in enumerate(series) if label
+    ]
+    legend = tag("p", keys, class_="legend") if keys else join()
+    return join(legend, tag("div", cards, class_="cards"))
+
+
+def _of_operation(name: str) -> Iterable[_Figure]:
+    def of(key: str) -> Callable[[PointFigures], Estimate | None]:
+        def found(one: PointFigures) -> Estimate | None:
+            at = one.requests.get(name)
+            value: Estimate | None = getattr(at, key) if at else None
+            return value
+
+        return found
+
+    yield _Figure(f"{name}: requests", of("count"), _count)
+    yield _Figure(f"{name}: p50", of("p50"), duration)
+    yield _Figure(f"{name}: p99", of("p99"), duration)
+    yield _Figure(f"{name}: mean size", of("size"), size)
+
+
+def _count(value: float) -> str:
+    return number(round(value)) if value >= 10 else number(float(value))
+
+
+def _series(
+    found: Iterable[PointFigures], figure: _Figure, axis: str, places: dict[str, float]
+) -> Iterable[Place]:
+    for one in found:
+        e = figure.of(one)
+        if e is not None:
+            between = f" ({figure.show(e.low)} to {figure.show(e.high)})" if e.runs > 1 else ""
+            title = f"{one.label}: {figure.show(e.median)}{between}"
+            yield Place(places[one.point[axis]], e.median, e.low, e.high, title)
+
+
+_SCALES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """Where each value stands, 0 to 1: by its logarithm where all are sizes, else evenly; and
+    whether there is something between them."""
+    sizes = [re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKMGT]?)", value) for value in values]
+    at = [float(m[1]) * _SCALES[m[2]] if m else 0.0 for m in sizes]
+    sized = min(at) > 0 and len(set(at)) > 1
+    if sized:
+        low, high = log(min(at)), log(max(at))
+        found = [(log(value) - low) / (high - low) for value in at]
+    else:
+        found = [i / max(len(values) - 1, 1) for i in range(len(values))]
+    return {value: 0.04 + 0.92 * x for value, x in zip(values, found)}, sized
+
+
+_LONG = 16
+
+
+def _ticks(places: dict[str, float]) -> list[tuple[float, str]]:
+    """As many as have room in a narrow window."""
+    shown: list[tuple[float, str]] = []
+    for value, x in sorted(places.items(), key=lambda one: one[1]):
+        room = 0.028 * (min(len(value), _LONG) + 2)
+        if not shown or x - shown[-1][0] >= max(room, 0.1):
+            shown.append((x, value if len(value) <= _LONG else f"{value[: _LONG - 1]}…"))
+    return shown
+
+
+def _table(result: Sweep, rows: Sequence[Sequence[str]]) -> Markup:
+    heading, *more = rows
+    figures = len(heading) - len(result.experiment.axes)
+    return table(heading, more, aligned(result) + ">" * figures)

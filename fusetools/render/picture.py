@@ -1,0 +1,65 @@
+"""Flame graphs in the form that a file's name asks for, by the package flame."""
+
+from __future__ import annotations
+
+import flame
+from fusetools.errors import Error
+from fusetools.render.text.flame import summary, title
+from fusetools.results.flame import KINDS, Stacks
+
+
+def picture(
+    shown: Stacks,
+    earlier: Stacks | None,
+    path: str,
+    normalise: bool = False,
+    inverted: bool = False,
+    reversed: bool = False,
+    least: float = 0.01,
+) -> str:
+    """The text of a file, in the form that its name asks for. Error: none, or nothing to draw.
+
+    ``least``: an SVG leaves out what is narrower, per cent of the whole.
+    """
+    after = flame.Folded(shown.stacks, shown.unit)
+    graph: flame.Graph = after
+    kinds = flame.Kinds(shown.kinds.get, KINDS)
+    name, subtitle = title(shown), summary(shown)
+    try:
+        if earlier is not None:
+            before = flame.Folded(earlier.stacks, earlier.unit)
+            graph = flame.diff(before, after, normalise=normalise)
+            kinds = flame.Kinds({**earlier.kinds, **shown.kinds}.get, KINDS)
+            subtitle += f", before {summary(earlier)} ({earlier.facts.name})"
+        if path == "-" or path.endswith((".folded", ".txt")):
+            return flame.folded(graph)
+        if path.endswith(".svg"):
+            return flame.svg(
+                graph,
+                title=name,
+                subtitle=subtitle,
+                inverted=inverted,
+                reversed=reversed,
+                kinds=kinds if earlier is None else None,
+                min_width=least,
+            )
+        if path.endswith((".html", ".htm")):
+            return flame.html(
+                graph,
+                title=name,
+                subtitle=subtitle,
+                inverted=inverted,
+                reversed=reversed,
+                kinds=kinds,
+            )
+        if path.endswith(".firefox.json"):
+            return flame.firefox(graph, title=name, kinds=kinds)
+        if path.endswith(".json"):
+            return flame.speedscope(graph, title=name)
+    except flame.Error as error:
+        raise Error(f"cannot draw {path}", str(error)) from error
+    raise Error(
+        f"cannot draw {path}",
+        "its name does not say what it is to be",
+        "-o flame.html, .svg, .folded, .speedscope.json or .firefox.json",
+    )

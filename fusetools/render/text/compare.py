@@ -1,0 +1,147 @@
+"""fusetools compare as text."""
+
+from __future__ import annotations
+
+import string
+import textwrap
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, plural
+from fusetools.render.text.layout import WIDTH, bar, lines, table
+from fusetools.results.compare import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
+
+MINOR = 0.05  # operations with less of all calls on every side stay out of the text
+
+
+def render(result: Compared, operations: Sequence[str] = ()) -> str:
+    """Each operation's figures and shapes; ``operations``: shell patterns, all but the rare if
+    none."""
+    letters = string.ascii_uppercase
+    said = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
+    hidden: dict[str, None] = {}
+    for group in result.groups:
+        if group.label:
+            said += ["", f"--- {printable(group.label)}"]
+        measures = shown(group, operations)
+        hidden.update(dict.fromkeys(m.name for m in group.measures if m not in measures))
+        for measure in measures:
+            said += ["", *_figures(measure)]
+            said += [*_calls(measure), *_shapes(measure, result.values)]
+    if not any(group.measures for group in result.groups):
+        said.append("no calls")
+    said.append("")
+    if hidden and not operations:
+        names = ", ".join(map(printable, hidden))
+        said += textwrap.wrap(f"few calls, only with --operation or --json: {names}", WIDTH)
+    said += textwrap.wrap(how(result), WIDTH)
+    said += [f"note: {printable(note)}" for note in result.notes]
+    return lines(said)
+
+
+def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
+    """Those that match a shell pattern; all but the rare if there are none."""
+    if operations:
+        return [m for m in group.measures if any(fnmatchcase(m.name, p) for p in operations)]
+    sides = range(len(group.measures[0].sides)) if group.measures else ()
+    whole = [sum(m.sides[i].count for m in group.measures if m.name != TIME) for i in sides]
+    return [
+        m
+        for m in group.measures
+        if m.name == TIME or any(m.sides[i].count >= MINOR * whole[i] > 0 for i in sides)
+    ]
+
+
+def _figures(measure: Measure) -> list[str]:
+    time = measure.name == TIME
+    heading = ("runs", "median", "", "") if time else ("calls", "p50", "p99", "total")
+    name = f"{measure.layer} {measure.name}".strip()
+    rows: list[Sequence[str]] = [(name, *heading, "x best", "")]
+    rows += [
+        (
+            f"  {letter}",
+            number(round(side.count)),
+            duration(side.p50),
+            "" if time else duration(side.p99),
+            "" if side.total is None else duration(side.total),
+            "" if side.times_best is None else f"{side.times_best:.2f}",
+            verdict(side),
+        )
+        for letter, side in zip(string.ascii_uppercase, measure.sides)
+    ]
+    if not any(side.total is not None for side in measure.sides):
+        rows = [(*row[:4], *row[5:]) for row in rows]
+        return table(rows, "<>>>><")
+    return table(rows, "<>>>>><")
+
+
+def _calls(measure: Measure) -> list[str]:
+    """How many more calls one side made: its calls may be as fast, and yet take longer in all."""
+    counts = [side.count for side in measure.sides]
+    least, most = min(counts), max(counts)
+    if measure.name == TIME or not most or most <= 1.05 * least:
+        return []
+    letters = string.ascii_uppercase
+    first, last = letters[counts.index(most)], letters[counts.index(least)]
+    more = f"x {most / least:.3g} the calls of {last}" if least else f"calls, {last} none"
+    return [f"  {first} made {more}"]
+
+
+def verdict(side: Figures) -> str:
+    """Whether the side differs from the best, in words."""
+    if side.p50 is None or side.times_best is None:
+        return ""
+    if side.slower is None or side.p is None:
+        return "" if side.times_best == 1 else "too few to tell"
+    p = "p < 0.001" if side.p < 0.001 else f"p {side.p:.3f}"
+    if not side.differs:
+        return f"not told from noise, {p}"
+    return f"slower in {100 * side.slower:.0f} % of pairs, {p}"
+
+
+def _shapes(measure: Measure, values: str) -> list[str]:
+    """The histograms beside one another, each bar a share of its own side's calls."""
+    places = sorted({(low, high) for side in measure.sides for low, high, _ in side.buckets})
+    if sum(bool(side.buckets) for side in measure.sides) < 2:
+        return []
+    first, last = (max(places[i][0].bit_length() - 1, 0) for i in (0, -1))
+    places = [(1 << b if b else 0, (2 << b) - 1) for b in range(first, last + 1)]
+    counts = [{row[0]: row[2] for row in side.buckets} for side in measure.sides]
+    totals = [sum(one.values()) for one in counts]
+    most = max(n / total for one, total in zip(counts, totals) for n in one.values())
+    digits = [max((len(number(n)) for n in one.values()), default=1) for one in counts]
+    width = max((WIDTH - 22 - sum(digits) - 4 * len(counts)) // len(counts), 3)
+    scale = 1 << 30  # a share, as bar() takes whole numbers
+    rows: list[Sequence[str]] = [
+        (
+            "from",
+            "to",
+            *(c for letter in string.ascii_uppercase[: len(counts)] for c in (letter, "")),
+        )
+    ]
+    for start, end in places:
+        row = [duration(start), duration(end + 1)]
+        for one, total in zip(counts, totals):
+            n = one.get(start, 0)
+            share = round(scale * n / total) if total else 0
+            row += [number(n), bar(share, round(scale * most), width)]
+        rows.append(row)
+    said = ["  one run's calls above, those of all runs here:"] if values == "run" else []
+    return said + table(rows, ">>" + "><" * len(counts), indent="  ")
+
+
+def how(result: Compared) -> str:
+    """How that was tested."""
+    if not result.tests:
+        return f"no difference was tested: too few {result.values}s"
+    what = "runs"
+    if result.values == "call":
+        what = f"medians of {STRETCHES} stretches of the calls, or of few calls themselves"
+    said = (
+        f"p: Mann-Whitney U (SciPy) of the {what}; against the best side; adjusted for "
+        f"{plural(result.tests, 'test')} (Benjamini-Hochberg); a difference where p <= {LEVEL}."
+    )
+    if result.values == "run":
+        return said
+    return f"{said} How much one recording differs from the next fusetools sweep shows."

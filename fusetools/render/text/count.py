@@ -1,0 +1,59 @@
+"""fusetools count as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, took
+from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.layout import WIDTH, lines, table
+from fusetools.results.count import Counts
+
+
+def render(result: Counts) -> str:
+    said = _calls(result)
+    said += ["", *footer(result.facts, result.unmatched), *missing(result.facts.missing)]
+    return lines(said)
+
+
+def render_live(result: Counts) -> str:
+    """Counts that no recording was made for, and what counting cost."""
+    said = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
+    cost, calls = (
+        result.facts.probe_cost,
+        sum(c.count for c in result.counts if c.layer == "daemon"),
+    )
+    if cost is not None and result.facts.seconds:
+        whole = cost * calls
+        share = whole / result.facts.seconds / 1e7
+        said.append(
+            f"overhead: {duration(cost)} in each daemon call, {duration(whole)} in all "
+            f"({share:.2g} % of one CPU's time); in a request less"
+        )
+    said += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
+    return lines(said + missing(result.facts.missing))
+
+
+def _calls(result: Counts) -> list[str]:
+    called = [c for c in result.counts if c.count]
+    rows: list[Sequence[str]] = [("ADDR", "FUNC", "LAYER", "COUNT")]
+    for c in called:
+        address = "" if c.address is None else f"{c.address:x}"
+        # A system call is counted by the request that it made.
+        function = f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function
+        rows.append((address, function, c.layer, number(c.count)))
+    if not any(c.address for c in called):
+        said = table((row[1:] for row in rows), "<<>")
+    else:
+        said = table(rows, "><<>")
+    if not called:
+        said = ["no calls"]
+    return said + never_called(c.function for c in result.counts if not c.count)
+
+
+def never_called(functions: Iterable[str]) -> list[str]:
+    names = ", ".join(sorted(map(printable, functions)))
+    said = f"never called: {names}"
+    return ["", *textwrap.wrap(said, WIDTH, subsequent_indent="  ")] if names else []

@@ -1,0 +1,80 @@
+"""fusetools diff as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusetools.names import LAYERS
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, percent
+from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.layout import lines, table
+from fusetools.results.diff import Difference, Differences
+
+MARKS = ("", "!", "!!", "!!!")
+
+
+_COLOURS = (None, "green", "blue", "yellow")
+
+
+def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) -> str:
+    """Calls and latency side by side; marked and coloured by the absolute change in calls.
+
+    Up to the first threshold ``!`` and green, up to the second ``!!`` and blue, above ``!!!`` and
+    yellow. Colours are ANSI sequences: click.echo drops them where there is no terminal.
+    """
+    import click
+
+    said = []
+    for side, facts in (("A", result.a), ("B", result.b)):
+        name = printable(facts.name)
+        said += [f"{side}: {name}, {line}" for line in footer(facts)]
+    said.append("")
+    if not result.differences:
+        said += ["no calls in either", ""]
+    for layer in LAYERS:
+        of_layer = [d for d in result.differences if d.layer == layer]
+        if not of_layer:
+            continue
+        rows: list[Sequence[str]] = [
+            (layer.upper(), "A", "B", "change", "%", "", "p50 A", "p50 B", "%")
+        ]
+        for d in of_layer:
+            name = f"{d.function} ({d.operation})" if layer == "syscall" else d.function
+            rows.append(
+                (
+                    name,
+                    number(d.a.count),
+                    number(d.b.count),
+                    number(d.change, "+") if d.change else _only(d),
+                    percent(d.percent) if d.change else "",
+                    MARKS[level(d, thresholds)],
+                    duration(d.a.percentiles.get("50")),
+                    duration(d.b.percentiles.get("50")),
+                    percent(d.slower_percent("50")),
+                )
+            )
+        first, *others = table(rows, "<>>>><>>>")
+        said.append(first)
+        for line, d in zip(others, of_layer):
+            colour = _COLOURS[level(d, thresholds)]
+            said.append(click.style(line, fg=colour) if colour else line)
+        said.append("")
+    calls = "calls" + (f" per {result.per}" if result.per else "")
+    low, high = (number(t) for t in thresholds)
+    said.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
+    said += missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
+    return lines(said)
+
+
+def level(d: Difference, thresholds: tuple[float, float]) -> int:
+    change = d.change if d.change is not None else (d.a.count or d.b.count or 0)
+    if not change:
+        return 0
+    return 1 + sum(abs(change) > threshold for threshold in thresholds)
+
+
+def _only(d: Difference) -> str:
+    if d.change is None:
+        return "only B" if d.a.count is None else "only A"
+    return ""

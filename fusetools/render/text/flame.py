@@ -1,0 +1,151 @@
+"""What is said beside a flame graph."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, plural
+from fusetools.render.text.footer import footer
+from fusetools.render.text.layout import WIDTH, lines
+from fusetools.results.flame import STATES, Stacks
+
+_TITLES = {
+    "on-cpu": "On the CPU",
+    "off-cpu": "Waiting in FUSE requests",
+    "off-wake": "Waiting in FUSE requests, and who ended it",
+    "requests": "FUSE requests, from caller to daemon, by the time callers waited",
+    "graph": "The kernel's FUSE functions, by wall time",
+}
+
+
+_COUNTED = {
+    "on-cpu": "sample",
+    "off-cpu": "wait",
+    "off-wake": "wait",
+    "requests": "request",
+    "graph": "call",
+}
+
+
+def title(shown: Stacks) -> str:
+    """What a picture shows, and of which recording."""
+    return f"{what(shown)}: {shown.facts.name}"
+
+
+def what(shown: Stacks) -> str:
+    """What a picture shows."""
+    text = _TITLES[shown.graph]
+    if "all" in shown.asked.split(", "):
+        text = text.replace(" in FUSE requests", "")
+    return f"{text} ({printable(shown.asked)})" if shown.asked else text
+
+
+def summary(shown: Stacks) -> str:
+    """How much of what."""
+    count = plural(shown.count, _COUNTED[shown.graph])
+    if shown.graph == "on-cpu" and shown.unit != "ns":
+        return count
+    return f"{duration(shown.total)} in {count}"
+
+
+def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
+    """Why there is nothing to draw: an error's parts."""
+    name = shown.facts.name
+    left = shown.left_out
+    counted = plural(left.idle[0] + left.own[0] + left.others[0], _COUNTED[shown.graph])
+    if shown.graph == "on-cpu":
+        what = f"{name} holds no sample of the workload or the daemon"
+    elif shown.graph in ("off-cpu", "off-wake"):
+        what = f"{name} holds no wait inside a request"
+    else:
+        what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
+    if filtered:
+        return what + " that was asked for", f"{counted} left out", ""
+    mend = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
+    return what, f"{counted} left out", mend or "fusetools record -- WORKLOAD"
+
+
+def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
+    """What is said when a picture was written."""
+    said = [f"{path}: {what(shown)}: {summary(shown)}"]
+    if earlier is not None:
+        said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
+    for line in told(shown):
+        # A note may end in a command, which is copied whole.
+        whole = line.startswith("note:")
+        said += [line] if whole else textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    return lines([*said, *footer(shown.facts)])
+
+
+def told(shown: Stacks) -> list[str]:
+    """What a picture does not show, and what is to be known of it."""
+    said: list[str] = []
+    said += _left_out(shown)
+    said += _whose(shown)
+    if any(shown.states.values()):
+        whose = "" if shown.graph == "off-cpu" else "waits: "
+        said.append(whose + ", ".join(_states(shown)))
+    if shown.stackless:
+        said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
+    if shown.unfinished:
+        said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
+    said += _named(shown)
+    return said + [f"note: {printable(note)}" for note in shown.notes]
+
+
+def _whose(shown: Stacks) -> list[str]:
+    """What makes the total another one than that of the requests, by fusetools stages."""
+    said = []
+    callers = shown.total - shown.daemons
+    if shown.graph in ("off-cpu", "off-wake") and shown.daemons and callers:
+        said.append(
+            f"callers {duration(callers)}, daemon {duration(shown.daemons)}: both wait for the "
+            "same request, which fusetools stages counts once"
+        )
+    if shown.shared:
+        said.append(
+            f"{duration(shown.shared)} not counted again: the caller waited for another request at "
+            "that time, too"
+        )
+    return said
+
+
+def _states(shown: Stacks) -> Iterator[str]:
+    for state in STATES:
+        if state != "blocked_or_runnable":
+            yield f"{state} {duration(shown.states[state])}"
+        elif ns := shown.states[state]:
+            yield f"blocked or runnable {duration(ns)} (no wake-up recorded)"
+
+
+def _named(shown: Stacks) -> list[str]:
+    parts = []
+    for which, named in (("kernel", shown.kernel), ("user", shown.user)):
+        if named.addresses:
+            source = "the recording" if named.source == "recording" else printable(named.source)
+            unnamed = f"{number(named.nameless)} of {number(named.addresses)} unnamed"
+            parts.append(
+                f"{which} functions {f'by {source}' if source else 'unnamed'}"
+                f"{f' ({unnamed})' if source and named.nameless else ''}"
+            )
+    return [f"names: {', '.join(parts)}"] if parts else []
+
+
+def _left_out(shown: Stacks) -> list[str]:
+    left = shown.left_out
+    idle = "the daemon without a request"
+    if shown.graph == "graph":
+        idle = "the daemon in fuse_dev_read, most of it without a request"
+    unit = shown.graph != "on-cpu" or shown.unit == "ns"
+    parts = [
+        f"{duration(amount[1]) + ' of ' if unit else ''}{what}"
+        for amount, what in (
+            (left.idle, idle),
+            (left.own, "the workload outside of requests"),
+            (left.others, "others"),
+        )
+        if amount[0]
+    ]
+    return [f"left out: {', '.join(parts)}"] if parts else []

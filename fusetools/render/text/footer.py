@@ -1,0 +1,54 @@
+"""What every command says of its recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusetools.missing import Missing
+from fusetools.names import LAYERS
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, plural, took
+from fusetools.results.facts import Facts
+
+
+def footer(facts: Facts, calls: int | None = None) -> list[str]:
+    """What is not in the figures: unmatched (``calls`` of them), lost, warnings."""
+    r, losses = facts.requests, facts.losses
+    parts = []
+    if r.begun or r.ended:
+        without = f", {number(r.unanswered)} without an answer" if r.unanswered else ""
+        parts.append(f"{plural(r.begun, 'request')}, {number(r.matched)} matched{without}")
+    if calls is not None:
+        parts.append(f"{plural(calls, 'call')} unmatched" if calls else "no call unmatched")
+    parts.append(f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost")
+    said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
+    if losses.throttled:
+        said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
+    said += throttled(facts)
+    return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
+
+
+def throttled(facts: Facts) -> list[str]:
+    """Whom a cgroup's quota kept from its CPUs."""
+    return [
+        f"the {printable(t.whose)} was throttled {plural(t.times, 'time')}, "
+        f"{duration(t.ns)} in all, by the CPU quota of {printable(t.cgroup)}"
+        for t in facts.throttled
+    ]
+
+
+def missing(all_missing: Iterable[Missing]) -> list[str]:
+    """The layers that were not recorded, and what would bring them."""
+    said = []
+    for m in all_missing:
+        if m.layer in LAYERS:
+            said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+            said += ways_out(m.mend, "  ")
+    return said
+
+
+def ways_out(mend: str, indent: str) -> list[str]:
+    labels = ["try", *["or"] * mend.count("\n")]
+    return [
+        f"{indent}{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())
+    ]

@@ -1,0 +1,47 @@
+"""fusetools graph as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number
+from fusetools.render.text.footer import footer
+from fusetools.render.text.layout import lines, table
+from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
+
+
+def render(result: Graph, unit: str = "") -> str:
+    rows: list[Sequence[str]] = [("FUNCTION", "CALLS", "TOTAL", "SELF", "SHARE")]
+    for root in result.roots:
+        # The share is that of the outermost function: what waits for work would hide all else.
+        rows += _nodes(root, 0, root.total, unit)
+    said = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
+    return lines([*said, "", *footer(result.facts, result.unmatched)])
+
+
+def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Sequence[str]]:
+    share = f"{100 * node.total / whole:.1f} %" if whole else ""
+    times = (duration(node.total, unit), duration(node.self_time, unit))
+    yield ("  " * level + node.function, number(node.calls), *times, share)
+    for child in node.children:
+        yield from _nodes(child, level + 1, whole, unit)
+
+
+def render_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
+    """In parts, a tree each: when a call began, since the outermost one, and how long it took."""
+    any_call = False
+    for root in result.calls:
+        any_call = True
+        rows = list(_call(root, root.start, 0, unit))
+        task = f"{printable(root.comm) or 'task'} {root.tid}"
+        heading = f"{(root.start - result.first) / 1e9:.9f} s  {task}"
+        yield lines([f"{heading}, CPU {root.cpu}", *table(rows, ">><", "  "), ""])
+    yield lines([*([] if any_call else ["no calls", ""]), *footer(result.facts, result.unmatched)])
+
+
+def _call(call: GraphCall, begin: int, level: int, unit: str) -> Iterator[Sequence[str]]:
+    took = "unfinished" if call.duration is None else duration(call.duration, unit)
+    yield (f"+{duration(call.start - begin, unit)}", took, "  " * level + call.function)
+    for child in call.children:
+        yield from _call(child, begin, level + 1, unit)

@@ -1,0 +1,177 @@
+"""fusetools hist as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from fusetools.missing import Missing
+from fusetools.names import LAYERS
+from fusetools.printable import printable
+from fusetools.render.text.count import never_called
+from fusetools.render.text.figures import at_least, duration, number, plural
+from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.layout import bar, lines, table
+from fusetools.results.facts import Facts
+from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histograms
+
+
+def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
+    """What the probes add to the daemon's figures."""
+    if "daemon" not in layers:
+        return []
+    if facts.probe_cost is None:
+        return ["each daemon call holds the probes' cost, which was not measured here"]
+    return [
+        f"each daemon call holds about {duration(facts.probe_cost)} of probe cost, "
+        "measured in this recording"
+    ]
+
+
+def render(
+    result: Histograms,
+    unit: str = "",
+    bars: bool = True,
+    layers: Sequence[str] = (),
+    overhead: bool = False,
+) -> str:
+    """The summary per operation over layers, then, if ``bars``, a histogram of each.
+
+    ``layers``: those that were asked for; all if empty. ``overhead``: with the part of each
+    daemon call's duration that is the probes'.
+    """
+    # That an operation was not called is an answer to who asks for it; in the summary it is noise.
+    called = [h for h in result.histograms if h.count or bars]
+    known = overhead and result.facts.probe_cost is not None
+    said = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
+    said += never_called(h.function for h in result.histograms if not h.count and not bars)
+    if bars:
+        for h in result.histograms:
+            if h.count:
+                probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
+                said += ["", *distribution(h, unit, probes)]
+    # A read and a write need no probe.
+    shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
+    said += ["", *cost(result.facts, shown)]
+    if known and shown - {"daemon"}:
+        said.append("what the probes add to other layers was not measured: fusetools overhead")
+    said += footer(result.facts, result.unmatched)
+    in_place = bars and result.histograms
+    said += missing(m for m in result.facts.missing if not (in_place and _in_place(m, result)))
+    return lines(said)
+
+
+def summary(
+    result: Histograms,
+    unit: str = "",
+    in_place: bool = False,
+    layers: Sequence[str] = (),
+    overhead: bool = False,
+) -> list[str]:
+    """A line per function, under its operation; ``in_place``: also for the layers not recorded;
+    ``overhead``: the probes' part of the mean."""
+    heading = ("", "calls", "p50", "p90", "p99", "max", *(["tracer"] if overhead else []))
+    rows: list[Sequence[str] | str] = []
+    for operation, group in groupby(result.histograms, lambda h: h.operation):
+        of_operation = list(group)
+        rows.append((operation or "other", *(("",) * len(heading) if rows else heading)))
+        for layer in LAYERS:
+            for h in of_operation:
+                if h.layer == layer:
+                    tracer = [_tracer(h, result.facts)] if overhead else []
+                    until = h.until_reply or h
+                    rows.append((f"  {layer:7}", h.function, *_figures(until, unit), *tracer))
+                    if h.after_reply:
+                        tracer = [""] * overhead
+                        rows.append(("", "  after reply", *_figures(h.after_reply, unit), *tracer))
+            for m in result.facts.missing:
+                if not (in_place and m.layer == layer and _in_place(m, result)):
+                    continue
+                if not layers or layer in layers:
+                    of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
+                    rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
+                    rows += ways_out(m.mend, " " * 11)
+    return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
+
+
+def _in_place(m: Missing, result: Histograms) -> bool:
+    """Where the figures would stand that there are none of: of a whole layer, or of a daemon."""
+    seen = {h.layer for h in result.histograms if h.count}
+    return m.layer in LAYERS and (m.layer not in seen or m.what.startswith(f"{m.layer} of "))
+
+
+def _figures(h: Histogram, unit: str) -> list[str]:
+    if not h.count:
+        return ["0", "", "", "", ""]
+    times = [h.percentiles.get(p) for p in ("50", "90", "99")]
+    return [number(h.count), *(at_least(t, unit, h.least) for t in (*times, h.max))]
+
+
+def _tracer(h: Histogram, facts: Facts) -> str:
+    """The probes' part of a daemon call's mean duration."""
+    if h.layer != "daemon" or not h.mean or facts.probe_cost is None:
+        return ""
+    return f"{min(100 * facts.probe_cost / h.mean, 100):.1f} %"
+
+
+def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
+    """One histogram: its figures, then a line per log2 bucket; ``probes``: what of each duration
+    is theirs, ns, to be shown as a part of the bin."""
+    said = [f"{h.layer}  {printable(h.function)}"]
+    named = h.layer not in ("syscall", "kernel") or h.operation in h.function
+    if h.operation and not named:
+        said[0] += f", with a {printable(h.operation)} in it"
+    mean = (">" if h.unanswered else "") + duration(h.mean, unit)
+    figures = (
+        ("min", at_least(h.min, unit, h.least)),
+        ("mean", mean),
+        ("max", at_least(h.max, unit, h.least)),
+    )
+    said.append(
+        f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
+        + "   ".join(f"{name} {figure}" for name, figure in figures)
+    )
+    said.append(
+        "  "
+        + "   ".join(
+            f"p{p} {at_least(h.percentiles[p], unit, h.least)}"
+            for p in PERCENTILES
+            if p in h.percentiles
+        )
+    )
+    if h.unanswered:
+        said.append(
+            f"  {number(h.unanswered)} of them without an end: their time until then, "
+            "so > is at least"
+        )
+    if h.until_reply and h.after_reply:
+        for part, name in ((h.until_reply, "until the reply"), (h.after_reply, "after the reply")):
+            times = "   ".join(
+                f"p{p} {at_least(part.percentiles.get(p), unit, part.least)}" for p in ("50", "99")
+            )
+            said.append(f"  {name}:   {times}   max {duration(part.max, unit)}")
+    if h.self_time is not None and h.total:
+        said.append(
+            f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
+            f"({100 * h.self_time / h.total:.1f} %)"
+        )
+    most = max((n for _, _, n in h.buckets), default=0)
+    rows: list[Sequence[str]] = [("from", "to", "count", "")]
+    rows += [
+        (duration(low, unit), duration(high + 1, unit), number(n), bar(n, most))
+        for low, high, n in h.buckets
+    ]
+    if probes is not None:
+        rows = [(*row[:3], part, row[3]) for row, part in zip(rows, _parts(h, probes))]
+    return said + table(rows, ">>><" if probes is None else ">>>><", indent="  ")
+
+
+def _parts(h: Histogram, probes: int) -> Iterator[str]:
+    """The heading, and of each bin the probes' part of its longest and its shortest duration."""
+    yield "tracer"
+    for low, high, n in h.buckets:
+        least, most = (min(100 * probes / max(ns, 1), 100) for ns in (high, low))
+        digits = 1 if most < 9.95 else 0
+        part = f"{least:.{digits}f}-{most:.{digits}f} %" if most >= 0.1 else "< 0.1 %"
+        yield part if n else ""

@@ -1,0 +1,60 @@
+"""How text is laid out, 80 columns wide where names allow."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from fusetools.printable import printable
+
+WIDTH = 80  # of a terminal, in columns
+
+
+BAR = 40
+
+
+def bar(n: int, most: int, width: int = BAR) -> str:
+    """A bar of eighths of a column; any n > 0 shows."""
+    eighths = max(round(8 * width * n / most), 1) if n else 0
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def table(rows: Iterable[Sequence[str] | str], align: str, indent: str = "") -> list[str]:
+    """Aligned columns, two spaces apart; ``align`` has "<" or ">" for each column.
+
+    A row that is a str is a line of its own and takes no part in the widths.
+    """
+    rows = [printable(row) if isinstance(row, str) else [*map(printable, row)] for row in rows]
+    columns = zip(*(row for row in rows if not isinstance(row, str)))
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        indent + row
+        if isinstance(row, str)
+        else (indent + "  ".join(f"{c:{a}{w}}" for c, a, w in zip(row, align, widths))).rstrip()
+        for row in rows
+    ]
+
+
+def lines(text: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in text)
+
+
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Iterable[float], most: float) -> str:
+    """A character for each value; any that is not 0 shows."""
+    levels = len(_LEVELS) - 1
+    heights = (max(min(round(levels * v / most), levels), 1) if v > 0 < most else 0 for v in values)
+    return "".join(_LEVELS[height] for height in heights)
+
+
+def wrapped(parts: Iterable[str], indent: str) -> list[str]:
+    """Parts with commas between them, broken there alone."""
+    whole = ", ".join(re.sub("(?<!,) ", "\xa0", part) for part in parts if part)
+    said = textwrap.wrap(
+        whole, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+    )
+    return [line.replace("\xa0", " ") for line in said]

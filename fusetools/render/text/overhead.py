@@ -1,0 +1,74 @@
+"""fusetools overhead as text."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Sequence
+
+from fusetools.printable import printable
+from fusetools.render.text.estimate import confidence, interval, seconds
+from fusetools.render.text.figures import duration, number, plural, size
+from fusetools.render.text.footer import ways_out
+from fusetools.render.text.layout import lines, table
+from fusetools.results.estimate import Estimate
+from fusetools.results.overhead import Overhead
+
+
+def render(result: Overhead) -> str:
+    rows: list[Sequence[str]] = [
+        ("", "time", "slow-down", "", "events", "per event", "events/s", "bytes/s"),
+        ("nothing", seconds(statistics.median(result.plain)), *[""] * 6),
+    ]
+    rows += [
+        (
+            cost.part,
+            seconds(cost.median),
+            *_slow_down(cost.slow_down, result.plain),
+            number(round(cost.events)),
+            duration(cost.event_ns if _sure(cost.slow_down) else None),
+            number(round(cost.events_per_second)),
+            size(cost.bytes_per_second),
+        )
+        for cost in result.costs
+    ]
+    how = result.costs[0].slow_down
+    said = [
+        f"recording {printable(shlex.join(result.command))}",
+        *table(rows, "<>><>>>>"),
+        "",
+        f"medians of {plural(how.runs, 'round')}; {confidence(how)}",
+    ]
+    if result.pair_ns is None or result.inside_ns is None:
+        said.append("no callback is probed here: a probe pair's cost was not measured")
+    else:
+        said.append(
+            f"a probe pair on an empty function: {duration(result.pair_ns)} a call, "
+            f"{duration(result.inside_ns)} of it inside the call"
+        )
+    if statistics.median(result.plain) < SHORT:
+        took = seconds(statistics.median(result.plain))
+        said.append(f"warning: the workload takes {took}: one of several seconds tells more")
+    if result.lost:
+        said.append(f"{plural(result.lost, 'event')} LOST: the cost of those is not all in there")
+    said += [f"warning: {printable(warning)}" for warning in result.warnings]
+    for m in result.missing:
+        said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+        said += ways_out(m.mend, "  ")
+    return lines(said)
+
+
+SHORT = 1.0  # s; a run's beginning and end, and others' work, are too much of what is shorter
+
+
+def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
+    """The ratio and its interval; not where the runs without a recording differ by more."""
+    if slow_down.runs > 1 and not (_sure(slow_down) and slow_down.median > 1):
+        differ = 100 * (max(plain) / min(plain) - 1)
+        return "not measurable", f"runs differ by {differ:.0f} %"
+    return f"{slow_down.median:.3f}", interval(slow_down, "{:.3f}")
+
+
+def _sure(slow_down: Estimate) -> bool:
+    """Whether it is more than noise: a cost for each event can be told."""
+    return slow_down.runs > 1 and not slow_down.low <= 1 <= slow_down.high

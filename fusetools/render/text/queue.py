@@ -1,0 +1,111 @@
+"""fusetools queue as text."""
+
+from __future__ import annotations
+
+import textwrap
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import number, plural, share
+from fusetools.render.text.footer import footer, missing, ways_out
+from fusetools.render.text.layout import WIDTH, lines, sparkline, table
+from fusetools.results.queue import MountQueue, Queue
+
+# Of the requests' time, spent in the queue while all threads were at work. With one thread and one
+# caller up to 0.14 was measured: what a thread does after its reply, the probes' own part too.
+SHORT = 0.25
+
+
+AT_TIMES = 0.05
+
+
+def render(result: Queue) -> str:
+    said: list[str] = []
+    for m in result.mounts:
+        said += [*_mount(m), ""]
+    if not said:
+        said = ["no requests", ""]
+    return lines([*said, *footer(result.facts), *missing(result.facts.missing)])
+
+
+def _mount(m: MountQueue) -> list[str]:
+    whole = m.whole
+    served = plural(m.requests, "request")
+    if m.unanswered:
+        served += f", {number(m.unanswered)} without an answer"
+    if not m.parts:
+        return [f"{printable(m.mount)}: {served}", "", *verdict(m)]
+    served += f", read by {plural(m.threads, 'thread')}" if m.handed else ""
+    served += "" if m.handed else f", served by {plural(m.threads, 'thread')}"
+    working = "requests with the daemon" if m.handed else "threads at work"
+    rows = [
+        ("", "mean", "max"),
+        ("requests in the queue", number(whole.mean_queued), number(whole.most_queued)),
+        (working, number(whole.mean_busy), number(whole.most_busy)),
+    ]
+    said = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
+    begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start, m.end))
+    queued = [part.mean_queued for part in m.parts]
+    busy = [part.mean_busy for part in m.parts]
+    said += [
+        "",
+        f"  {'queue':8} {sparkline(queued, max(queued, default=0))}",
+        f"  {'daemon' if m.handed else 'threads':8} "
+        f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}",
+        f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
+    ]
+    return [*said, "", *verdict(m)]
+
+
+def verdict(m: MountQueue) -> list[str]:
+    """Is the daemon short of threads, or of CPU?"""
+    said = []
+    if m.unread:
+        said += textwrap.wrap(
+            f"Of {plural(m.unread, 'request')} it is not known when the daemon read them: they "
+            "are not in these figures.",
+            WIDTH,
+        )
+    if m.share_runnable >= AT_TIMES:
+        lacking = share(m.runnable, m.total)
+        said += textwrap.wrap(
+            f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
+            "them was ready to run and had no CPU.",
+            WIDTH,
+        )
+    return said + _threads(m)
+
+
+def _threads(m: MountQueue) -> list[str]:
+    if m.handed or not m.threads or not m.total:
+        why = (
+            f"{number(m.handed)} of {plural(m.requests, 'request')} were answered by another "
+            "thread than the one that read them"
+            if m.handed
+            else "no request's read was seen"
+        )
+        if m.unanswered == m.requests:
+            why = "it answered no request"
+        waited = share(m.waited, m.total)
+        queued = f" Requests waited in its queue for {waited} of their time." if m.total else ""
+        return textwrap.wrap(
+            f"Whether the daemon has enough threads cannot be known: {why}.{queued}", WIDTH
+        )
+    waited = share(m.waited, m.total) or "0 %"
+    short = share(m.short, m.total) or "0 %"
+    threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
+    waits = f"requests waited in its queue for {short} of their time while {threads} at work."
+    if m.share_short >= SHORT:
+        said = textwrap.wrap(f"The daemon is short of threads: {waits}", WIDTH)
+        more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+        return [*said, *ways_out(more, "  ")]
+    if m.share_short >= AT_TIMES:
+        return textwrap.wrap(f"The daemon is short of threads at times: {waits}", WIDTH)
+    enough = f"requests waited in its queue for {waited} of their time, but for {short} while"
+    if m.unanswered:
+        return textwrap.wrap(
+            f"Whether the daemon has enough threads cannot be known: of "
+            f"{plural(m.requests, 'request')} {number(m.unanswered)} had no answer. Requests "
+            f"waited in its queue for {waited} of their time.",
+            WIDTH,
+        )
+    return textwrap.wrap(f"The daemon has enough threads: {enough} {threads} at work.", WIDTH)

@@ -1,0 +1,36 @@
+"""fusetools show as text."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import zip_longest
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration
+from fusetools.render.text.footer import footer
+from fusetools.render.text.layout import WIDTH, lines, wrapped
+from fusetools.render.text.slow import asked_for, names_guessed, outcome, stages_of, what
+from fusetools.results.show import Shown
+
+
+def render(result: Shown) -> str:
+    r = result.request
+    details = [duration(r.duration), f"mount {printable(r.mount)}" if r.mount else ""]
+    details += [f"inode {r.inode}" if r.inode is not None else "", asked_for(r), outcome(r)]
+    said = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
+    said += [*wrapped(stages_of(r, whole=True), "  "), ""]
+    times = [duration(moment.time, "us") for moment in result.moments]
+    wide = max(map(len, times), default=0)
+    left = (WIDTH - wide - 5) // 2
+    caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"
+    daemon = f"{printable(r.daemon_comm) or 'daemon'} {r.daemon_tid}"
+    said.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
+    for when, moment in zip(times, result.moments):
+        columns = [
+            textwrap.wrap(printable(text), left, subsequent_indent="  ") or [""]
+            for text in (moment.caller, moment.daemon)
+        ]
+        for one, other in zip_longest(*columns, fillvalue=""):
+            said.append(f"{when:>{wide}}  {one:{left}} | {other}".rstrip())
+            when = ""
+    return lines([*said, "", *footer(result.facts), *names_guessed(result.guessed, [r])])

@@ -1,0 +1,132 @@
+"""fusetools slow as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import duration, number, plural
+from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.layout import WIDTH, lines, wrapped
+from fusetools.render.text.words import PARTS, REASONS, short, unsplit
+from fusetools.results.request import Helper, Request
+from fusetools.results.slow import Slowest
+
+IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from its begin to its end
+
+
+def render(result: Slowest) -> str:
+    numbers = [str(r.unique or "") for r in result.requests]
+    wide = max(map(len, ["REQUEST", *numbers]))
+    said = []
+    if result.requests:
+        said.append(f"{'DURATION':>9}  {'WHAT':{WIDTH - 13 - wide}}  {'REQUEST':>{wide}}")
+    for r in result.requests:
+        said += _slow(r, wide)
+    said += ["" if said else "no requests", *footer(result.facts)]
+    said += names_guessed(result.guessed, result.requests)
+    return lines([*said, *missing(result.facts.missing)])
+
+
+def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
+    if not (guessed and any(r.path for r in requests)):
+        return []
+    return [
+        "names of files are told by what callers asked for next, since the recording does",
+        "not hold which inodes lookups were answered with (one made now does)",
+    ]
+
+
+def _slow(r: Request, wide: int) -> list[str]:
+    room = WIDTH - 13 - wide
+    unique = "" if r.unique is None else str(r.unique)
+    said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    for parts in told(r):
+        said += wrapped(parts, " " * 11)
+    return said
+
+
+def told(r: Request) -> list[list[str]]:
+    """When and by whom a request was made, its stages, and what the daemon called for it."""
+    by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
+    where = f" in {printable(r.syscall)}" if r.syscall else ""
+    calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
+    asleep = unsplit(r.meanwhile.unsplit) if r.meanwhile and r.meanwhile.blocked else []
+    if calls:
+        calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
+    about = [f"at {r.start / 1e9:.6f} s", by + where, asked_for(r), outcome(r)]
+    helpers = r.meanwhile.helpers if r.meanwhile else ()
+    return [
+        [part for part in about if part],
+        list(stages_of(r)),
+        asleep,
+        calls,
+        *(_helper(helper) for helper in helpers),
+    ]
+
+
+def _helper(h: Helper) -> list[str]:
+    """What another thread did that was waited for."""
+    calls = [_called(*call) for call in h.syscalls[:4]]
+    head = f"it waited {duration(h.waited)} for thread {h.tid}, which called {calls[0]}"
+    to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
+    return [head, *calls[1:], *([f"connected to {to}"] if to else [])]
+
+
+def what(r: Request, room: int) -> str:
+    """The operation and the file; of a path that is too long the end."""
+    if r.path is None:
+        file = f"inode {r.inode}" if r.inode is not None else ""
+    elif r.whole:
+        file = f"/{r.path}"
+    else:
+        file = f"…/{r.path}"
+    file = printable(file)
+    if r.operation in ("getxattr", "setxattr", "removexattr") and r.name:
+        file += f" {printable(r.name)}"
+    room -= len(r.operation) + 1
+    if len(file) > room:
+        file = "…" + file[-room + 1 :]
+    return f"{r.operation} {file}".rstrip()
+
+
+def asked_for(r: Request) -> str:
+    if r.size is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
+        return ""
+    got = ""
+    if r.answered is not None and r.operation != "write" and not r.error:
+        got = f"{number(r.answered)} of "
+    return f"{got}{plural(r.size, 'byte')} at {number(r.offset)}"
+
+
+def outcome(r: Request) -> str:
+    if r.fate in ("unfinished", "interrupted", "aborted"):
+        # In which stage it was, where that is known.
+        last = r.stages[-1][0] if r.stages else ""
+        where = {"queue": ", in the queue"}.get(last, "")
+        where = where or (", with the daemon" if "read" in r.marks else "")
+        error = f" ({r.error})" if r.error else ""
+        return f"{REASONS[r.fate]}{error}{where}"
+    if r.fate != "matched":
+        return REASONS.get(r.fate, r.fate)
+    return r.error or ("no such file" if r.negative else "")
+
+
+def stages_of(r: Request, whole: bool = False) -> Iterator[str]:
+    """From queue to reply, or ``whole``: those of the system call around it, too."""
+    for (name, ns), parts in zip(r.stages, r.parts):
+        # Outside of the request itself only what matters.
+        matters = parts.get("runnable") or 10 * ns >= r.duration
+        if not whole and name.split("+")[0] not in IN_REQUEST and not matters:
+            continue
+        inside = ", ".join(
+            f"{PARTS[part]} {duration(part_ns)}"
+            for part, part_ns in parts.items()
+            if part_ns and not (part_ns == ns and part in ("on_cpu", "copy", "wakeup"))
+        )
+        yield f"{short(name)} {duration(ns)}" + (f" ({inside})" if inside else "")
+
+
+def _called(name: str, calls: int, ns: int) -> str:
+    many = f" {number(calls)} times," if calls > 1 else ""
+    return f"{printable(name)}{many} {duration(ns)}"

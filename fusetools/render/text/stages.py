@@ -1,0 +1,223 @@
+"""fusetools stages as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import at_least, duration, number, plural
+from fusetools.render.text.footer import footer, ways_out
+from fusetools.render.text.layout import WIDTH, lines, table
+from fusetools.render.text.words import PARTS, REASONS, WORDS, name_of, unsplit
+from fusetools.results.stages import OperationStages, Stage, Stages
+
+_BAR = 8
+
+
+_LONG_BAR = 16
+
+
+def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
+    """A table per operation; ``overview``: only a line for each; ``overhead``: with what recording
+    took of each stage. Where requests are told apart by something, a line for each."""
+    said: list[str] = []
+    if not result.operations:
+        said = ["no requests"]
+    elif result.by:
+        for _, group in groupby(result.operations, lambda o: (o.operation, o.waits)):
+            said += [*_lines(list(group), result.by, unit), ""]
+        said += _legend(result.operations)
+    else:
+        matched = [o for o in result.operations if o.timed]
+        if overview and not overhead and len(matched) > 1:
+            said += [*_lines(matched, "", unit), *_legend(matched)]
+            said += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
+            rest = [o for o in result.operations if o.matched < o.requests]
+            said += [f"{title(o)}: {requests(o)}" for o in rest]
+        else:
+            for o in result.operations:
+                said += [*operation(o, unit, overhead), ""]
+            said += _partly(matched)
+    while said and not said[-1]:
+        said.pop()
+    said += ["", *cost(result, overhead), *ring(result.operations)]
+    for m in result.joined:
+        said += [printable(m.what), f"  why: {printable(m.why)}"]
+        said += ways_out(m.mend, "  ") if m.mend else []
+    said += footer(result.facts)
+    return lines(said)
+
+
+def title(o: OperationStages) -> str:
+    """The operation, and whether its callers wait."""
+    return o.operation if o.waits or not o.timed else f"{o.operation} (nobody waits)"
+
+
+def requests(o: OperationStages) -> str:
+    """1,796 requests, 1,795 matched, 1 not finished at the end"""
+    said = plural(o.requests, "request")
+    if o.matched == o.requests:
+        return said + ", all matched"
+    reasons = [f"{number(n)} {REASONS[reason]}" for reason, n in o.unmatched.items()]
+    return ", ".join([said, f"{number(o.matched)} matched", *reasons])
+
+
+def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
+    """The operation's stages, one under the other, each with its place in the whole."""
+    heading = f"{title(o)}: {requests(o)}"
+    if not o.timed:
+        return [heading]
+    rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
+    before = 0
+    for stage in o.stages:
+        rows.append((*figures(stage, o, unit), _last(stage, o, before, overhead)))
+        before += stage.total
+        rows += [
+            ("  " + name, mean, "", "", "", share, "")
+            for name, mean, share in parts(stage, o, unit)
+        ]
+    last = duration(o.probes / o.timed) if overhead and o.probes is not None else ""
+    rows.append((*total(o, unit), last))
+    return [heading, *table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")]
+
+
+def _column(overhead: bool) -> str:
+    return "tracer" if overhead else ""
+
+
+def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
+    if not overhead:
+        return _place(before, stage.total, o.total)
+    return "-" if stage.probes is None else duration(stage.probes / o.timed)
+
+
+def _partly(operations: Iterable[OperationStages]) -> list[str]:
+    operations = list(operations)
+    said = []
+    if any(stage.requests < o.timed for o in operations for stage in o.stages):
+        said.append("(n): only n requests had it; the others count with 0")
+    if any(o.least is not None for o in operations):
+        said.append("> at least: requests without an answer count until they were over")
+    return said + unsplit(sum(stage.unsplit for o in operations for stage in o.stages))
+
+
+def _place(before: int, total: int, whole: int) -> str:
+    """A bar that begins where the stage before ended."""
+    if not whole or not total:
+        return ""
+    start = _BAR * before // whole
+    start = min(start, _BAR - 1)
+    end = -(-_BAR * (before + total) // whole)
+    return " " * start + "█" * max(end - start, 1) if total * 50 >= whole else " " * start + "▏"
+
+
+def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
+    """Its name, mean, p50, p99, max and share."""
+    name = name_of(stage.name)
+    if stage.requests < o.timed:
+        name += f" ({number(stage.requests)})"
+    times = (stage.mean, stage.p50, stage.p99, stage.max)
+    return [name, *(duration(ns, unit) for ns in times), _share(stage.share)]
+
+
+def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
+    """Of what a stage consists, each with its mean and its share of the whole."""
+    for part, ns in stage.parts.items():
+        if ns:
+            share = _share(ns / o.total if o.total else 0.0)
+            yield PARTS[part], duration(ns / o.timed, unit), share
+
+
+def total(o: OperationStages, unit: str = "") -> list[str]:
+    """As figures(), of the whole."""
+    mean = (">" if o.least is not None else "") + duration(o.mean, unit)
+    times = [at_least(ns, unit, o.least) for ns in (o.p50, o.p99, o.max)]
+    return ["total", mean, *times, "100.0 %"]
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
+    """A line for each, with its stages in one bar."""
+    operations = list(operations)
+    first = f"{title(operations[0])} by {by}" if by else ""
+    rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
+    for o in operations:
+        name = _key(o.key, by) if by else title(o)
+        over = ">" if o.least is not None else ""
+        times = [over + duration(ns, unit) for ns in (o.total, o.mean)]
+        times.append(at_least(o.p99, unit, o.least))
+        rows.append((name, number(o.timed), *times, _stacked(o)))
+    return table(rows, "<>>>><")
+
+
+def _key(key: str | int | None, by: str) -> str:
+    if key is None:
+        return "(not told)"
+    if by == "size" and isinstance(key, int):
+        size, name = next(
+            ((n, name) for n, name in ((1 << 20, "MiB"), (1 << 10, "KiB")) if key >= n), (1, "B")
+        )
+        return f"from {key // size} {name}"
+    return str(key) or "(no name)"
+
+
+def _stacked(o: OperationStages) -> str:
+    """The whole as a bar of letters, one for each stage; a stage that is short may have none."""
+    said = ""
+    before = 0
+    for stage in o.stages:
+        before += stage.total
+        letters = "".join(WORDS[name][2] for name in stage.name.split("+"))
+        length = round(_LONG_BAR * before / o.total) - len(said) if o.total else 0
+        said += (letters * length)[:length]
+    return said
+
+
+def _legend(operations: Iterable[OperationStages]) -> list[str]:
+    used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
+    if "vfs_before" in used:
+        used.discard("between")
+    said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
+    return textwrap.wrap(said, WIDTH)
+
+
+def cost(result: Stages, overhead: bool) -> list[str]:
+    """What recording took of the requests."""
+    waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
+    if result.event_cost is None or not waits:
+        return ["what recording itself took of this is not known"]
+    matched = sum(o.timed for o in waits)
+    took = sum(o.probes or 0 for o in waits)
+    measured = result.facts.event_cost is not None
+    about = "about" if measured else "at least"
+    said = [f"recording adds {about} {duration(took / matched)} to each synchronous request"]
+    if overhead:
+        uprobe = result.facts.probe_cost
+        if measured:
+            said.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
+        else:
+            said.append(
+                f"  {duration(result.event_cost)} for each event: the least time seen between a "
+                "request's end and"
+            )
+            said.append("  the waking of its caller; more where stacks are taken")
+        if uprobe is not None:
+            said.append(
+                f"  {duration(uprobe)} for each callback: half before its entry, half after"
+            )
+    else:
+        said[0] += " (--overhead)"
+    return said
+
+
+def ring(operations: Iterable[OperationStages]) -> list[str]:
+    """How many went by io_uring."""
+    n = sum(o.ring for o in operations)
+    if not n:
+        return []
+    return [f"{plural(n, 'request')} went by io_uring: read and reply are one io_uring_enter each"]

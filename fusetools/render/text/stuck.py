@@ -1,0 +1,149 @@
+"""fusetools stuck as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from fusetools.printable import printable
+from fusetools.render.text.figures import number, plural
+from fusetools.render.text.layout import WIDTH, lines, table
+from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
+
+MOST_CALLERS = 10
+
+
+MOST_CHAINS = 8
+
+
+def render(result: Stuck) -> str:
+    """Mounts that are stuck first, each with the cause, its callers and its daemon's threads."""
+    return lines(_lines(result))
+
+
+def _lines(result: Stuck) -> Iterator[str]:
+    order = {"stuck": 0, "busy": 1, "quiet": 2}
+    for mount in sorted(result.mounts, key=lambda mount: order[mount.state]):
+        if mount.state == "stuck":
+            yield from _stuck(mount)
+            yield ""
+        else:
+            yield from _wrapped(f"{_name(mount)}: {_well(mount, result.older_seconds)}", "")
+    if not result.mounts:
+        yield "no FUSE file system is mounted here"
+    if result.unplaced:
+        yield "Threads that wait in FUSE, for which mount cannot be known:"
+        yield from _threads(result.unplaced)
+    if result.silent:
+        who = ", ".join(map(str, result.silent[:8]))
+        yield from _wrapped(
+            f"{plural(len(result.silent), 'process or thread')} could not be looked at in time "
+            f"(they hold a lock of the kernel's, or there was no time left): {who}",
+            "",
+        )
+    for note in result.notes:
+        yield from _wrapped(note, "")
+
+
+def _name(mount: StuckMount) -> str:
+    where = f", in the mount namespace of pid {mount.namespace_of}" if mount.namespace_of else ""
+    daemon = f", {mount.comm}, pid {mount.daemon}" if mount.daemon is not None else ""
+    if not mount.path:
+        return f"connection {mount.connection} (mounted nowhere now{daemon})"
+    return f"{mount.path} ({mount.fstype}{daemon}{where})"
+
+
+def _well(mount: StuckMount, older: float) -> str:
+    if mount.state == "quiet":
+        return "nothing waits"
+    count = plural(mount.waiting, "request") if mount.waiting else "no request"
+    return f"busy, not stuck: {count} in flight, nobody has waited for {older:g} s"
+
+
+def _stuck(mount: StuckMount) -> Iterator[str]:
+    oldest = max((c.age_seconds for c in mount.callers if c.age_seconds is not None), default=None)
+    parts = []
+    if mount.waiting is not None:
+        parts.append(f"{plural(mount.waiting, 'request')} in flight")
+    if mount.callers:
+        longest = f", the oldest for {ago(oldest)}" if oldest is not None else ""
+        parts.append(f"{plural(len(mount.callers), 'caller')} blocked{longest}")
+    yield from _wrapped(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
+    for place, cause in enumerate(mount.causes):
+        yield from _wrapped(("why: " if not place else "and: ") + cause.text, "  ")
+        if len(cause.chain) > 1:
+            for line in cause.chain[:MOST_CHAINS]:
+                yield from _wrapped(line, "       -> ")
+    if mount.callers:
+        yield ""
+        yield from _callers(mount.callers)
+    if mount.threads:
+        yield ""
+        yield from _daemon(mount)
+    fixes = [fix for cause in mount.causes for fix in cause.fixes]
+    if fixes:
+        yield ""
+        yield "  What would end it (nothing of this was run):"
+        for command, what in dict.fromkeys(fixes):
+            yield f"    {printable(command)}"
+            yield from _wrapped(what, "        ")
+
+
+def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
+    rows = [("blocked for", "pid", "user", "command", "call", "path")]
+    rows += [
+        (
+            ago(c.age_seconds),
+            str(c.pid) if c.pid == c.tid else f"{c.pid}/{c.tid}",
+            c.user,
+            c.comm,
+            c.call or "page fault",
+            c.path or "(unknown)",
+        )
+        for c in callers[:MOST_CALLERS]
+    ]
+    yield from table(rows, ">><<<<", "  ")
+    if len(callers) > MOST_CALLERS:
+        yield f"  and {number(len(callers) - MOST_CALLERS)} more callers (--json has all)"
+
+
+def _daemon(mount: StuckMount) -> Iterator[str]:
+    yield from _wrapped(
+        f"{mount.comm} (pid {mount.daemon}), {plural(len(mount.threads), 'thread')}:", "  "
+    )
+    yield from _threads(mount.threads)
+
+
+def _threads(threads: tuple[Blocked, ...]) -> Iterator[str]:
+    alike = Counter(thread.waits for thread in threads)
+    first: dict[str, Blocked] = {}
+    for thread in threads:
+        first.setdefault(thread.waits, thread)
+    for waits, count in alike.most_common():
+        thread = first[waits]
+        who = f"thread {thread.tid}" if count == 1 else plural(count, "thread")
+        verb = waits if count == 1 else _many(waits)
+        age = f", for {ago(thread.age_seconds)}" if count == 1 and thread.age_seconds else ""
+        yield from _wrapped(f"{who} {verb}{age}", "    ")
+        if thread.user_stack:
+            yield from _wrapped("in " + " < ".join(thread.user_stack[:6]), "      ")
+
+
+def _many(waits: str) -> str:
+    verb, _, rest = waits.partition(" ")
+    plain = {"is": "are", "has": "have"}.get(verb, verb[:-1] if verb.endswith("s") else verb)
+    rest = rest.replace("its next request", "their next request")
+    return f"{plain} {rest}".rstrip()
+
+
+def _wrapped(line: str, indent: str) -> list[str]:
+    hanging = " " * (len(indent) + 2)
+    return textwrap.wrap(
+        printable(line),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

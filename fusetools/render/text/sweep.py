@@ -1,0 +1,127 @@
+"""fusetools sweep as text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from fusetools.printable import printable
+from fusetools.render.text.estimate import confidence, seconds, span
+from fusetools.render.text.figures import duration, number, plural, size
+from fusetools.render.text.layout import lines, table
+from fusetools.results.sweep import Sweep
+
+
+def render(result: Sweep) -> str:
+    """What each point took, then its requests by operation."""
+    experiment = result.experiment
+    said = [f"{printable(experiment.about)}:"] if experiment.about else []
+    said += [f"sweep of {printable(command_line(experiment.shown))}"]
+    if not result.points:
+        said.append("no run is done yet")
+    else:
+        said += ["", *table(points(result), aligned(result) + "><>>>><"), *_operations(result), ""]
+        how = max((one.seconds for one in result.points), key=lambda e: e.runs)
+        caches = "empty" if experiment.caches == "drop" else "as they were"
+        said.append(f"medians of {plural(how.runs, 'run')}, each with caches {caches}")
+        said.append(confidence(how))
+    for value, why in result.left_out.items():
+        said.append(f"left out: {printable(value)}: {printable(why)}")
+    if not experiment.trace:
+        said.append("not recorded (--no-trace): the requests")
+    if result.lost:
+        said.append(f"{plural(result.lost, 'event')} LOST in all runs: counts are too low")
+    said += [f"warning: {printable(warning)}" for warning in result.warnings]
+    if result.to_do:
+        path = printable(shlex.quote(str(result.path)))
+        said.append(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}")
+    return lines(said)
+
+
+def points(result: Sweep) -> list[Sequence[str]]:
+    """A table's heading and its rows: what each point took."""
+    axes = result.experiment.axes
+    rows: list[Sequence[str]] = [
+        (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
+    ]
+    for one in result.points:
+        band = one.bandwidth
+        rows.append(
+            (
+                *(one.point[name] for name in axes),
+                seconds(one.seconds.median),
+                span(one.seconds, 1e9, duration),
+                seconds(one.user.median),
+                seconds(one.system.median),
+                number(round(one.switches.median)),
+                size(band.median if band else None),
+                span(band, 1, size) if band else "",
+            )
+        )
+    return rows
+
+
+def aligned(result: Sweep) -> str:
+    """Numbers and sizes to the right."""
+    params = result.experiment.params
+    return "".join(
+        ">" if all(value[:1].isdigit() for value in params[name]) else "<"
+        for name in result.experiment.axes
+    )
+
+
+MINOR = 0.05  # operations with a smaller share of the requests at every point stay out of the text
+
+
+def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
+    """Those with many of the requests at any point, most first; and the others."""
+    shares: dict[str, float] = {}
+    for one in result.points:
+        whole = sum(r.count.median for r in one.requests.values())
+        for name, r in one.requests.items():
+            shares[name] = max(shares.get(name, 0), r.count.median / whole if whole else 0)
+    shown = [name for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share >= MINOR]
+    return shown, [name for name in shares if name not in shown]
+
+
+def operation(result: Sweep, name: str) -> list[Sequence[str]]:
+    """A table's heading and its rows: an operation's requests at each point."""
+    axes = result.experiment.axes
+    sizes = any(of.size for one in result.points if (of := one.requests.get(name)))
+    rows: list[Sequence[str]] = [
+        (*axes, "requests", "mean size" if sizes else "", "p50", "", "p99", ""),
+    ]
+    for one in result.points:
+        at = one.requests.get(name)
+        rows.append(
+            (
+                *(one.point[axis] for axis in axes),
+                number(round(at.count.median)) if at else "0",
+                size(at.size.median) if at and at.size else "",
+                duration(at.p50.median) if at and at.p50 else "",
+                span(at.p50, 1, duration) if at and at.p50 else "",
+                duration(at.p99.median) if at and at.p99 else "",
+                span(at.p99, 1, duration) if at and at.p99 else "",
+            )
+        )
+    return rows
+
+
+def _operations(result: Sweep) -> list[str]:
+    shown, minor = main_operations(result)
+    rows: list[Sequence[str]] = []
+    for name in shown:
+        heading, *more = operation(result, name)
+        rows += [(name, *heading), *(("", *row) for row in more)]
+    said = ["", *table(rows, f"<{aligned(result)}>>><><")] if rows else []
+    others = [printable(name) for name in minor]
+    if others:
+        said.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
+    return said
+
+
+def command_line(words: Sequence[str]) -> str:
+    """As it was typed: braces are no quoting matter here."""
+    plain = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
+    return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)

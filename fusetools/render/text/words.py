@@ -1,0 +1,61 @@
+"""Stages, their parts, and what became of requests, in words."""
+
+from __future__ import annotations
+
+from fusetools.render.text.figures import duration
+
+# A stage in words, and as a part of joined ones; its letter in a bar.
+WORDS = {
+    "vfs_before": ("VFS before FUSE", "VFS before", "v"),
+    "between": ("between requests", "between", "v"),
+    "setup": ("set up", "set up", "s"),
+    "queue": ("in the queue", "queue", "q"),
+    "dispatch": ("to the callback", "to callback", "c"),
+    "daemon": ("daemon", "daemon", "d"),
+    "reply": ("reply", "reply", "r"),
+    "wakeup": ("waking the caller", "waking", "w"),
+    "vfs_after": ("VFS after FUSE", "VFS after", "a"),
+}
+
+
+PARTS = {
+    "no_thread": "no free thread",
+    "runnable": "waiting for CPU",
+    "wakeup": "wake-up",
+    "copy": "copy",
+    "on_cpu": "on CPU",
+    "blocked": "blocked",
+    "elsewhere": "with another thread",
+    "untold": "not told",
+}
+
+
+REASONS = {
+    "unfinished": "not answered by the end",
+    "interrupted": "interrupted",
+    "aborted": "aborted",
+    "no_reply": "expecting no answer",
+    "before": "begun before the recording",
+    "lost": "with events LOST",
+    "unnumbered": "without a number",
+}
+
+
+def name_of(stage: str) -> str:
+    """A stage, or several that are joined, in words."""
+    names = stage.split("+")
+    if len(names) == 1:
+        return WORDS[stage][0]
+    words = [WORDS[name][1] for name in names]
+    return ", ".join(words) if len(words) < 4 else f"{words[0]} … {words[-1]}"
+
+
+def short(stage: str) -> str:
+    """The stage in few words."""
+    return " and ".join(WORDS[name][1] for name in stage.split("+"))
+
+
+def unsplit(ns: int) -> list[str]:
+    """How much of what is called blocked may be waiting for a CPU."""
+    said = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
+    return [said] if ns else []

@@ -1,0 +1,57 @@
+"""Single calls and requests as numpy columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Matched calls as columns of equal length, by start; system calls that made a request.
+
+    ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
+    on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
+    """
+
+    functions: tuple[str, ...]
+    layer: NDArray[np.uint8]
+    function: NDArray[np.uint16]
+    start: NDArray[np.uint64]
+    duration: NDArray[np.uint64]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    unique: NDArray[np.uint64]
+
+    def of(self, function: str) -> NDArray[np.bool_]:
+        """True for the calls of ``function``, e.g. ``calls.duration[calls.of("cvmfs_lookup")]``."""
+        codes = [i for i, name in enumerate(self.functions) if name == function]
+        import numpy as np
+
+        return np.isin(self.function, codes)
+
+
+@dataclass(frozen=True)
+class RequestColumns:
+    """FUSE requests as columns of equal length, by begin.
+
+    Times are ns on the recording's clock, 0 where they were not seen; ``callback_start`` and
+    ``callback_end`` are the daemon's callback, ``sent`` when the daemon had copied the request,
+    ``woken`` when the caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0
+    or -errno.
+    """
+
+    connection: NDArray[np.uint64]
+    unique: NDArray[np.uint64]
+    opcode: NDArray[np.uint32]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    error: NDArray[np.int32]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    callback_start: NDArray[np.uint64]
+    callback_end: NDArray[np.uint64]
+    sent: NDArray[np.uint64]
+    woken: NDArray[np.uint64]

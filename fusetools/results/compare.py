@@ -1,0 +1,70 @@
+"""Recordings, or sweeps, held against the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVEL = 0.05  # the share of wrong ones among the differences that are said to be none by chance
+
+
+# Calls that follow one another are alike: what slows one down slows the next one down, too. What is
+# tested are therefore medians of stretches of a recording (the method of batch means).
+STRETCHES = 20
+
+
+TIME = "time"  # the measure that is a run's time on the clock
+
+
+Buckets = tuple["tuple[int, int, int]", ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One side of a measure. Times in ns, None where there is nothing to measure.
+
+    ``count``: calls, of a sweep the median of its runs; ``total``: of all calls, of a sweep None;
+    ``p50``, ``p99``: of the calls, of a sweep the medians of its runs' figures; ``buckets``: of the
+    calls, of a sweep those of all its runs. ``times_best``: p50 over the smallest p50 of all sides.
+    ``slower``: how often a value of this side is larger than one of the best side's (ties count
+    half), 0 to 1; ``p``: how probable so large a difference is if there is none (Mann-Whitney U,
+    two-sided, adjusted); ``differs``: None for the best side, and where too few are there to tell.
+    """
+
+    count: float
+    p50: float | None
+    p99: float | None
+    buckets: Buckets = ()
+    times_best: float | None = None
+    slower: float | None = None
+    p: float | None = None
+    differs: bool | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """``name``: an operation, or "time"; ``sides`` in the order of the arguments."""
+
+    name: str
+    layer: str
+    sides: tuple[Figures, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Measures that belong together; ``label``: the point of the sweeps, "" for recordings."""
+
+    label: str
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """``sides``: their names; ``values``: what is a value, "call" or "run"; ``tests``: how many
+    tests were made; ``notes``: what is not in the comparison."""
+
+    sides: tuple[str, ...]
+    groups: tuple[Group, ...]
+    values: str
+    tests: int
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,35 @@
+"""How often each function was called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.results.facts import Facts
+from fusetools.results.hist import Histogram
+
+
+@dataclass(frozen=True)
+class Count:
+    """Calls of one function: entries seen, whether or not their return was.
+
+    ``latency`` holds the durations of those calls that were matched, where both ends were probed.
+    """
+
+    function: str
+    operation: str
+    layer: str
+    count: int
+    address: int | None = None
+    latency: Histogram | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Most calls first; functions that were probed but never called come last.
+
+    ``unmatched`` as in Histograms.
+    """
+
+    counts: tuple[Count, ...]
+    facts: Facts
+    unmatched: int = 0

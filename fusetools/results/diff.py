@@ -1,0 +1,61 @@
+"""Two recordings side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusetools.results.facts import Facts
+
+
+@dataclass(frozen=True)
+class Side:
+    """One function in one of two recordings; None: not recorded there."""
+
+    count: float | None  # calls, or calls per request or second
+    percentiles: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One function in two recordings."""
+
+    function: str
+    operation: str
+    layer: str
+    a: Side
+    b: Side
+
+    @property
+    def change(self) -> float | None:
+        """B's calls less A's."""
+        if self.a.count is None or self.b.count is None:
+            return None
+        return self.b.count - self.a.count
+
+    @property
+    def percent(self) -> float | None:
+        """That change in per cent of A; None where A has no calls."""
+        return (
+            100 * self.change / self.a.count if self.change is not None and self.a.count else None
+        )
+
+    def slower(self, percentile: str) -> int | None:
+        """B's percentile less A's, ns."""
+        a, b = self.a.percentiles.get(percentile), self.b.percentiles.get(percentile)
+        return None if a is None or b is None else b - a
+
+    def slower_percent(self, percentile: str) -> float | None:
+        """That in per cent of A."""
+        change = self.slower(percentile)
+        a = self.a.percentiles.get(percentile)
+        return 100 * change / a if change is not None and a else None
+
+
+@dataclass(frozen=True)
+class Differences:
+    """``differences`` are sorted by layer, then largest change first."""
+
+    differences: tuple[Difference, ...]
+    a: Facts
+    b: Facts
+    per: str = ""  # "", "request" or "second": what the calls are divided by

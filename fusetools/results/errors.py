@@ -1,0 +1,46 @@
+"""What requests were answered with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.results.facts import Facts
+
+
+@dataclass(frozen=True)
+class OperationErrors:
+    """What the requests of one operation were answered with.
+
+    ``requests`` were answered, ``errors`` of them with an error: (name, requests), most first.
+    ``negative``: lookups answered without an error and without an inode, which lets the kernel
+    remember that there is no such file; None where the recording does not tell. ``unanswered``:
+    (fate, requests) of those that were not, beside ``requests``.
+    """
+
+    operation: str
+    requests: int
+    errors: tuple[tuple[str, int], ...] = ()
+    negative: int | None = None
+    unanswered: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def failed(self) -> int:
+        return sum(n for _, n in self.errors)
+
+    @property
+    def absent(self) -> int:
+        """Lookups of what is not there, as far as the recording tells."""
+        return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """By operation, most errors first; those without any come last.
+
+    ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount had no daemon any
+    more, and no request was made.
+    """
+
+    operations: tuple[OperationErrors, ...]
+    facts: Facts
+    disconnected: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,23 @@
+"""The median of repeated runs, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its confidence interval, from ``low`` to ``high``.
+
+    ``confidence``: how probably the interval holds the true median, 0 to 1: at least 0.95 from six
+    runs on, less where there were fewer; then the interval is the whole range.
+    """
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+    runs: int
+
+    def to_json(self) -> dict[str, float]:
+        return dict(vars(self))

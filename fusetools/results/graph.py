@@ -1,0 +1,61 @@
+"""What the kernel's functions called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fusetools.results.facts import Facts
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """All calls of a kernel function that were made in the same way: by the same functions.
+
+    ``total`` is the ns that they took, ``self_time`` what of it was not spent in the functions that
+    they called (of those recorded). ``children``: most time first.
+    """
+
+    function: str
+    calls: int
+    total: int
+    self_time: int
+    children: tuple[GraphNode, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What the kernel's functions called, added up.
+
+    ``unmatched``: calls whose return was not seen.
+    """
+
+    roots: tuple[GraphNode, ...]
+    unmatched: int
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """One call of a kernel function: ``start`` in ns on the recording's clock.
+
+    ``duration`` is None where its return was not seen; ``children`` are by start.
+    """
+
+    function: str
+    start: int
+    duration: int | None
+    tid: int
+    comm: str
+    cpu: int
+    children: list[GraphCall] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GraphCalls:
+    """Single calls by start, to be taken once; ``first``: the recording's first event, ns."""
+
+    calls: Iterator[GraphCall]
+    first: int
+    unmatched: int
+    facts: Facts

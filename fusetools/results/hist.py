@@ -1,0 +1,60 @@
+"""Latency histograms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.results.facts import Facts
+
+# The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
+READ_TO_REPLY = "read to reply"
+
+
+PERCENTILES = ("50", "90", "95", "99", "99.9")
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Durations of one function in one layer, for one operation.
+
+    ``buckets`` are log2, as (low, high, count), both ends inclusive, only from the first
+    to the last that is not empty. ``unmatched``: entries without a return and the reverse.
+    ``min``, ``max``, ``mean`` and ``percentiles`` are None or empty where ``count`` is 0. Of a
+    kernel function: the calls in which requests of that operation were made.
+
+    ``unanswered`` of ``count`` had no end: requests that no daemon answered, calls that were open
+    when the recording or their thread ended. They count until then, so figures from ``least`` ns on
+    are lower bounds. Of a callback that replied, ``until_reply`` and ``after_reply`` are the two
+    parts of its durations; both None where none did.
+    """
+
+    operation: str
+    layer: str
+    function: str
+    count: int
+    unmatched: int
+    min: int | None
+    max: int | None
+    mean: float | None
+    percentiles: dict[str, int]
+    buckets: tuple[tuple[int, int, int], ...]
+    unit: str = "ns"
+    total: int | None = None  # of all matched calls
+    self_time: int | None = None  # of that, not in calls inside them; function_graph alone tells it
+    unanswered: int = 0
+    least: int | None = None
+    until_reply: Histogram | None = None
+    after_reply: Histogram | None = None
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """By operation, most calls first; within one, by layer from the caller inwards.
+
+    ``unmatched``: entries without a return and the reverse, of all functions that were asked for,
+    each call once.
+    """
+
+    histograms: tuple[Histogram, ...]
+    facts: Facts
+    unmatched: int = 0

@@ -1,0 +1,57 @@
+"""What recording costs a workload."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from fusetools.missing import Missing
+from fusetools.results.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part of the recording costs, or all of it (``part`` is "all").
+
+    ``seconds``: of each run; ``slow_down``: their median over that of the runs without, in the
+    interval that the rounds' own ratios give;
+    ``events`` and ``bytes`` of a run: the median; ``event_ns``: what an event costs the workload,
+    its extra time over the events, None without events.
+    """
+
+    part: str
+    seconds: tuple[float, ...]
+    slow_down: Estimate
+    events: float
+    bytes: float
+    event_ns: float | None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def events_per_second(self) -> float:
+        return self.events / self.median
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes / self.median
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """``plain``: seconds of the runs without a recording; ``costs``: each part, then all.
+
+    ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns`` the part of it
+    that the call's recorded duration holds; None where no callbacks are probed.
+    """
+
+    command: tuple[str, ...]
+    plain: tuple[float, ...]
+    costs: tuple[Cost, ...]
+    pair_ns: float | None
+    inside_ns: float | None
+    lost: int
+    missing: tuple[Missing, ...]
+    warnings: tuple[str, ...]

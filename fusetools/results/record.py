@@ -1,0 +1,46 @@
+"""What became of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fusetools.missing import Missing
+from fusetools.session import Throttled
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a workload and the children that it waited for used.
+
+    ``user`` and ``system``: CPU time, s; ``switches``: context switches; ``read`` and ``written``:
+    bytes that its system calls read and wrote (proc(5), rchar and wchar), None where the kernel
+    does not tell.
+    """
+
+    user: float
+    system: float
+    switches: int
+    read: int | None = None
+    written: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of a recording. ``output`` is None when there is no file."""
+
+    output: Path | None = None
+    size: int = 0
+    seconds: float = 0.0
+    events: int = 0
+    requests: int = 0
+    lost: int = 0
+    exit_status: int = 0
+    unavailable: tuple[Missing, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+    throttled: list[Throttled] = field(default_factory=list)  # by quotas of cgroups
+    failed: bool = False  # perf ended early, or the file is as perf left it
+    left: bool = False  # the workload, which hangs
+    interrupted: bool = False  # by a signal
+    usage: Usage | None = None  # the workload's
+    calibration: float | None = None  # ns of one call of the function that costs are measured on

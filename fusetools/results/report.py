@@ -1,0 +1,50 @@
+"""What a report shows: the answers of the commands, of recordings and of sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, Union
+
+from fusetools.errors import Error
+from fusetools.results.compare import Compared
+from fusetools.results.count import Counts
+from fusetools.results.diff import Differences
+from fusetools.results.errors import Errors
+from fusetools.results.flame import Stacks
+from fusetools.results.hist import Histograms
+from fusetools.results.queue import Queue
+from fusetools.results.slow import Slowest
+from fusetools.results.stages import Stages
+from fusetools.results.sweep import Sweep
+from fusetools.session import Session
+
+T = TypeVar("T")
+
+
+Answer = Union[T, Error]  # the error says what is missing, and what would bring it
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording's answers; ``stacks`` by flame graph."""
+
+    path: Path
+    session: Session
+    histograms: Histograms
+    counts: Counts
+    stages: Stages
+    slowest: Slowest
+    errors: Errors
+    queue: Queue
+    stacks: dict[str, Answer[Stacks]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """``compared``: None where there is one alone; ``differences``: of two recordings."""
+
+    recordings: tuple[Recorded, ...]
+    sweeps: tuple[Sweep, ...]
+    compared: Answer[Compared] | None
+    differences: Differences | None

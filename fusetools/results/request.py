@@ -1,0 +1,86 @@
+"""A single request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Helper:
+    """Another thread whose work a thread waited for, and that woke it up.
+
+    ``waited``: ns that the wait took; ``syscalls``: what this thread called meanwhile, as of
+    ``Meanwhile``; ``peers``: whom it connected to meanwhile ("192.0.2.1:3128"), None where it used
+    sockets and the recording does not tell of whom.
+    """
+
+    tid: int
+    waited: int
+    syscalls: tuple[tuple[str, int, int], ...]
+    peers: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """What the daemon's thread did between the callback's entry and its reply.
+
+    ``helpers``: the thread that ended its longest wait, the one that ended that one's, and so on.
+    ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
+    where its switches were not recorded. ``unsplit``: of ``blocked``, what may be ``runnable``,
+    since no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
+    """
+
+    on_cpu: int | None
+    runnable: int | None
+    blocked: int | None
+    elsewhere: int | None
+    unsplit: int = 0
+    syscalls: tuple[tuple[str, int, int], ...] = ()
+    helpers: tuple[Helper, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One FUSE request; None, or "", where the recording does not tell.
+
+    ``start``: when it was queued, ns since the recording's first event; ``duration``: what its
+    caller waited for it, the sum of ``stages``; of an asynchronous one from its begin to its end.
+    Of one without an answer: until it was over (``until``, ns since the recording's first event),
+    by the recording's end or its caller's return. ``path`` begins at the mount point if
+    ``whole``. ``inode`` is the file's, also where a lookup led to it. ``name``: what the callback
+    was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
+    where; ``answered``: bytes of the answer without its header. ``marks``: name
+    to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts``: ns
+    of each, in the same order, as in ``Stage``, empty where not known. ``handed``: answered by
+    another thread than the one that had read it.
+    """
+
+    operation: str
+    unique: int | None
+    mount: str
+    fate: str
+    start: int
+    duration: int
+    error: str
+    waits: bool
+    comm: str
+    pid: int | None
+    tid: int | None
+    syscall: str
+    daemon_comm: str
+    daemon_pid: int | None
+    daemon_tid: int | None
+    path: str | None
+    whole: bool
+    name: str | None
+    inode: int | None
+    size: int | None
+    offset: int | None
+    answered: int | None
+    negative: bool
+    marks: dict[str, int]
+    stages: tuple[tuple[str, int], ...]
+    parts: tuple[dict[str, int], ...] = ()
+    until: int | None = None
+    handed: bool = False
+    meanwhile: Meanwhile | None = None

@@ -1,0 +1,27 @@
+"""One request's story."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.results.facts import Facts
+from fusetools.results.request import Request
+
+
+@dataclass(frozen=True)
+class Moment:
+    """``time`` in ns since the request's first mark; what either side did then, or ""."""
+
+    time: int
+    caller: str
+    daemon: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One request's story; ``guessed`` as in Slowest."""
+
+    request: Request
+    moments: tuple[Moment, ...]
+    guessed: bool
+    facts: Facts

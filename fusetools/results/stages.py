@@ -1,0 +1,101 @@
+"""Where requests' time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusetools.missing import Missing
+from fusetools.results.facts import Facts
+
+# In their order; `between` stands for vfs_before from a system call's second request on.
+STAGES = (
+    "vfs_before",
+    "between",
+    "setup",
+    "queue",
+    "dispatch",
+    "daemon",
+    "reply",
+    "wakeup",
+    "vfs_after",
+)
+
+
+BY = ("comm", "pid", "daemon-thread", "mount", "size")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be told
+    apart (STAGES).
+
+    ``requests`` of the operation's timed ones went through it, and took ``total`` ns in all;
+    ``mean``, ``share``, ``p50``, ``p99`` and ``max`` are of all timed ones: those of the stages add
+    up to the whole, and a request that did not go through it counts with 0. ``parts``: ns of
+    ``total`` that went where, where the recording tells: of the queue "no_thread", "runnable" (the
+    thread that took it had no CPU), "wakeup" and "copy", of the daemon "blocked", "runnable",
+    "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup", of the others
+    "blocked", "runnable" and "on_cpu"; and "untold". ``unsplit``: ns of its "blocked" that may be
+    "runnable", since no wake-up was recorded. ``probes``: ns of ``total`` that recording
+    itself took, an estimate; None where there is none.
+    """
+
+    name: str
+    requests: int
+    total: int
+    mean: float
+    share: float
+    p50: int
+    p99: int
+    max: int
+    parts: dict[str, int] = field(default_factory=dict)
+    probes: float | None = None
+    unsplit: int = 0
+
+
+@dataclass(frozen=True)
+class OperationStages:
+    """The requests of one operation; those that a caller waits for apart from those that none does.
+
+    ``key``: what they were told apart by, "" where nothing was asked for, None where it is not
+    known. ``unmatched``: by reason, in the words of fusetools.results.stories. ``timed`` are those
+    of which it is known when they were over: the matched ones, and those that were not answered,
+    which count until the recording's end or their caller's return. ``total`` is the ns of all
+    timed requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max`` are None
+    without any, and lower bounds from ``least`` ns on. ``errors`` of the timed ones failed.
+    ``ring``: answered by io_uring.
+    """
+
+    operation: str
+    waits: bool
+    key: str | int | None
+    requests: int
+    matched: int
+    unmatched: dict[str, int]
+    errors: int
+    ring: int
+    stages: tuple[Stage, ...]
+    total: int
+    mean: float | None
+    p50: int | None
+    p99: int | None
+    max: int | None
+    probes: float | None = None  # ns that recording took of all of them, as far as that is known
+    timed: int = 0
+    least: int | None = None
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Most time first, of what callers wait for; then the rest. ``by``: as in Recording.stages().
+
+    ``event_cost``: ns that recording one event takes, as measured while it was made, else the least
+    that is seen in it. ``joined``: stages that
+    no request of this recording tells apart.
+    """
+
+    operations: tuple[OperationStages, ...]
+    by: str
+    event_cost: int | None
+    joined: tuple[Missing, ...]
+    facts: Facts

@@ -1,0 +1,291 @@
+"""The recording's own facts: record/ writes them, answers/ read them.
+
+A recording is somebody else's file: nothing that is read out of it is taken on trust. What makes no
+sense is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fusetools.missing import Missing
+from fusetools.names import LAYERS
+
+FORMAT = 1
+BYTES = 16 << 20  # write::SESSION_MAX in the core
+# What an event of the recording is to the one who reads it.
+ROLES = (
+    "entry",
+    "return",
+    "graph_entry",
+    "graph_exit",
+    "begin",
+    "sent",
+    "end",
+    "reply",
+    "inode",
+    "taken",
+    "sys_enter",
+    "sys_exit",
+    "switch",
+    "waking",
+    "length",
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where it was recorded, and by what. None: not known."""
+
+    kernel: str | None = None
+    arch: str | None = None
+    cpus: int | None = None
+    perf: str | None = None
+    trace_cmd: str | None = None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A traced mount. ``connection``: None where it is not known; ``fs``: the probe set."""
+
+    path: str
+    connection: int | None = None
+    fstype: str = ""
+    source: str = ""
+    daemon_pid: int | None = None
+    comm: str = ""
+    fs: str | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An event that the recording made. ``role``: one of ROLES."""
+
+    event: str
+    layer: str
+    function: str
+    operation: str
+    role: str
+    address: int | None = None
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """A cgroup's CPU quota stopped its processes ``times`` times while recording, ``ns`` in all.
+
+    ``whose``: "daemon" or "workload".
+    """
+
+    cgroup: str
+    whose: str
+    times: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
+    ``misses``: event -> calls that its probe missed; ``lost``: recorder -> events; ``stacks``: of
+    switches, those with a stack of their own, with one of another alike, without.
+    """
+
+    version: str = ""
+    command: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    call_graph: str = ""
+    detail: str = "stacks"
+    started: str = ""
+    seconds: float | None = None
+    exit_status: int | None = None
+    clock: str = ""
+    host: Host = Host()
+    workload_pid: int | None = None
+    mounts: tuple[Mount, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    misses: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    probe_cost_ns: int | None = None
+    pair_cost_ns: int | None = None
+    event_cost_ns: int | None = None
+    stacks: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+    throttled: tuple[Throttled, ...] = ()
+    made_by_fusetools: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the recording."""
+        return {
+            "format": FORMAT,
+            "fusetools": self.version,
+            "command": list(self.command),
+            "arguments": list(self.arguments),
+            "call_graph": self.call_graph,
+            "detail": self.detail,
+            "started": self.started,
+            "seconds": self.seconds,
+            "exit_status": self.exit_status,
+            "clock": self.clock,
+            "host": dict(vars(self.host)),
+            "workload_pid": self.workload_pid,
+            "mounts": [dict(vars(mount)) for mount in self.mounts],
+            "probes": [dict(vars(probe)) for probe in self.probes],
+            "unavailable": [dict(vars(missing)) for missing in self.missing],
+            "misses": dict(self.misses),
+            "lost": dict(self.lost),
+            "probe_cost_ns": self.probe_cost_ns,
+            "pair_cost_ns": self.pair_cost_ns,
+            "event_cost_ns": self.event_cost_ns,
+            "stacks": list(self.stacks),
+            "warnings": list(self.warnings),
+            "cgroups": [
+                {
+                    "cgroup": row.cgroup,
+                    "whose": row.whose,
+                    "nr_throttled": row.times,
+                    "throttled_ns": row.ns,
+                }
+                for row in self.throttled
+            ],
+        }
+
+
+def encoded(session: Session, room: int = BYTES) -> str:
+    """As JSON that fits into a sample, or the room in one: what is too long is cut."""
+    data = session.to_json()
+    text = json.dumps(data)
+    if len(text) <= room:
+        return text
+    for key in ("arguments", "command"):
+        data[key] = [word[:200] for word in [*data[key][:20], "…"]]
+    return json.dumps(data)
+
+
+def read(text: str | None) -> tuple[Session, list[str]]:
+    """The session of a recording's text, and what is wrong with it. None: there is none."""
+    if text is None:
+        return Session(made_by_fusetools=False), []
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        why = "the recording's own facts cannot be read: names are guessed"
+        return Session(made_by_fusetools=False), [why]
+    warnings = []
+    if data.get("format") != FORMAT:
+        warnings.append("made by another version of fusetools: some facts may be missing")
+    probes = []
+    for row in _dicts(data.get("probes")):
+        probe = _probe(row)
+        if probe is None:
+            warnings.append("a probe in the recording's own facts makes no sense")
+        else:
+            probes.append(probe)
+    host = data.get("host")
+    host = host if isinstance(host, dict) else {}
+    seconds = data.get("seconds")
+    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
+        seconds = None
+    detail = data.get("detail")
+    return (
+        Session(
+            version=_text(data.get("fusetools")),
+            command=tuple(map(str, _list(data.get("command")))),
+            arguments=tuple(map(str, _list(data.get("arguments")))),
+            call_graph=_text(data.get("call_graph")),
+            detail=detail if detail in ("latency", "stages") else "stacks",
+            started=_text(data.get("started")),
+            seconds=seconds,
+            exit_status=natural(data.get("exit_status")),
+            clock=_text(data.get("clock")),
+            host=Host(
+                kernel=_text(host.get("kernel")) or None,
+                arch=_text(host.get("arch")) or None,
+                cpus=natural(host.get("cpus")),
+                perf=_text(host.get("perf")) or None,
+                trace_cmd=_text(host.get("trace_cmd")) or None,
+            ),
+            workload_pid=natural(data.get("workload_pid")),
+            mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
+            probes=tuple(probes),
+            missing=tuple(map(_missing, _dicts(data.get("unavailable")))),
+            misses=_counters(data.get("misses")),
+            lost=_counters(data.get("lost")),
+            probe_cost_ns=natural(data.get("probe_cost_ns")),
+            pair_cost_ns=natural(data.get("pair_cost_ns")),
+            event_cost_ns=natural(data.get("event_cost_ns")),
+            stacks=tuple(natural(n) or 0 for n in _list(data.get("stacks"))),
+            warnings=tuple(w for w in _list(data.get("warnings")) if isinstance(w, str)),
+            throttled=tuple(
+                Throttled(
+                    str(row.get("cgroup")),
+                    str(row.get("whose")),
+                    times,
+                    natural(row.get("throttled_ns")) or 0,
+                )
+                for row in _dicts(data.get("cgroups"))
+                if (times := natural(row.get("nr_throttled")))
+            ),
+        ),
+        warnings,
+    )
+
+
+def _probe(row: dict[str, Any]) -> Probe | None:
+    names = ("event", "layer", "function", "operation", "role")
+    texts = {name: row.get(name) or "" for name in names}
+    if not all(isinstance(text, str) for text in texts.values()):
+        return None
+    probe = Probe(**texts, address=natural(row.get("address")) or None)
+    return probe if probe.role in ROLES and probe.layer in LAYERS else None
+
+
+def _mount(row: dict[str, Any]) -> Mount:
+    pid = natural(row.get("daemon_pid"))
+    return Mount(
+        path=_text(row.get("path")),
+        connection=natural(row.get("connection")),
+        fstype=_text(row.get("fstype")),
+        source=_text(row.get("source")),
+        daemon_pid=pid if pid and pid < 1 << 31 else None,
+        comm=_text(row.get("comm")),
+        fs=_text(row.get("fs")) or None,
+    )
+
+
+def _missing(row: dict[str, Any]) -> Missing:
+    what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
+    layer = row.get("layer")
+    if not isinstance(layer, str):  # an older recording does not say
+        words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
+        layer = next((words[word] for word in words if word in what), "")
+    return Missing(what, why, mend, layer)
+
+
+def natural(value: Any) -> int | None:
+    """A whole number from 0 to 2**64 - 1, else None."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value < 1 << 64 else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in _list(value) if isinstance(item, dict)]
+
+
+def _counters(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): n for key, n in value.items() if natural(n)}

@@ -1,1 +1,0 @@
-"""Ready experiments for fusetools sweep, installed as fusetools.experiments."""

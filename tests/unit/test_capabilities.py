@@ -1,0 +1,222 @@
+"""What doctor makes of a host that lacks something."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fusetools.cli import main
+from fusetools.host import probe
+from fusetools.host.facts import HostFacts, Library, Mount, Tool
+from fusetools.plan.capabilities import Diagnosis, diagnose
+from fusetools.record import doctor
+
+HOSTS = Path(__file__).parents[1] / "host_facts"
+NEWEST = HostFacts.from_json((HOSTS / "7.2" / "facts.json").read_text())
+HERE = HostFacts.from_json((HOSTS / "6.18" / "facts.json").read_text())
+OLD = HostFacts.from_json((HOSTS / "5.10" / "facts.json").read_text())
+LIBRARY = Library("/usr/lib/libx.so", "/usr/lib/libx.so", 7, "08:01")
+GOOD = Mount("/a", "fuse.sshfs", "h:", 45, 7, "sshfs", (LIBRARY,))
+NO_DAEMON = Mount("/b", "fuse", "x", 46, why="it is gone")
+OUT_OF_REACH = dataclasses.replace(
+    GOOD, path="/c", libraries=(dataclasses.replace(LIBRARY, host_path=""),)
+)
+
+
+def of(facts: HostFacts, **changes: Any) -> Diagnosis:
+    return diagnose(dataclasses.replace(facts, **changes))
+
+
+def available(diagnosis: Diagnosis) -> dict[str, bool]:
+    return {layer.name: layer.available for layer in diagnosis.layers}
+
+
+def mends(diagnosis: Diagnosis) -> list[str]:
+    return [advice.mend for advice in diagnosis.advice]
+
+
+def test_a_host_with_everything() -> None:
+    diagnosis = of(NEWEST, mounts=(GOOD,))
+    assert diagnosis.works and diagnosis.advice == ()
+    assert set(available(diagnosis).values()) == {True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "mend"),
+    [
+        (
+            {"perf": None, "perf_can_record": False, "perf_why": "perf is not installed"},
+            {"syscalls", "requests", "daemon", "off-CPU"},
+            "apt-get install -y linux-perf",
+        ),
+        (
+            {
+                "perf": Tool("/usr/bin/perf", "6.8", (), False),
+                "perf_can_record": False,
+                "perf_why": "libtraceevent is necessary",
+            },
+            {"syscalls", "requests", "daemon", "off-CPU"},
+            "apt-get install -y linux-perf",
+        ),
+        (
+            {"perf": Tool("/usr/bin/perf", "5.4", ("-k",), True)},
+            {"syscalls", "requests", "daemon", "off-CPU"},
+            "install a newer perf: any runs on any kernel",
+        ),
+        (
+            {"tracefs": None, "tracefs_writable": False, "perf_can_record": False},
+            {"syscalls", "kernel", "requests", "daemon", "off-CPU"},
+            "mount -t tracefs nodev /sys/kernel/tracing",
+        ),
+        (
+            {"tracefs_writable": False},
+            {"kernel", "daemon"},
+            "mount -o remount,rw /sys/kernel/tracing",
+        ),
+        (
+            {"tracefs_writable": False, "lockdown": "confidentiality"},
+            {"kernel", "daemon"},
+            "boot it with lockdown=integrity",
+        ),
+        (
+            {"dynamic_events": ("kprobe",)},
+            {"daemon"},
+            "boot a kernel built with CONFIG_UPROBE_EVENTS=y",
+        ),
+    ],
+)
+def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], mend: str) -> None:
+    diagnosis = of(NEWEST, **changes)
+    assert not diagnosis.works
+    assert {name for name, there in available(diagnosis).items() if not there} == lost
+    needed = [advice.mend for advice in diagnosis.advice if advice.needed]
+    assert needed == [mend]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mend"),
+    [
+        ({"trace_cmd": None}, "apt-get install -y trace-cmd"),
+        ({"trace_cmd": None, "distribution": ("rocky", "rhel")}, "yum install -y trace-cmd"),
+        ({"trace_cmd": None, "distribution": ("ubuntu", "debian")}, "apt-get install -y trace-cmd"),
+        (
+            {"trace_cmd": None, "distribution": ("mine",)},
+            "install trace-cmd with your distribution's package manager",
+        ),
+        ({"addresses": False}, "sysctl kernel.kptr_restrict=0"),
+        ({"own_events": ("fuse_daemon/x",)}, "fusetools clean   # once no recording runs"),
+        ({"mounts": (GOOD, NO_DAEMON)}, "fusetools record --pid PID -- …"),
+        ({"mounts": (GOOD, OUT_OF_REACH)}, "run fusetools as root, outside of containers"),
+    ],
+)
+def test_what_would_be_better(changes: dict[str, Any], mend: str) -> None:
+    diagnosis = of(NEWEST, **changes)
+    assert diagnosis.works
+    assert [(advice.mend, advice.needed) for advice in diagnosis.advice] == [(mend, False)]
+
+
+def test_perf_of_ubuntu_is_named_after_the_kernel() -> None:
+    diagnosis = of(NEWEST, perf=None, distribution=("ubuntu", "debian"), perf_can_record=False)
+    assert mends(diagnosis) == ["apt-get install -y linux-tools-$(uname -r)"]
+
+
+def test_unprivileged() -> None:
+    """One thing to say, not a list of what follows from it."""
+    diagnosis = of(
+        HERE,
+        uid=1000,
+        capabilities=(),
+        tracefs=None,
+        tracefs_writable=False,
+        tracers=(),
+        dynamic_events=(),
+        tracepoints=(),
+        perf_can_record=False,
+        addresses=False,
+    )
+    assert not diagnosis.works
+    assert mends(diagnosis) == ["sudo fusetools doctor"]
+
+
+def test_root_of_a_container() -> None:
+    diagnosis = of(
+        HERE,
+        capabilities=("cap_chown",),
+        tracefs=None,
+        tracefs_writable=False,
+        unreadable=(("/sys/kernel/tracing/available_tracers", "Permission denied"),),
+        perf_can_record=False,
+        perf_why="No permission",
+    )
+    assert not diagnosis.works
+    assert "Permission denied" in diagnosis.advice[0].problem
+    assert diagnosis.advice[0].mend == "run it outside of the container, or in a privileged one"
+
+
+@pytest.mark.parametrize("mount", [NO_DAEMON, OUT_OF_REACH])
+def test_mounts_of_which_none_can_be_traced(mount: Mount) -> None:
+    diagnosis = of(NEWEST, mounts=(mount,))
+    assert not diagnosis.works and not available(diagnosis)["daemon"]
+    assert [advice.needed for advice in diagnosis.advice] == [True]
+
+
+def test_requests_need_a_tracepoint_or_a_kprobe() -> None:
+    seeing = of(OLD, mounts=(GOOD,))
+    assert available(seeing)["requests"] and seeing.works
+    blind = of(OLD, mounts=(GOOD,), dynamic_events=("uprobe",), tracers=("nop",))
+    assert available(blind) == {
+        "syscalls": True,
+        "kernel": False,
+        "requests": False,
+        "daemon": True,
+        "off-CPU": True,
+    }
+    assert not blind.works
+
+
+def test_unique_that_is_not_told_is_said() -> None:
+    def how(unique: bool | None) -> str:
+        layers = of(HERE, fuse_send_unique=unique).layers
+        return next(layer.how for layer in layers if layer.name == "requests")
+
+    assert how(True) == how(None)
+    assert "no unique" in how(False)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, facts: HostFacts, *arguments: str) -> tuple[int, str]:
+    monkeypatch.setattr(probe, "read_host", lambda: facts)
+    monkeypatch.setattr(doctor, "self_test_unique", lambda mount, seconds: True)
+    result = CliRunner().invoke(main, ["doctor", *arguments])
+    return result.exit_code, result.output
+
+
+def test_exit_status_says_whether_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, HERE)[0] == 0
+    assert run(monkeypatch, dataclasses.replace(HERE, mounts=(NO_DAEMON,)))[0] == 1
+
+
+def test_json_has_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = dataclasses.replace(HERE, mounts=(GOOD, NO_DAEMON))
+    status, text = run(monkeypatch, facts, "--json")
+    data = json.loads(text)
+    assert status == 0 and data["works"] is True
+    stored = HostFacts.from_json(json.dumps(data["facts"]))
+    assert stored == dataclasses.replace(facts, fuse_send_unique=True)
+    _, shown = run(monkeypatch, facts)
+    words = " ".join(shown.split())
+    for layer in data["layers"]:
+        assert f"{layer['name']} {'yes' if layer['available'] else 'no'} {layer['how']}" in words
+    for advice in data["advice"]:
+        assert advice["problem"] in words and " ".join(advice["mend"].split()) in words
+
+
+def test_names_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    mount = dataclasses.replace(GOOD, path="/a\x1b[31m\n\udcff", comm="\x9b2J")
+    _, shown = run(monkeypatch, dataclasses.replace(HERE, mounts=(mount,)))
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert "/a\\x1b[31m\\n" in shown

@@ -1,0 +1,114 @@
+"""Imports go one way: no circle, no import upwards, and one importer of the native core.
+
+LAYERS are from the bottom up; a module imports its own layer and those below. Imports under
+TYPE_CHECKING and those inside of functions count like all others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = (
+    ("__init__",),
+    ("errors", "names", "printable"),
+    ("core", "csvfile", "missing"),
+    ("host",),
+    ("output", "session"),
+    ("plan",),
+    ("results",),
+    ("record", "answers", "now"),
+    ("recording",),
+    ("experiments",),
+    ("report",),
+    ("render",),
+    ("cli",),
+    ("man", "__main__"),
+)
+HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
+# What a package is by itself; `flame` knows nothing of fusetools.
+FILES = sorted(path for path in (ROOT / "fusetools").rglob("*.py"))
+
+
+def module(path: Path) -> str:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+MODULES = {module(path) for path in FILES}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of fusetools that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else str(node.module) for name in inside]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] == "fusetools")
+
+
+def layer(name: str) -> str:
+    return [*name.split("."), "__init__"][1]
+
+
+def test_each_module_has_its_layer() -> None:
+    assert {layer(name) for name in MODULES} == set(HEIGHT)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_no_import_goes_up(path: Path) -> None:
+    own = layer(module(path))
+    for name in imported(path):
+        if own == "__init__":  # what it shows of others is loaded on first use
+            continue
+        other = layer(name)
+        if other in ("_core", "configs"):
+            continue
+        same = HEIGHT[other] == HEIGHT[own] and other != own
+        assert HEIGHT[other] <= HEIGHT[own] and not same, f"{module(path)} imports {name}"
+
+
+def test_no_circle() -> None:
+    edges = {module(path): {n for n in imported(path) if n in MODULES} for path in FILES}
+    del edges["fusetools"]
+    done: set[str] = set()
+
+    def follow(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " -> ".join((*way[way.index(name) :], name))
+        if name not in done and name in edges:
+            for other in sorted(edges[name] - {name}):
+                follow(other, (*way, name))
+            done.add(name)
+
+    for name in edges:
+        follow(name, ())
+
+
+def test_the_binding_has_one_importer() -> None:
+    importers = {
+        module(path)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module == "fusetools._core" or "_core" in {a.name for a in node.names})
+    }
+    assert importers == {"fusetools.core"}
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in FILES:
+        if layer(module(path)) in ("cli", "man"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = node.func if isinstance(node, ast.Call) else None
+            name = ast.unparse(called) if called else ""
+            assert name not in ("print", "click.echo", "sys.exit"), f"{path}: {name}()"
