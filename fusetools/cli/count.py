@@ -78,7 +78,7 @@ def _live(
     workload: tuple[str, ...], layers: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
-    from fusetools.plan.request import Request
+    from fusetools.plan.request import Count as Counting
     from fusetools.record import live
     from fusetools.results.count import Count, Counts
     from fusetools.results.facts import Facts, Losses
@@ -89,8 +89,7 @@ def _live(
         if options[name]:
             raise click.UsageError("--live counts everybody: no --pid, --comm, --from, --to")
     mounts = tuple(os.path.abspath(path) for path in options["mounts"])
-    request = Request(mounts=mounts, command=workload, backend="count")
-    found = live.count(request, sys.argv[1:])
+    found = live.count(Counting(workload, mounts), sys.argv[1:])
     counts = [
         Count(row.function, row.operation, row.layer, number, row.address)
         for row, number in found.counts

@@ -12,7 +12,7 @@ import click
 from fusetools.cli.options import say
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import command as record
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
@@ -43,7 +43,7 @@ def command(
     progress = Progress()
     paths = tuple(os.path.abspath(path) for path in mounts)
     with tempfile.TemporaryFile() as log:
-        request = Request(mounts=paths, command=workload, log=log.fileno(), **options)
+        request = Workload(mounts=paths, command=workload, log=log.fileno(), **options)
         try:
             result = overhead(request, repeat, sys.argv[1:], progress)
         finally:

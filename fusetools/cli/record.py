@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fusetools.cli.options import pid, size
-from fusetools.plan.request import DETAILS, Request
+from fusetools.plan.request import DETAILS, Attach, Request, Workload
 
 LOST = 4  # exit status: the kernel dropped events
 NEXT = {
@@ -123,11 +123,10 @@ def command(
     # what is slow to import is for those who record
     from fusetools.record import preflight, session
 
-    request = Request(
-        mounts=tuple(os.path.abspath(path) for path in mounts), command=workload, **options
-    )
-    if request.wakers and request.detail != "stacks":
+    if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
+    options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
+    request = Workload(command=workload, **options) if workload else Attach(**options)
     if dry_run:
         from fusetools.render.json.plan import render as plan_to_json
         from fusetools.render.text.plan import render as plan_to_text

@@ -14,7 +14,7 @@ from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 from fusetools.record.preflight import output_of, prepared
 from fusetools.record.session import CALIBRATIONS, Interrupted, Recording
 from fusetools.record.timed import failure, timed
@@ -35,7 +35,7 @@ class _Run:
 
 
 def overhead(
-    request: Request,
+    request: Workload,
     repeat: int,
     arguments: Sequence[str],
     tell: Callable[[int, int, str], None],
@@ -128,7 +128,7 @@ def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
     return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
-def _check(outcome: Outcome, request: Request, log: int) -> None:
+def _check(outcome: Outcome, request: Workload, log: int) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:

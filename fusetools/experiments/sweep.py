@@ -23,7 +23,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.output import Output, by_descriptor, new_file
 from fusetools.plan.experiment import Experiment, Point, fill
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 from fusetools.record import caches, session
 from fusetools.record.preflight import owner
 from fusetools.record.timed import failure, timed
@@ -173,7 +173,7 @@ def _in(
     requests: Mapping[str, Requests] = {}
     if experiment.trace:
         recording_ = str(by_descriptor(place) / "perf.data")
-        request = Request(command=command, output=recording_, log=log, **experiment.recording)
+        request = Workload(command=command, output=recording_, log=log, **experiment.recording)
         with Output(recording_) as there:
             outcome = session.record(request, arguments, lambda *_: None, there)
         _check(outcome, command, log)

@@ -17,7 +17,7 @@ from typing import Any
 
 from fusetools.errors import Error
 from fusetools.host.files import read_input
-from fusetools.plan.request import Request
+from fusetools.plan.request import Attach
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -154,7 +154,7 @@ def _recording(data: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         _text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()
     }
-    Request(**found)
+    Attach(**found)
     return found
 
 

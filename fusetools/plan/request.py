@@ -10,17 +10,15 @@ DETAILS = ("latency", "stages", "stacks")
 
 @dataclass(frozen=True)
 class Request:
-    """Options of a recording.
+    """Options of a recording: of a Workload, or an Attach.
 
     ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
-    groups; None: by the daemon's libraries. ``command``: the workload, empty: none.
-    ``duration``: seconds, None: until the workload ends (or Ctrl-C). ``call_graph``: how
-    user stacks are recorded: "fp", "dwarf", "kernel" for the kernel's alone, or "auto": "fp", but
-    "dwarf" for the waits of daemons whose code keeps no frame pointers; ``wakers``: also
-    the stacks of those who wake others. ``backend``: one of kernel.BACKENDS;
-    ``functions``: shell patterns of the kernel's functions, none: the usual ones. ``log``: the
-    open file that the workload's own output goes to, None: where ours goes.
+    groups; None: by the daemon's libraries. ``duration``: seconds, None: until the workload ends,
+    or Ctrl-C. ``call_graph``: how user stacks are recorded: "fp", "dwarf", "kernel" for the
+    kernel's alone, or "auto": "fp", but "dwarf" for the waits of daemons whose code keeps no frame
+    pointers; ``wakers``: also the stacks of those who wake others. ``backend``: one of
+    kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions, none: the usual ones.
     ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
     which it ends. ``detail``: one of DETAILS: requests and callbacks alone; with switches,
     wake-ups, system calls and kernel functions; with stacks and samples for flame graphs.
@@ -29,7 +27,6 @@ class Request:
     mounts: tuple[str, ...] = ()
     pid: int | None = None
     fs: str | None = None
-    command: tuple[str, ...] = ()
     duration: float | None = None
     output: str = "perf.data"
     call_graph: str = "fp"
@@ -37,7 +34,47 @@ class Request:
     as_root: bool = False
     backend: str = "auto"
     functions: tuple[str, ...] = ()
-    log: int | None = None
     force: bool = False
     max_size: int = 4 << 30
     detail: str = "stacks"
+
+    def __post_init__(self) -> None:
+        if type(self) is Request:
+            raise TypeError("a request is a Workload, a Count or an Attach")
+        if self.wakers and self.detail != "stacks":
+            raise ValueError("stacks of wakers need the detail stacks")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The workload's, () for none."""
+        return ()
+
+    @property
+    def log(self) -> int | None:
+        """The open file that the workload's own output goes to, None: where ours goes."""
+        return None
+
+
+@dataclass(frozen=True)
+class Attach(Request):
+    """Records the daemons, whoever uses their mounts."""
+
+
+@dataclass(frozen=True)
+class Workload(Request):
+    """Runs ``command`` and records it."""
+
+    command: tuple[str, ...] = ()  # never empty
+    log: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.command:
+            raise ValueError("a workload is a command")
+
+
+class Count(Workload):
+    """Counts in the kernel while the workload runs: no recording, and none of its options."""
+
+    def __init__(self, command: tuple[str, ...], mounts: tuple[str, ...] = ()) -> None:
+        super().__init__(command=command, mounts=mounts, backend="count")

@@ -10,7 +10,7 @@ from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.probe import self_test_unique
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, traceable
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 from fusetools.record import symbols
 from fusetools.results.doctor import PROBED, Described
 
@@ -51,7 +51,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     if not traceable(mount):
         return Described(mount.path, kind, who, mount.why)
     one = dataclasses.replace(facts, mounts=(mount,))
-    request = Request(command=("true",), call_graph="auto")
+    request = Workload(command=("true",), call_graph="auto")
     try:
         targets = planner.targets(one, request, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]

@@ -14,7 +14,7 @@ from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.counting import ANY, Counted, counting, too_many
 from fusetools.plan.events import DURATIONS
-from fusetools.plan.request import Request
+from fusetools.plan.request import Count
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
 from fusetools.record.tracefs import Tracefs
@@ -71,7 +71,7 @@ def _is_request(row: Counted) -> bool:
     return row.layer == "request"
 
 
-def count(request: Request, arguments: Sequence[str]) -> Live:
+def count(request: Count, arguments: Sequence[str]) -> Live:
     """Counts while the workload runs. Error: nothing could be counted."""
     with prepared(request, arguments) as (lock, _, user, facts, plan):
         plan, rows = counting(plan)

@@ -13,7 +13,7 @@ import pytest
 from conftest import BUILD, Mounter
 
 from fusetools.experiments import overhead as measured
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 
 pytestmark = pytest.mark.live
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
@@ -37,7 +37,7 @@ def test_each_run_is_timed(
     before = mount.affairs()
     rounds = 3
     with Path("log").open("wb") as log:
-        request = Request(mounts=(str(mount.path),), command=command, log=log.fileno())
+        request = Workload(mounts=(str(mount.path),), command=command, log=log.fileno())
         result = measured.overhead(request, rounds, [], lambda *_: None, ["all"])
     calls = affairs.difference(mount.affairs(), before)
     (cost,) = result.costs

@@ -16,7 +16,7 @@ from test_plan import KERNELS, host, make
 from fusetools.experiments.estimate import estimate
 from fusetools.missing import Missing
 from fusetools.plan.parts import PARTS, parts
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 from fusetools.render.json.overhead import render as to_json
 from fusetools.render.text.estimate import confidence
 from fusetools.render.text.overhead import render
@@ -55,7 +55,7 @@ def test_an_interval_grows_no_wider_with_more_runs() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_each_event_of_a_plan_is_in_one_part(kernel: str) -> None:
-    whole = make(host(kernel), Request(command=("find",)))
+    whole = make(host(kernel), Workload(command=("find",)))
     cut = parts(whole)
     assert list(cut) == [name for name in PARTS if name in cut]
     names = [event for part in cut.values() for event in part.events]

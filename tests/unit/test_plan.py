@@ -19,7 +19,7 @@ from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
-from fusetools.plan.request import DETAILS, Request
+from fusetools.plan.request import DETAILS, Attach, Count, Request, Workload
 from fusetools.record.perf import Since, Sizes, command_line, sizes
 from fusetools.render.json.plan import render as to_json
 from fusetools.render.text.plan import render
@@ -112,7 +112,7 @@ def make(
     symbols: object = SYMBOLS,
     cgroup: bool = True,
 ) -> ProbePlan:
-    request = request or Request(command=("find",))
+    request = request or Workload(command=("find",))
     found = targets(facts, request, fs)
     return planner.plan(facts, request, found, symbols, PLAIN, OWN, cgroup=cgroup)  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ def test_plan_of_a_stored_host(kernel: str) -> None:
 
 def test_plan_without_a_workload() -> None:
     facts = host()
-    plan = bundled(facts, make(facts, Request()))
+    plan = bundled(facts, make(facts, Attach()))
     golden.check("plan-no-workload.txt", text(plan, facts))
 
 
@@ -196,7 +196,7 @@ def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, wa
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     facts = replace(facts, pid_max=0 if way == "everybody" else 1 << 22)
-    request = Request(command=("find",), call_graph=call_graph)
+    request = Workload(command=("find",), call_graph=call_graph)
     plan = make(facts, request, cgroup=way == "cgroup")
     assert plan.by_pid == (way == "by pid")
     events = [event for event in plan.events if event.name == "sched:sched_switch"]
@@ -234,7 +234,7 @@ def test_numbers_of_threads_begin_anew() -> None:
 
 def test_details() -> None:
     """Each records what those before it do; only the last one has stacks."""
-    plans = [make(host(), Request(command=("x",), detail=detail)) for detail in DETAILS]
+    plans = [make(host(), Workload(command=("x",), detail=detail)) for detail in DETAILS]
     names = [{event.name for event in plan.events} for plan in plans]
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
@@ -252,13 +252,13 @@ def test_details() -> None:
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.12"])
 def test_latency_needs_no_kernel_functions(kernel: str) -> None:
-    plan = make(host(kernel), Request(command=("x",), detail="latency"))
+    plan = make(host(kernel), Workload(command=("x",), detail="latency"))
     assert not plan.graph and not any(probe.layer == "kernel" for probe in plan.probes)
     assert {"begin", "end"} <= {probe.role for probe in plan.probes if probe.in_kernel} or any(
         event.name == "fuse:fuse_request_send" for event in plan.events
     )
     assert not any("kernel functions" in one.what for one in plan.unavailable)
-    asked = Request(command=("x",), detail="latency", functions=("fuse_lookup",))
+    asked = Workload(command=("x",), detail="latency", functions=("fuse_lookup",))
     assert make(host(kernel), asked).functions or any(
         probe.layer == "kernel" for probe in make(host(kernel), asked).probes
     )
@@ -269,8 +269,8 @@ def test_a_request_has_the_stack_of_its_callers_wait() -> None:
         plan = make(host(), request)
         return next(e.stack for e in plan.events if e.name == "fuse:fuse_request_send")
 
-    assert begin(Request(command=("x",))) == ""
-    assert begin(Request()) == "fp"  # nobody's waits are recorded but the daemon's
+    assert begin(Workload(command=("x",))) == ""
+    assert begin(Attach()) == "fp"  # nobody's waits are recorded but the daemon's
 
 
 def test_a_plan_is_shown() -> None:
@@ -314,17 +314,17 @@ def test_only_the_mounts_asked_for() -> None:
     # one library, one set of probes
     assert len([p for p in plan.probes if p.function == "cvmfs_lookup"]) == 2
     for request in (
-        Request(mounts=("/cvmfs/atlas.cern.ch",)),
-        Request(mounts=("/cvmfs/atlas.cern.ch/some/directory",)),
-        Request(pid=2050),
+        Attach(mounts=("/cvmfs/atlas.cern.ch",)),
+        Attach(mounts=("/cvmfs/atlas.cern.ch/some/directory",)),
+        Attach(pid=2050),
     ):
         assert [t.mount.connection for t in targets(facts, request)] == [46]
     with pytest.raises(Error, match="no FUSE file system is mounted on /cvmfs/atlas"):
-        targets(facts, Request(mounts=("/cvmfs/atlas",)))
+        targets(facts, Attach(mounts=("/cvmfs/atlas",)))
     with pytest.raises(Error, match="process 7 answers no FUSE mount"):
-        targets(facts, Request(pid=7))
+        targets(facts, Attach(pid=7))
     with pytest.raises(Error, match="no FUSE file system is mounted here"):
-        targets(replace(facts, mounts=()), Request())
+        targets(replace(facts, mounts=()), Attach())
 
 
 def test_two_versions_of_a_library_get_two_names() -> None:
@@ -343,21 +343,21 @@ def test_two_versions_of_a_library_get_two_names() -> None:
 def test_which_probe_set() -> None:
     program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_session_new"))
     sshfs = mount("/home/me/x", comm="lowlevel", libraries=(program, FUSE))
-    (target,) = targets(host("6.18", sshfs), Request())
+    (target,) = targets(host("6.18", sshfs), Attach())
     assert target.probe_set is not None and target.probe_set.name == "libfuse"
     plan = make(host("6.18", sshfs))
     assert [p.role for p in plan.probes if p.function.startswith("fuse_reply")] == ["reply"] * 2
     assert "the daemon's replies" in plan.layers
     told = {p.function: dict(p.arguments).get("ino") for p in plan.probes}
     assert told["fuse_reply_entry"] == "+0(%si):u64" and told["fuse_reply_err"] is None
-    (target,) = targets(host(), Request(), fs="libfuse")
+    (target,) = targets(host(), Attach(), fs="libfuse")
     assert [library.path for _, library in target.groups] == [FUSE.path]
     with pytest.raises(Error) as caught:
-        targets(host("6.18", sshfs), Request(), fs="cvmfs")
+        targets(host("6.18", sshfs), Attach(), fs="cvmfs")
     assert "fits no daemon here" in caught.value.what
     assert "--fs libfuse" in caught.value.mend
     with pytest.raises(Error) as caught:
-        targets(host(), Request(), fs="cvmfs+stubb")
+        targets(host(), Attach(), fs="cvmfs+stubb")
     assert caught.value.why == "its groups: callbacks, inodes, stub"
 
 
@@ -385,13 +385,13 @@ def test_a_library_that_cannot_be_read() -> None:
     odd = replace(library("libfuse3.so.3", 77), host_path="/srv/x")
     other = mount("/x", connection=46, comm="x", daemon_pid=9, libraries=(odd,))
     facts = host("6.18", mount(), other)
-    found = planner.targets(facts, Request(), builtin())
-    plan = planner.plan(facts, Request(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
+    found = planner.targets(facts, Attach(), builtin())
+    plan = planner.plan(facts, Attach(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
     assert [one.what for one in plan.unavailable if "EIO" in one.why] == ["daemon of /x"]
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
-    plan = planner.plan(facts, Request(), planner.targets(facts, Request(), builtin()), SYMBOLS, {})
+    plan = planner.plan(facts, Attach(), planner.targets(facts, Attach(), builtin()), SYMBOLS, {})
     assert any(one.what == "daemon of /x" for one in plan.unavailable)
 
 
@@ -501,9 +501,9 @@ def test_what_compilers_append() -> None:
     names = [lookup, *(lookup + suffix for suffix in suffixes), "cvmfs_x"]
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
     facts = host()
-    found = planner.targets(facts, Request(), builtin())
+    found = planner.targets(facts, Attach(), builtin())
     plain = dict.fromkeys(names[:-1], "cvmfs::cvmfs_lookup")
-    plan = planner.plan(facts, Request(), found, symbols, plain)
+    plan = planner.plan(facts, Attach(), found, symbols, plain)
     entries = [p for p in plan.probes if p.role == "entry"]
     assert [p.address // 64 for p in entries if p.arguments] == [1, 3, 6]
     assert [p.address // 64 for p in entries if not p.arguments] == [4, 5]
@@ -519,8 +519,8 @@ def test_long_names_stay_apart() -> None:
     chosen = replace(builtin()[0], groups=(group,))
     facts = host()
     symbols = {CALLBACKS.host_path: [(n, 64 * i, 9, 64 * i) for i, n in enumerate(names, 1)]}
-    found = planner.targets(facts, Request(), (), chosen)
-    plan = planner.plan(facts, Request(), found, symbols, {})
+    found = planner.targets(facts, Attach(), (), chosen)
+    plan = planner.plan(facts, Attach(), found, symbols, {})
     events = [p.event for p in plan.probes]
     assert len(set(events)) == 6 and all(len(e.partition(":")[2]) < 64 for e in events)
     assert {p.function for p in plan.probes} == {n.partition("::")[2] for n in names}
@@ -570,7 +570,7 @@ def test_call_graphs() -> None:
     room = sizes(2, 1 << 40)
 
     def argv(how: str, wakers: bool = False) -> str:
-        plan = make(facts, Request(command=("x",), call_graph=how, wakers=wakers))
+        plan = make(facts, Workload(command=("x",), call_graph=how, wakers=wakers))
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
     assert "--kernel-callchains" in argv("kernel")
@@ -593,7 +593,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
 
 def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     """By what the host's facts say of its files, libc among them; each switch in one event only."""
-    auto = Request(command=("x",), call_graph="auto")
+    auto = Workload(command=("x",), call_graph="auto")
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
     own = replace(CALLBACKS, frame_pointers=1.0)
     client = mount(libraries=(libc, own, FUSE))
@@ -623,7 +623,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
-        make(facts, Request(command=("x",), call_graph="fp")),
+        make(facts, Workload(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
     ):
         assert not plan.copies and len(switches(plan)) == 2
@@ -639,3 +639,16 @@ def test_buffers_and_limit() -> None:
         room = sizes(cpus, free)
         # twice the file and what the buffers hold must fit
         assert 2 * (room.limit + room.buffer * cpus) <= free
+
+
+def test_requests_of_illegal_shape_cannot_be_built() -> None:
+    with pytest.raises(TypeError):
+        Request()
+    with pytest.raises(ValueError):
+        Workload()
+    with pytest.raises(ValueError):
+        Attach(wakers=True, detail="stages")
+    with pytest.raises(TypeError):
+        Attach(command=("x",))
+    with pytest.raises(TypeError):
+        Count(("x",), duration=1.0)

@@ -10,12 +10,12 @@ import test_plan
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.counting import ANY, OPCODES, Counted, counting, too_many
-from fusetools.plan.request import Request
+from fusetools.plan.request import Count
 from fusetools.record.live import command_line, read_counts
 
 
 def rows_of(kernel: str) -> tuple[Counted, ...]:
-    plan = test_plan.make(test_plan.host(kernel), Request(command=("find",), backend="count"))
+    plan = test_plan.make(test_plan.host(kernel), Count(("find",)))
     kept, rows = counting(plan)
     assert {p.role for p in kept.probes} <= {"entry", "begin"}
     assert not kept.graph and not kept.events
@@ -83,11 +83,11 @@ def test_what_else_is_counted_is_said() -> None:
     other = replace(other, connection=46, daemon_pid=4711)
     strange = replace(other, path="/mnt", connection=47, libraries=())
     facts = test_plan.host("6.18", ours, other, strange)
-    request = Request(command=("find",), backend="count", mounts=(ours.path,))
+    request = Count(("find",), (ours.path,))
     plan, _ = counting(test_plan.make(facts, request))
     (warning,) = too_many(plan, facts)
     assert warning.startswith("daemon calls of /cvmfs/other.cern.ch are counted, too")
-    everything, _ = counting(test_plan.make(facts, replace(request, mounts=())))
+    everything, _ = counting(test_plan.make(facts, Count(("find",))))
     assert too_many(everything, facts) == []
     program = replace(test_plan.library("daemon", 8), imports=("fuse_new",))
     facts = test_plan.host("6.18", test_plan.mount(libraries=(program, test_plan.FUSE)))

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.vm
 # All parts would take minutes in an emulator.
 MEASURE = """
 from fusetools.experiments.overhead import overhead
-from fusetools.plan.request import Request
+from fusetools.plan.request import Workload
 from fusetools.render.json.overhead import render as overhead_json
 
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
 log = open("log", "w+b")
-request = Request(command=command, log=log.fileno())
+request = Workload(command=command, log=log.fileno())
 print(overhead_json(overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
 """
 
