@@ -12,6 +12,7 @@ import click
 from fusetools.cli.options import say
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import command as record
+from fusetools.cli.record import warn
 from fusetools.plan.request import Workload
 
 
@@ -43,9 +44,9 @@ def command(
     progress = Progress()
     paths = tuple(os.path.abspath(path) for path in mounts)
     with tempfile.TemporaryFile() as log:
-        request = Workload(mounts=paths, command=workload, log=log.fileno(), **options)
+        request = Workload(mounts=paths, command=workload, log=log.fileno(), wait=True, **options)
         try:
-            result = overhead(request, repeat, sys.argv[1:], progress)
+            result = overhead(request, repeat, sys.argv[1:], progress, warn=warn)
         finally:
             progress.clear()
     if as_json:
@@ -59,5 +60,5 @@ def command(
 
 
 # What a recording can be told, so can this.
-_OWN = ("workload", "duration", "output", "force", "as_json", "dry_run")
+_OWN = ("workload", "duration", "output", "force", "wait", "as_json", "dry_run")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -100,6 +100,7 @@ NEXT = {
     metavar="SIZE",
     help="Stop recording at SIZE (500M, 2G), or where the disk would get full.",
 )
+@click.option("--wait", is_flag=True, help="Wait until another recording on this host has ended.")
 @click.option("--force", is_flag=True, help="Record even if FILE is on a traced mount.")
 @click.option(
     "--json",
@@ -134,7 +135,7 @@ def command(
         render_plan = plan_to_json if as_json else plan_to_text
         click.echo(render_plan(*preflight.planned(request)), nl=False)
         return
-    outcome = session.record(request, sys.argv[1:], _began, warn=_warn)
+    outcome = session.record(request, sys.argv[1:], _began, warn=warn)
     if as_json:
         from fusetools.render.json.record import render as to_json
 
@@ -144,7 +145,7 @@ def command(
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     _say(f"fusetools: {text}")
 
 

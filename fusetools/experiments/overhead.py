@@ -40,6 +40,7 @@ def overhead(
     arguments: Sequence[str],
     tell: Callable[[int, int, str], None],
     only: Sequence[str] = (),
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Overhead:
     """Runs the workload ``repeat`` times without and with each part, in turn.
 
@@ -47,7 +48,7 @@ def overhead(
     ``only``: these parts ("all" is one), not each that there is.
     Error: it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
     """
-    with output_of(request) as output, prepared(request, arguments) as prepared_:
+    with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
         missing: dict[Missing, None] = {}
         warnings: dict[str, None] = {}

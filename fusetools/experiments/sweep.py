@@ -9,6 +9,7 @@ import random
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,9 @@ def _all(folder: Folder, user: User | None, arguments: Sequence[str], tell: Tell
     for i, (index, n) in enumerate(to_do):
         at = f"{folder.experiment.label(folder.points[index])}, round {n}"
         tell(total - len(to_do) + i, total, at, _seconds_left(folder, to_do[i:]))
+        waiting = partial(_tell_waiting, tell, total - len(to_do) + i, total)
         try:
-            _one(folder, index, n, user, arguments)
+            _one(folder, index, n, user, arguments, waiting)
         except session.Interrupted as error:
             raise KeyboardInterrupt from error
         except Error as error:
@@ -145,11 +147,22 @@ def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, 
                 yield value, f"{words} fails"
 
 
-def _one(folder: Folder, index: int, n: int, user: User | None, arguments: Sequence[str]) -> None:
+def _tell_waiting(tell: Tell, done: int, total: int, what: str) -> None:
+    tell(done, total, what, None)
+
+
+def _one(
+    folder: Folder,
+    index: int,
+    n: int,
+    user: User | None,
+    arguments: Sequence[str],
+    waiting: Callable[[str], None],
+) -> None:
     with folder.begin(index, n) as place:
         log = new_file(place, "output", 0o644)
         try:
-            _in(folder, index, n, user, arguments, place, log)
+            _in(folder, index, n, user, arguments, waiting, place, log)
         finally:
             os.close(log)
 
@@ -160,6 +173,7 @@ def _in(
     n: int,
     user: User | None,
     arguments: Sequence[str],
+    waiting: Callable[[str], None],
     place: int,
     log: int,
 ) -> None:
@@ -173,9 +187,10 @@ def _in(
     requests: Mapping[str, Requests] = {}
     if experiment.trace:
         recording_ = str(by_descriptor(place) / "perf.data")
-        request = Workload(command=command, output=recording_, log=log, **experiment.recording)
+        options = {**experiment.recording, "wait": True}
+        request = Workload(command=command, output=recording_, log=log, **options)
         with Output(recording_) as there:
-            outcome = session.record(request, arguments, lambda *_: None, there)
+            outcome = session.record(request, arguments, lambda *_: None, there, waiting)
         _check(outcome, command, log)
         requests = _requests(recording_)
     else:

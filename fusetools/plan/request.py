@@ -20,8 +20,9 @@ class Request:
     pointers; ``wakers``: also the stacks of those who wake others. ``backend``: one of
     kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions, none: the usual ones.
     ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
-    which it ends. ``detail``: one of DETAILS: requests and callbacks alone; with switches,
-    wake-ups, system calls and kernel functions; with stacks and samples for flame graphs.
+    which it ends; ``wait``: until another recording has ended. ``detail``: one of DETAILS: requests
+    and callbacks alone; with switches, wake-ups, system calls and kernel functions; with stacks and
+    samples for flame graphs.
     """
 
     mounts: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Request:
     force: bool = False
     max_size: int = 4 << 30
     detail: str = "stacks"
+    wait: bool = False
 
     def __post_init__(self) -> None:
         if type(self) is Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fusetools.core import native
@@ -145,13 +145,17 @@ def owner(as_root: bool) -> Owner | None:
 
 @contextlib.contextmanager
 def prepared(
-    request: Request, arguments: Sequence[str]
+    request: Request, arguments: Sequence[str], warn: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[Lock, Removed, User | None, HostFacts, ProbePlan]]:
-    """The lock, what a killed recording had left, whom the workload runs as, and the plan."""
+    """The lock, what a killed recording had left, whom the workload runs as, and the plan.
+
+    ``warn``: told who holds the lock, where the request waits for it.
+    """
     user = None if request.as_root else caller(os.environ)
     if request.command:
         _check_command(request.command[0])
-    with Lock(["fusetools", *arguments]) as lock:
+    waiting = warn if request.wait else None
+    with Lock(["fusetools", *arguments], waiting=waiting) as lock:
         removed = lock.clean()
         if removed.left:
             raise Error(

@@ -75,7 +75,7 @@ def record(
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
-    with place or output_of(request) as output, prepared(request, arguments) as prepared_:
+    with place or output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, removed, user, facts, plan = prepared_
         if not request.force:
             check_feedback(output, plan)

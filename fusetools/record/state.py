@@ -17,7 +17,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,9 +97,16 @@ class Removed:
 
 
 class Lock:
-    """Held by one recording; a context manager."""
+    """Held by one recording; a context manager. ``waiting``: called once with who holds it, where
+    another does; it is waited for then. Error: who holds it, where that is not given.
+    """
 
-    def __init__(self, command: Sequence[str], directory: Path = DIRECTORY) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path = DIRECTORY,
+        waiting: Callable[[str], None] | None = None,
+    ) -> None:
         self.directory = directory
         self._file = directory / "state.json"
         try:
@@ -120,13 +127,24 @@ class Lock:
             fix = "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {directory}"
             raise Error(f"cannot use {directory}", why, fix) from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise self._refused() from error
+            self._take(waiting)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps([os.getpid(), *command]).encode(), 0)
         self.leftover = _read(self._file)
         self.state = State()
+
+    def _take(self, waiting: Callable[[str], None] | None) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            refused = self._refused()
+            if waiting is None:
+                raise refused from error
+            waiting(f"waiting for another recording: {refused.why}")
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # a signal ends that
 
     def _refused(self) -> Error:
         """Names who holds the lock, by the kernel's own word; it writes its command right after it
@@ -141,12 +159,12 @@ class Lock:
                     command = " ".join(words)
                     break
             time.sleep(0.01)
-        os.close(self._descriptor)
+        fix = "wait for it (fusetools record --wait …)"
         if holder is None:
             place = self.directory / "lock"
-            return Error(what, f"a process that is not seen here holds {place}", "wait for it")
+            return Error(what, f"a process that is not seen here holds {place}", fix)
         why = f"pid {holder}: {command or comm(files, holder)}"
-        return Error(what, why, f"wait for it, or stop it: kill -INT {holder}")
+        return Error(what, why, f"{fix}, or stop it: kill -INT {holder}")
 
     def __enter__(self) -> Lock:
         return self

@@ -307,6 +307,20 @@ def test_a_second_recording_is_refused_by_name(sample_mount: Mounter, tmp_path: 
     assert (tmp_path / "perf.data").exists()
 
 
+def test_a_second_recording_waits(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
+        second = start(tmp_path, "--wait", "-o", "second.data", "--mount", mount.path, "--", "true")
+        assert second.stderr is not None
+        line = second.stderr.readline()
+        assert line.startswith(f"fusetools: waiting for another recording: pid {first.pid}: ")
+        assert not (tmp_path / "second.data").exists()
+        first.terminate()
+        Done(first)
+    assert Done(second).status == 0
+    assert (tmp_path / "perf.data").exists() and (tmp_path / "second.data").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_keeps_what_there_is(
     sample_mount: Mounter, tmp_path: Path, number: int

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,22 @@ def test_lock_refuses_a_second_by_name(tmp_path: Path) -> None:
     assert caught.value.why == f"pid {os.getpid()}: fusetools record -- find"
     with Lock(["fusetools"], tmp_path):  # and now it is free
         pass
+
+
+def test_lock_waits_for_who_holds_it(tmp_path: Path) -> None:
+    heard: list[str] = []
+    first = Lock(["fusetools", "record", "--", "find"], tmp_path)
+
+    def let_go(text: str) -> None:
+        heard.append(text)
+        threading.Timer(0.2, first.__exit__).start()
+
+    with Lock(["fusetools", "record"], tmp_path, let_go):
+        assert heard == [
+            f"waiting for another recording: pid {os.getpid()}: fusetools record -- find"
+        ]
+        with pytest.raises(Error):
+            Lock(["fusetools"], tmp_path)
 
 
 def test_lock_without_permission(tmp_path: Path) -> None:
