@@ -61,10 +61,11 @@ NEXT = {
 @click.option(
     "--call-graph",
     type=click.Choice(["auto", "fp", "dwarf", "kernel"]),
-    default="fp",
+    default="auto",
     show_default=True,
     help="How user stacks are recorded: by frame pointers, by copies to unwind (dwarf: 8 KB for "
-    "each), or the kernel's part alone; auto copies the waits of daemons without frame pointers.",
+    "each), or the kernel's part alone; auto copies the stacks of waits, but those for the next "
+    "request, of daemons without frame pointers.",
 )
 @click.option(
     "--detail",

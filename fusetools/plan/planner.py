@@ -68,6 +68,24 @@ FRAME_POINTERS = 0.9
 WORKLOAD = "$workload"
 PIDS = 1 << 14
 CONNECT = "sock:inet_sock_set_state"
+# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
+# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
+# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
+# epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
+# accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
+# read, with which a daemon waits for its next request.
+_WAITS: tuple[tuple[int, int], ...] = (
+    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
+    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
+    *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
+    *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
+)
+WAITS = " || ".join(
+    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
+    for first, last in _WAITS
+)
+# What daemons call most is decided first: read, write, pread64, readv, writev.
+WAITS = f"(id == 7 || id > 20) && ({WAITS})"
 
 # (name, virtual address, size, file offset) as native.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -619,6 +637,22 @@ def _all(*conditions: str) -> str:
     return " && ".join(wanted)
 
 
+def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
+    """A filter for the events of which the stack is copied.
+
+    Not of each wait, most are for the next request: 25,000 a second of 8 KB are more than perf
+    can write. A wait for somebody else has the stack with which its system call was entered
+    (native/core/src/write/stacks.rs); where the thread sleeps for a disk or a lock of the kernel,
+    uninterruptibly, or did not wait at all, that of its switch.
+    """
+    mine = _any(("COMM",), copied)
+    if name == "sched:sched_switch":
+        return _all(mine, "prev_state != 1")
+    if name == "sched:sched_waking":
+        return _all(mine, _any(("comm",), daemons))
+    return _all(mine, WAITS) if name == "raw_syscalls:sys_enter" else ""
+
+
 def _task_events(
     arch: str,
     daemons: Sequence[str],
@@ -659,10 +693,10 @@ def _task_events(
         own = "" if everybody else _any(fields, daemons)
         if by_pid:
             own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
-        if stack == "fp" and copied:
-            mine = _any(("COMM",), copied)
-            events.append((name, Event(name, mine, "dwarf")))
-            own = _all(own, f"!({mine})")
+        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
+        if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
+            events.append((name, Event(name, copy, "dwarf")))
+            own = _all(own, f"!({copy})")
         events.append((name, Event(name, _all(own, also), stack)))
     if daemons:
         # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.

@@ -16,9 +16,10 @@ class Request:
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
     groups; None: by the daemon's libraries. ``duration``: seconds, None: until the workload ends,
     or Ctrl-C. ``call_graph``: how user stacks are recorded: "fp", "dwarf", "kernel" for the
-    kernel's alone, or "auto": "fp", but "dwarf" for the waits of daemons whose code keeps no frame
-    pointers; ``wakers``: also the stacks of those who wake others. ``backend``: one of
-    kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions, none: the usual ones.
+    kernel's alone, or "auto": "fp", but "dwarf" for those waits of daemons whose code keeps no
+    frame pointers that are not for a request; ``wakers``: also the stacks of those who wake others.
+    ``backend``: one of kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions,
+    none: the usual ones.
     ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
     which it ends; ``wait``: until another recording has ended. ``detail``: one of DETAILS: requests
     and callbacks alone; with switches, wake-ups, system calls and kernel functions; with stacks and
@@ -30,7 +31,7 @@ class Request:
     fs: str | None = None
     duration: float | None = None
     output: str = "perf.data"
-    call_graph: str = "fp"
+    call_graph: str = "auto"
     wakers: bool = False
     as_root: bool = False
     backend: str = "auto"

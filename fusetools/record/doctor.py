@@ -51,7 +51,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     if not traceable(mount):
         return Described(mount.path, kind, who, mount.why)
     one = dataclasses.replace(facts, mounts=(mount,))
-    request = Workload(command=("true",), call_graph="auto")
+    request = Workload(command=("true",))
     try:
         targets = planner.targets(one, request, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
@@ -93,5 +93,5 @@ def _stacks(mount: Mount, copied: bool) -> str:
         return "stacks of the daemon: whole"
     names = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
     keep = "keeps" if len(without) == 1 else "keep"
-    how = "--call-graph auto copies its waits" if copied else "its stacks are cut there"
+    how = "record copies the stacks of its waits" if copied else "its stacks are cut there"
     return f"stacks of the daemon: {names} {keep} no frame pointers: {how}"

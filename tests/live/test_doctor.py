@@ -74,7 +74,7 @@ def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
     without = planner.without_frame_pointers(mount_at(facts, shipped.path))
     assert {shipped.library.name, "libc.so.6"} <= set(without)
     assert stacks.startswith(f"stacks of the daemon: {without[0]}, ")
-    assert stacks.endswith("keep no frame pointers: --call-graph auto copies its waits")
+    assert stacks.endswith("keep no frame pointers: record copies the stacks of its waits")
     assert whole.library.name not in described[str(whole.path)]
     assert stacks in " ".join(doctor().stdout.split())
 

@@ -219,7 +219,9 @@ def test_each_switch_is_recorded_once(call_graph: str, frame_pointers: float, wa
             wanted = before == "find"
         assert len(seen) == wanted, (fields, seen)
         if wanted and before == "cvmfs2":
-            copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
+            # A wait for somebody else has the stack with which its system call was entered.
+            own = call_graph == "auto" and frame_pointers < 0.9 and state != 1
+            copies = call_graph == "dwarf" or own
             assert seen[0].stack == ("dwarf" if copies else "fp")
 
 
@@ -591,6 +593,22 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
     return [(e.filter, e.stack, e.workload) for e in plan.events if e.name == name]
 
 
+def test_which_system_calls_have_a_copied_stack() -> None:
+    """Each is recorded once, with its stack where a thread sleeps in it for somebody else."""
+    libc = replace(library("libc.so.6", 9), frame_pointers=0.2)
+    plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Request(command=("x",)))
+    events = [e for e in plan.events if e.name == "raw_syscalls:sys_enter" and not e.workload]
+    numbers = {"read": 0, "poll": 7, "writev": 20, "select": 23, "openat": 257, "connect": 42}
+    numbers |= {"recvmsg": 47, "futex": 202, "clock_nanosleep": 230, "splice": 275}
+    sleeps = {"poll", "select", "connect", "recvmsg", "futex", "clock_nanosleep"}
+    for name, number in numbers.items():
+        for comm in ("cvmfs2", "bash"):
+            fields = {"prev_comm": comm, "prev_pid": 1, "id": number}
+            stacks = [e.stack for e in events if holds(e.filter, fields)]
+            copied = "dwarf" if name in sleeps else ""
+            assert stacks == ([copied] if comm == "cvmfs2" else []), (name, stacks)
+
+
 def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     """By what the host's facts say of its files, libc among them; each switch in one event only."""
     auto = Workload(command=("x",), call_graph="auto")
@@ -600,18 +618,25 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert planner.without_frame_pointers(client) == ("libc.so.6",)
     both = 'prev_comm == "cvmfs2" || next_comm == "cvmfs2"'
     mine = 'COMM == "cvmfs2"'
+    sleeps = f"{mine} && prev_state != 1"
     facts = host("6.18", client)
     assert switches(make(facts, auto)) == [
         (f"!({both})", "fp", True),
-        (mine, "dwarf", False),
-        (f"({both}) && !({mine})", "fp", False),
+        (sleeps, "dwarf", False),
+        (f"({both}) && (!({sleeps}))", "fp", False),
+    ]
+    assert [stack for _, stack, _ in switches(make(facts, auto), "raw_syscalls:sys_enter")] == [
+        "",
+        "dwarf",
+        "",
     ]
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
+    own_thread = f'{mine} && comm == "cvmfs2"'
     assert switches(wakers, "sched:sched_waking")[1:] == [
-        (mine, "dwarf", False),
-        (f"({woken}) && !({mine})", "fp", False),
+        (own_thread, "dwarf", False),
+        (f"({woken}) && (!({own_thread}))", "fp", False),
     ]
     # The samples are everybody's.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
@@ -620,7 +645,7 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     # for, nothing is copied.
     whole = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(own, FUSE))
     two = switches(make(host("6.18", client, whole), auto))
-    assert two[1] == (mine, "dwarf", False) and "b" in two[2][0]
+    assert two[1] == (sleeps, "dwarf", False) and "b" in two[2][0]
     for plan in (
         make(host("6.18", whole), auto),
         make(facts, Workload(command=("x",), call_graph="fp")),

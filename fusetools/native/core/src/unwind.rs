@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, Expression, LittleEndian,
+    Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, X86_64,
+};
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
@@ -52,6 +56,25 @@ struct Tables {
     got: Section,
     /// Addresses of SIGRETURN.
     signals: Vec<u64>,
+    /// Go's own code, which keeps frame pointers and has no tables.
+    go: bool,
+    /// By address: what the tables tell of the frame.
+    known: FxHashMap<u64, Known>,
+    /// Where each function begins and ends, and its part of .eh_frame; read when it is first needed.
+    functions: Option<Vec<(u64, u64, usize)>>,
+}
+
+/// Addresses of a file that are remembered.
+const MOST_ADDRESSES: usize = 1 << 16;
+
+/// Whether a frame's caller is told by the program's own tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    ByTables,
+    /// There are no tables of that code: it may keep frame pointers, or not.
+    NoTables,
+    /// The tables of that file pass over it, or need what is not followed: frame pointers would be a guess.
+    No,
 }
 
 /// Of a program's address space.
@@ -141,6 +164,7 @@ impl Unwinding {
         let mut frame = FrameAddress::from_instruction_pointer(ip);
         let mut chain = Vec::new();
         let mut whole = false;
+        let mut guessed = false;
         while chain.len() < DEEPEST {
             let address = frame.address_for_lookup();
             // Where a program's tables need a register that is not followed, what comes is no code.
@@ -154,6 +178,11 @@ impl Unwinding {
                 }
                 frame = FrameAddress::from_instruction_pointer(ip);
                 continue;
+            }
+            match known(&mut self.tables, space, address) {
+                Known::ByTables => {}
+                Known::NoTables => guessed = true,
+                Known::No => break,
             }
             let caller =
                 unwinder
@@ -172,7 +201,7 @@ impl Unwinding {
                 Ok(Some(address)) if of_probe(address) => returns.next(),
                 Ok(Some(address)) if space.find(address).is_some() => Some(address),
                 Ok(None) => {
-                    whole = true;
+                    whole = !guessed;
                     break;
                 }
                 _ => break,
@@ -230,6 +259,50 @@ impl Unwinding {
             ));
         }
         unwinder
+    }
+}
+
+/// What the tables of the file that is mapped there tell of an address. The unwinder itself goes on by frame pointers where
+/// they tell nothing, without a word.
+fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u64) -> Known {
+    let part = space.find(address);
+    let Some((part, Some(tables))) =
+        part.and_then(|part| Some((part, tables.get_mut(&part.file)?.as_mut())))
+    else {
+        return Known::NoTables;
+    };
+    let Some((vaddr, _, offset)) = load_of(&tables.loads, part.offset) else {
+        return Known::NoTables;
+    };
+    let in_file = vaddr.wrapping_sub(*offset).wrapping_add(part.offset);
+    tables.known(address.wrapping_sub(part.start).wrapping_add(in_file))
+}
+
+/// Do all registers of an expression belong to those that are followed, and does it read no memory?
+fn followed(
+    expression: &UnwindExpression<usize>,
+    section: &EhFrame<EndianSlice<LittleEndian>>,
+) -> bool {
+    let encoding = gimli::Encoding {
+        address_size: 8,
+        format: gimli::Format::Dwarf32,
+        version: 4,
+    };
+    let Ok(Expression(code)) = expression.get(section) else {
+        return false;
+    };
+    let mut operations = Expression(code).operations(encoding);
+    loop {
+        match operations.next() {
+            Ok(Some(Operation::RegisterOffset { register, .. }))
+                if ![X86_64::RSP, X86_64::RBP, X86_64::RA].contains(&register) =>
+            {
+                return false
+            }
+            Ok(Some(Operation::Deref { .. })) | Err(_) => return false,
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+        }
     }
 }
 
@@ -295,6 +368,8 @@ impl Tables {
             })
         });
         let signals = signals.collect();
+        let is_go = |name: &[u8]| sections.section_by_name(endian, name).is_some();
+        let go = is_go(b".gopclntab") || is_go(b".data.rel.ro.gopclntab");
         Some(Tables {
             loads: loads
                 .map(|s| (s.p_vaddr(endian), s.p_filesz(endian), s.p_offset(endian)))
@@ -304,13 +379,162 @@ impl Tables {
             eh_frame: section(b".eh_frame"),
             eh_frame_hdr: section(b".eh_frame_hdr"),
             got: section(b".got"),
+            go,
+            known: FxHashMap::default(),
+            functions: None,
         })
+    }
+
+    fn known(&mut self, address: u64) -> Known {
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        if self.known.len() >= MOST_ADDRESSES {
+            self.known.clear();
+        }
+        let known = match self.eh_frame.is_some() {
+            _ if self.tells(address) || self.go => Known::ByTables,
+            true => Known::No,
+            false => Known::NoTables,
+        };
+        self.known.insert(address, known);
+        known
+    }
+
+    /// Do the tables tell the caller of this address, by registers that are followed?
+    fn tells(&mut self, address: u64) -> bool {
+        let Some((start, bytes)) = self.eh_frame.clone() else {
+            return false;
+        };
+        let section = EhFrame::new(&bytes, LittleEndian);
+        let mut bases = BaseAddresses::default().set_eh_frame(start);
+        for (at, set) in [
+            (
+                &self.text,
+                BaseAddresses::set_text as fn(BaseAddresses, u64) -> BaseAddresses,
+            ),
+            (&self.got, BaseAddresses::set_got),
+            (&self.eh_frame_hdr, BaseAddresses::set_eh_frame_hdr),
+        ] {
+            if let Some((at, _)) = at {
+                bases = set(bases, *at);
+            }
+        }
+        let functions = self.functions.get_or_insert_with(|| {
+            let mut functions = Vec::new();
+            let mut entries = section.entries(&bases);
+            while let Ok(Some(entry)) = entries.next() {
+                let gimli::CieOrFde::Fde(fde) = entry else {
+                    continue;
+                };
+                let offset = fde.offset();
+                if let Ok(fde) = fde.parse(EhFrame::cie_from_offset) {
+                    let end = fde.initial_address().saturating_add(fde.len());
+                    functions.push((fde.initial_address(), end, offset));
+                }
+            }
+            functions.sort_unstable();
+            functions
+        });
+        let after = functions.partition_point(|(begin, _, _)| *begin <= address);
+        let Some((_, end, offset)) = functions[..after].last() else {
+            return false;
+        };
+        let fde = section.fde_from_offset(&bases, EhFrameOffset(*offset), EhFrame::cie_from_offset);
+        let mut context = UnwindContext::new();
+        let (Ok(fde), true) = (fde, address < *end) else {
+            return false;
+        };
+        let row = fde.unwind_info_for_address(&section, &bases, &mut context, address);
+        let Ok(row) = row else { return false };
+        let of_cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, .. } => {
+                [X86_64::RSP, X86_64::RBP].contains(register)
+            }
+            CfaRule::Expression(expression) => followed(expression, &section),
+        };
+        let end = matches!(
+            row.register(X86_64::RA),
+            None | Some(RegisterRule::Undefined)
+        );
+        let back = matches!(row.register(X86_64::RA), Some(RegisterRule::Offset(_)));
+        let of_bp = match row.register(X86_64::RBP) {
+            None
+            | Some(
+                RegisterRule::Undefined | RegisterRule::SameValue | RegisterRule::Offset(_),
+            ) => true,
+            Some(
+                RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression),
+            ) => followed(&expression, &section),
+            _ => false,
+        };
+        end || (of_cfa && back && of_bp)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Two functions that call on: of the first the tables tell nothing, of the second that a register is needed that
+    // nobody follows.
+    #[cfg(target_arch = "x86_64")]
+    std::arch::global_asm!(
+        ".text",
+        ".globl fusetools_test_untold",
+        "fusetools_test_untold:",
+        "nop",
+        "nop",
+        "ret",
+        ".globl fusetools_test_other_register",
+        "fusetools_test_other_register:",
+        ".cfi_startproc",
+        "nop",
+        ".cfi_def_cfa r10, 16",
+        "nop",
+        "ret",
+        ".cfi_endproc",
+    );
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn what_the_tables_do_not_tell_is_no_whole_stack() {
+        extern "C" {
+            fn fusetools_test_untold();
+            fn fusetools_test_other_register();
+        }
+        let path = std::env::current_exe().unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let numbers = |line: &str| -> Option<(u64, u64, u64)> {
+            let mut words = line.split_ascii_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            let code = words.next()?.contains('x') && line.ends_with(&path);
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            code.then_some((number(start)?, number(end)?, number(words.next()?)?))
+        };
+        let (start, _, offset) = maps.lines().find_map(numbers).unwrap();
+        let file = MappedFile {
+            path: path.clone(),
+            build_id: Vec::new(),
+        };
+        let mut tables = Tables::of(&file, &Files::default()).unwrap();
+        let (vaddr, _, at) = *load_of(&tables.loads, offset).unwrap();
+        let mut known = |address: u64| tables.known(address - start + offset + vaddr - at);
+        let plain: fn(&Vec<u64>) -> Vec<u64> = Vec::clone;
+        assert_eq!(known(plain as *const () as usize as u64), Known::ByTables);
+        let untold = fusetools_test_untold as *const () as usize as u64;
+        assert_eq!(known(untold + 1), Known::No);
+        let other = fusetools_test_other_register as *const () as usize as u64;
+        assert_eq!(known(other), Known::ByTables);
+        assert_eq!(known(other + 1), Known::No);
+        tables.eh_frame = None;
+        tables.known.clear();
+        assert_eq!(tables.known(vaddr), Known::NoTables);
+        tables.known.clear();
+        tables.go = true;
+        assert_eq!(tables.known(vaddr), Known::ByTables);
+    }
 
     #[test]
     fn a_page_that_two_segments_share_is_of_the_one_that_begins_there() {
