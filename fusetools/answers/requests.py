@@ -97,6 +97,8 @@ def request(
         fate=kept["fate"],
         until=None if kept["until"] is None else kept["until"] - first,
         handed=kept["handed"],
+        reader=kept["reader"],
+        replier=kept["replier"],
         start=start,
         duration=kept["duration"],
         error=error_name(-kept["error"]),

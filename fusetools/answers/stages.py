@@ -92,6 +92,7 @@ def _operation(
         unmatched={reason: n for reason, n in fates.items() if n},
         errors=group["errors"],
         ring=group["ring"],
+        handed=group["handed"],
         stages=stages,
         total=total["sum"],
         mean=total["sum"] / timed if timed else None,

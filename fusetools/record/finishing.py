@@ -319,12 +319,17 @@ class Finishing(Things):
                 one["layer"] == "request" and one["entries"] and known & {one["operation"], ""}
                 for one in seen["series"]
             ):
+                program = {target.mount.program} == {file.path for _, file in target.groups}
+                why = "it runs another copy of its library"
+                mend = "mount it again"
+                if program:  # there is no other copy of what runs
+                    why = "it answers them by other functions of its own"
+                    mend = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
                 self.missing.append(
                     Missing(
                         f"daemon of {target.mount.path}",
-                        f"none of its {len(ours)} probes fired though there were requests: "
-                        "it runs another copy of its library",
-                        "mount it again",
+                        f"none of its {len(ours)} probes fired though there were requests: {why}",
+                        mend,
                         "daemon",
                     )
                 )

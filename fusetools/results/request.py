@@ -51,8 +51,9 @@ class Request:
     was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
     where; ``answered``: bytes of the answer without its header. ``marks``: name
     to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts``: ns
-    of each, in the same order, as in ``Stage``, empty where not known. ``handed``: answered by
-    another thread than the one that had read it.
+    of each, in the same order, as in ``Stage``, empty where not known. ``handed``: another thread
+    of the daemon worked on it than the one that read it, and which is not known; ``reader`` and
+    ``replier`` are the threads that read and answered it.
     """
 
     operation: str
@@ -83,4 +84,6 @@ class Request:
     parts: tuple[dict[str, int], ...] = ()
     until: int | None = None
     handed: bool = False
+    reader: int | None = None
+    replier: int | None = None
     meanwhile: Meanwhile | None = None

@@ -63,7 +63,8 @@ class OperationStages:
     which count until the recording's end or their caller's return. ``total`` is the ns of all
     timed requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max`` are None
     without any, and lower bounds from ``least`` ns on. ``errors`` of the timed ones failed.
-    ``ring``: answered by io_uring.
+    ``ring``: answered by io_uring. ``handed``: another thread of the daemon worked on them than
+    the one that read them, and which is not known.
     """
 
     operation: str
@@ -83,6 +84,7 @@ class OperationStages:
     probes: float | None = None  # ns that recording took of all of them, as far as that is known
     timed: int = 0
     least: int | None = None
+    handed: int = 0
 
 
 @dataclass(frozen=True)

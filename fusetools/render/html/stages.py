@@ -25,6 +25,7 @@ def render(result: Stages) -> Markup:
         [tag("p", f"{stages_text.title(o)}: {stages_text.requests(o)}.") for o in unmatched],
         note(sentence(stages_text.cost(result, True)[0])),
         [note(sentence(line)) for line in stages_text.ring(result.operations)],
+        [note(sentence(line)) for line in stages_text.handed(result.operations)],
         [missing(m.what, m.why, m.mend) for m in result.joined],
     )
 

@@ -36,6 +36,7 @@ def _operation(o: OperationStages, by: str) -> dict[str, Any]:
         "total_ns": o.total,
         "probes_ns": o.probes,
         "io_uring": o.ring,
+        "handed": o.handed,
     }
 
 

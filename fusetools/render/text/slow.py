@@ -59,10 +59,21 @@ def told(r: Request) -> list[list[str]]:
     return [
         [part for part in about if part],
         list(stages_of(r)),
+        _handed(r),
         asleep,
         calls,
         *(_helper(helper) for helper in helpers),
     ]
+
+
+def _handed(r: Request) -> list[str]:
+    """What is known of the daemon's threads where they hand requests to each other."""
+    if not r.handed:
+        return []
+    threads = [f"the daemon's thread {r.reader} read it"] if r.reader is not None else []
+    if r.replier is not None:
+        threads.append(f"thread {r.replier} answered it")
+    return [*threads, "which threads worked on it is not known"]
 
 
 def _helper(h: Helper) -> list[str]:

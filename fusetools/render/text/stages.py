@@ -43,6 +43,7 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
     while said and not said[-1]:
         said.pop()
     said += ["", *cost(result, overhead), *ring(result.operations)]
+    said += handed(result.operations)
     for m in result.joined:
         said += [printable(m.what), f"  why: {printable(m.why)}"]
         said += ways_out(m.mend, "  ") if m.mend else []
@@ -221,3 +222,16 @@ def ring(operations: Iterable[OperationStages]) -> list[str]:
     if not n:
         return []
     return [f"{plural(n, 'request')} went by io_uring: read and reply are one io_uring_enter each"]
+
+
+def handed(operations: Iterable[OperationStages]) -> list[str]:
+    """Why the daemon's time is not split into on CPU and blocked."""
+    operations = list(operations)
+    n, timed = sum(o.handed for o in operations), sum(o.timed for o in operations)
+    if not n:
+        return []
+    return [
+        f"{number(n)} of {plural(timed, 'request')} went from one thread of the daemon to another",
+        "  which threads worked on them, and whether they ran or waited, cannot be known",
+        "  try: fusetools flame --requests   (the threads' waits, by who woke whom)",
+    ]

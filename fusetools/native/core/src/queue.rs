@@ -200,7 +200,7 @@ impl Listener for Queues {
         if let Some(begin) = story.at(Mark::Begin) {
             mount.requests += 1;
             mount.unanswered += u64::from(story.is_unanswered());
-            mount.handed += u64::from(story.handed);
+            mount.handed += u64::from(story.handed && !story.is_unanswered());
             let unread = story.is_unanswered() && story.next == Mark::Read;
             let left = match work {
                 Some((from, _)) => Some(from.max(begin)),

@@ -260,6 +260,8 @@ pub struct Group {
     pub errors: u64,
     /// Answered by io_uring.
     pub ring: u64,
+    /// Another thread of the daemon worked on it than the one that read it: which is not known.
+    pub handed: u64,
     pub total: Durations,
     /// The shortest of those without an answer, ns: what is longer is what they took at least.
     pub least: Option<u64>,
@@ -364,6 +366,7 @@ impl Group {
         }
         self.errors += u64::from(story.error != 0);
         self.ring += u64::from(story.ring);
+        self.handed += u64::from(story.handed);
         let cut = Cut::new(story);
         self.total.add(cut.total);
         if story.is_unanswered() {

@@ -70,9 +70,12 @@ pub struct Stitch {
     reading: FxHashMap<i32, FxHashSet<i32>>,
     /// Daemons in which another thread answers than the one that read.
     hand: FxHashSet<i32>,
-    /// Reads of requests are recorded; callbacks are.
+    /// Reads of requests are recorded.
     reads: bool,
-    callbacks: bool,
+    /// Daemons whose callbacks were seen.
+    callbacks: FxHashSet<i32>,
+    /// Begins of requests are recorded.
+    begins: bool,
     /// The latest event's time.
     now: u64,
     /// By start.
@@ -193,9 +196,8 @@ impl Stitch {
             reads: catalogue
                 .iter()
                 .any(|row| matches!(row.role, Role::Sent | Role::SysExit)),
-            callbacks: catalogue.iter().any(|row| {
-                (row.role, row.layer) == (Role::Entry, Layer::Daemon) && !row.operation.is_empty()
-            }),
+            callbacks: FxHashSet::default(),
+            begins: catalogue.iter().any(|row| row.role == Role::Begin),
             now: 0,
             places,
             switches: catalogue.iter().any(|row| row.role == Role::Switch),

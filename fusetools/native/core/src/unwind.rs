@@ -460,9 +460,9 @@ impl Tables {
         let back = matches!(row.register(X86_64::RA), Some(RegisterRule::Offset(_)));
         let of_bp = match row.register(X86_64::RBP) {
             None
-            | Some(
-                RegisterRule::Undefined | RegisterRule::SameValue | RegisterRule::Offset(_),
-            ) => true,
+            | Some(RegisterRule::Undefined | RegisterRule::SameValue | RegisterRule::Offset(_)) => {
+                true
+            }
             Some(
                 RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression),
             ) => followed(&expression, &section),

@@ -988,3 +988,66 @@ fn waiting_for_a_cpu_is_no_wake_up() {
         .find(|(stage, _)| stage.name() == "dispatch");
     assert_eq!(dispatch.unwrap().0.parts(story), Some([0, 6, 0]));
 }
+
+/// Go's callbacks: neither their request nor their return is recorded.
+const ENTRIES: [&str; 9] = [
+    "lookup__return",
+    "read__return",
+    "forget__return",
+    "stub",
+    "stub__return",
+    "reply",
+    "sent",
+    "fuse_lookup",
+    "fuse_lookup__return",
+];
+
+#[test]
+fn a_callback_that_does_not_tell_its_request_is_of_the_one_that_its_thread_read() {
+    let entries = |text: &str| Script::new().without(&ENTRIES).run(text);
+    let text = "
+        100 900 begin 2 1
+        100 900 bytes 2 56 45
+        110 500 exit 0 56
+        120 500 lookup
+        121 500 forget
+        125 500 switch 500 1 0
+        130 0 waking 500
+        135 0 switch 0 0 500
+        140 500 enter 20
+        150 500 end 2 0";
+    let stories = entries(text);
+    assert_eq!(stories.len(), 2, "{stories:?}");
+    assert_eq!(
+        cut(&stories[0]),
+        "queue 10, dispatch 10, daemon 20, reply 10"
+    );
+    assert_eq!((stories[0].fate, stories[0].blocked), (Fate::Matched, 5));
+    assert_eq!(stories[1].fate, Fate::NoReply);
+    // Another operation than was read, or another thread than read it: it is no request of its own either.
+    for other in [
+        text.replace("500 lookup", "500 read"),
+        text.replace("500 lookup", "501 lookup"),
+    ] {
+        let stories = entries(&other);
+        let fates: Vec<_> = stories.iter().map(|story| story.fate).collect();
+        assert_eq!(fates, [Fate::Matched, Fate::NoReply]);
+        assert_eq!(stories[0].at(Mark::CallbackEnter), None);
+    }
+    // It hangs; in the system call that reads, its thread may have left it to another one.
+    let hung = |next: &str| {
+        let text = format!("100 900 begin 2 1\n100 900 bytes 2 56 45\n110 500 exit 0 56\n{next}");
+        let story = entries(&text)[0].clone();
+        (story.next, story.handed, story.reader, story.blocked)
+    };
+    let sleeps = "130 500 enter 35\n140 500 switch 500 1 0\n900 7 enter 1";
+    assert_eq!(hung(sleeps), (Mark::Reply, false, 500, 760));
+    let reads = sleeps.replace("enter 35", "enter 0");
+    assert_eq!(hung(&reads), (Mark::Reply, true, 500, ABSENT));
+    // Another thread answers: what the one of the callback did meanwhile is not known.
+    let moved = text
+        .replace("500 enter 20", "501 enter 20")
+        .replace("500 end", "501 end");
+    let story = &entries(&moved)[0];
+    assert_eq!((story.handed, story.blocked), (true, ABSENT));
+}

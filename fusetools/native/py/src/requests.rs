@@ -102,6 +102,8 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
         ("tid", story.tid),
         ("daemon_pid", story.daemon_pid),
         ("daemon_tid", story.daemon_tid),
+        ("reader", story.reader),
+        ("replier", story.replier),
     ] {
         dict.set_item(name, Some(id).filter(|id| *id >= 0))?;
     }

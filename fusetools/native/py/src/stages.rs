@@ -80,6 +80,7 @@ fn group<'py>(
     dict.set_item("fates", fates)?;
     dict.set_item("errors", group.errors)?;
     dict.set_item("ring", group.ring)?;
+    dict.set_item("handed", group.handed)?;
     let all = group.total.hist().count();
     dict.set_item("total", durations(py, &group.total, all)?)?;
     dict.set_item("least", group.least)?;

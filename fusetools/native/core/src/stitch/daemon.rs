@@ -70,6 +70,9 @@ impl Stitch {
             }
             // Which of them another thread may have at that time is not told.
             waiting => {
+                if let Some(task) = self.tasks.get_mut(ev.tid) {
+                    task.paired = None;
+                }
                 unread.taken += 1;
                 if unread.taken == waiting {
                     for slot in std::mem::take(&mut unread.queue) {
@@ -174,17 +177,25 @@ impl Stitch {
     pub(super) fn callback(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
         let unique = ev.v[0];
         let mut found = self.request_of(ev, kind.operation);
+        if unique == ABSENT {
+            found = self.read_last(ev.tid, kind.operation);
+        }
         let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
         self.servants.insert(ev.pid);
+        self.callbacks.insert(ev.pid);
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         // A callback that calls another one (a stub), of a request that is none.
         let around = task.callbacks.last().and_then(|callback| callback.slot);
-        let around =
-            around.filter(|slot| self.get(*slot).is_some_and(|o| o.story.unique == unique));
+        let around = around.filter(|slot| {
+            let same = |open: &Open| [open.story.unique, ABSENT].contains(&unique);
+            self.get(*slot).is_some_and(same)
+        });
+        // One that does not tell its request is none of its own, where requests are recorded.
+        let own = unique != ABSENT || !self.begins || !kind.operation.has_reply();
         if found.is_none() && around.is_some() {
             found = around;
-        } else if found.is_none() && known && kind.operation != Operation::UNKNOWN {
+        } else if found.is_none() && known && own && kind.operation != Operation::UNKNOWN {
             found = Some(self.callback_alone(ev, kind));
         }
         let mut idle = Idle::default();
@@ -235,6 +246,16 @@ impl Stitch {
             let oldest = task.callbacks.remove(0);
             self.drop_callbacks(vec![oldest], ev.time, tell);
         }
+    }
+
+    /// The request that this thread has read last, if its callback may be one of this operation that begins now.
+    fn read_last(&self, tid: i32, operation: Operation) -> Option<Slot> {
+        let task = self.tasks.get(tid)?;
+        let slot = task.paired.filter(|_| !self.hands(task.pid))?;
+        let open = self.get(slot)?;
+        let fits = [Operation::UNKNOWN, open.story.operation].contains(&operation);
+        let begins = open.story.at(Mark::CallbackEnter).is_none() && !open.ended;
+        (fits && begins).then_some(slot)
     }
 
     /// A callback without a request: a forget, or one whose begin is not in the recording.

@@ -336,7 +336,16 @@ impl Stitch {
         let Some(open) = self.get(slot) else { return };
         let callback = open.story.at(Mark::CallbackEnter);
         let aborted = error == -ECONNABORTED;
-        if daemon && !aborted && callback.is_none() && open.story.at(Mark::Begin).is_some() {
+        // Where a callback's return is not recorded, which thread has its request is known no longer than it is its own.
+        let left = open.daemon_open || open.story.at(Mark::CallbackReturn).is_some();
+        let moved = callback.is_some() && !left && open.story.daemon_tid != ev.tid;
+        let begun = open.story.at(Mark::Begin).is_some();
+        if daemon && !aborted && moved {
+            self.hand.insert(ev.pid);
+            self.slab[slot.0 as usize].story.handed = true;
+        }
+        let Some(open) = self.get(slot) else { return };
+        if daemon && !aborted && callback.is_none() && begun {
             // There is none, or the daemon's library answered by itself.
             match open.paired {
                 Some(tid) if tid != ev.tid => {
@@ -423,7 +432,7 @@ impl Stitch {
             self.unanswered(slot, until);
             return;
         }
-        if !switches || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
+        if !switches || moved || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
             return;
         }
         match story.at(Mark::CallbackReturn) {

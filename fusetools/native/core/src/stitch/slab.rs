@@ -166,7 +166,7 @@ impl Stitch {
         } else if told(Mark::CallbackEnter) {
             Mark::Reply
         } else if told(Mark::Read) {
-            match self.callbacks {
+            match self.callbacks.contains(&story.daemon_pid) {
                 true => Mark::CallbackEnter,
                 false => Mark::Reply,
             }
@@ -177,12 +177,18 @@ impl Stitch {
         };
         let (tid, before) = (story.daemon_tid, open.idle);
         let hands = self.hand.contains(&story.daemon_pid);
-        let own = told(Mark::CallbackEnter) || (told(Mark::Read) && !hands);
+        let called = told(Mark::CallbackEnter) && (open.daemon_open || !hands);
+        // It may have left it to another thread, and wait for its next one.
+        let reads = self.reading.get(&story.daemon_pid);
+        let again = reads.is_some_and(|threads| threads.contains(&tid));
+        let own = called || (told(Mark::Read) && !hands && !again);
+        let handed = !own && told(Mark::Read);
         let idle = self.tasks.get(tid).map(|task| task.idle_at(until));
         let idle = idle.filter(|_| self.switches && own && next == Mark::Reply);
         if let Some(open) = self.get_mut(slot) {
             open.story.next = next;
             open.story.until = until.max(begin);
+            open.story.handed |= handed;
             if let Some(idle) = idle.filter(|_| open.story.blocked == ABSENT) {
                 open.story.slept(idle, before);
                 open.story.elsewhere = 0;
