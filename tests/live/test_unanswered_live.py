@@ -230,7 +230,9 @@ def test_a_daemon_that_does_not_answer(raw_mount: Any, tmp_path: Path, workers: 
     text = " ".join(said("slow", output).split())
     assert request.handed is (workers > 0)
     if workers:
-        who = f"the daemon's thread {request.reader} read it, which threads worked on it is not known"
+        who = (
+            f"the daemon's thread {request.reader} read it, which threads worked on it is not known"
+        )
         assert request.reader is not None and request.replier is None and who in text, text
     else:
         assert "is not known" not in text and request.reader == request.daemon_tid

@@ -596,7 +596,7 @@ def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[st
 def test_which_system_calls_have_a_copied_stack() -> None:
     """Each is recorded once, with its stack where a thread sleeps in it for somebody else."""
     libc = replace(library("libc.so.6", 9), frame_pointers=0.2)
-    plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Request(command=("x",)))
+    plan = make(host("6.18", mount(libraries=(libc, CALLBACKS, FUSE))), Workload(command=("x",)))
     events = [e for e in plan.events if e.name == "raw_syscalls:sys_enter" and not e.workload]
     numbers = {"read": 0, "poll": 7, "writev": 20, "select": 23, "openat": 257, "connect": 42}
     numbers |= {"recvmsg": 47, "futex": 202, "clock_nanosleep": 230, "splice": 275}
