@@ -513,7 +513,7 @@ mod tests {
             let number = |text| u64::from_str_radix(text, 16).ok();
             code.then_some((number(start)?, number(end)?, number(words.next()?)?))
         };
-        let (start, _, offset) = maps.lines().find_map(numbers).unwrap();
+        let (start, end, offset) = maps.lines().find_map(numbers).unwrap();
         let file = MappedFile {
             path: path.clone(),
             build_id: Vec::new(),
@@ -528,6 +528,40 @@ mod tests {
         let other = fusetools_test_other_register as *const () as usize as u64;
         assert_eq!(known(other), Known::ByTables);
         assert_eq!(known(other + 1), Known::No);
+        // Through such code the unwinder would go on by the frame pointer, to what looks like the start of a thread.
+        let mut spaces = Spaces::default();
+        let map = crate::events::Map {
+            time: 0,
+            pid: 7,
+            start,
+            len: end - start,
+            offset,
+            path,
+            build_id: Vec::new(),
+        };
+        spaces.push(
+            &crate::events::Side::Map(Box::new(map)),
+            &FxHashMap::default(),
+        );
+        let stack: Vec<u8> = [other + 2, 0, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        let mask = 1 << BP | 1 << SP | 1 << IP;
+        let registers = [0, 0x7000_0000, other];
+        let mut unwinding = Unwinding::default();
+        let mut none = std::iter::empty();
+        let user = unwinding.chain(
+            mask,
+            &registers,
+            &stack,
+            &spaces,
+            &Files::default(),
+            7,
+            &mut none,
+        );
+        let user = user.unwrap();
+        assert_eq!((user.chain, user.whole), (vec![other, other + 1], false));
         tables.eh_frame = None;
         tables.known.clear();
         assert_eq!(tables.known(vaddr), Known::NoTables);
