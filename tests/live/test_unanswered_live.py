@@ -108,7 +108,9 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
 def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
     """All requests have been answered, and none is made any more: each command says why."""
     mount, output = sample_mount(), tmp_path / "perf.data"
-    workload = f"ls {mount.path} > /dev/null; kill -KILL {mount.pid}; "
+    affairs = f"{mount.samplefs} --talk {mount.socket} internal affairs"
+    closed = until(f"{affairs} | grep -q '^cvmfs.no_open_dirs|0|'")  # nobody waits for a releasedir
+    workload = f"ls {mount.path} > /dev/null; {closed}; kill -KILL {mount.pid}; "
     # It is a child of this process, which does not ask for its status meanwhile.
     gone = f"grep -qs '^State:.Z' /proc/{mount.pid}/status"
     workload += f"{until(gone)}; stat {mount.path}; true"
