@@ -244,6 +244,7 @@ class Flame(TypedDict):
     shown: tuple[int, int]
     stackless: int
     cut: int  # of the weight shown, that of stacks that end before their thread's start
+    cut_daemons: int  # of that, what the daemons waited
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]

@@ -234,6 +234,10 @@ def _cut(graph: str, found: dict[str, Any]) -> int | None:
     return found["cut"] if graph != "requests" and found["user"][0] else None
 
 
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %".replace(".0 %", " %")
+
+
 def _named(found: tuple[bool, int, int], given: str | None) -> Named:
     known, addresses, nameless = found
     return Named(given or "recording" if known else "", addresses, nameless)
@@ -268,9 +272,11 @@ def _notes(
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
     total, cut = found["shown"][1], _cut(graph, found) or 0
     if cut * 1000 >= total > 0:
-        share = f"{100 * cut / total:.1f} %".replace(".0 %", " %")
+        said = f"{_share(cut, total)} of the time has stacks cut before their thread's start"
+        if 0 < found["daemons"] < total:
+            said += f" (of the daemon's time: {_share(found['cut_daemons'], found['daemons'])})"
         fix = f"; fix: {again}" if again and not found["copied"] else ""
-        yield f"{share} of the time has stacks cut before their thread's start{fix}"
+        yield said + fix
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
     if found["full"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,11 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
     shown = recording.stacks("off-cpu", layers=["daemon"])
     assert counters["samplefs.n_download_read"] >= READS
     assert shown.cut is not None and shown.cut <= 0.05 * shown.total
+    # The callers' are not copied, and are told apart.
+    (note,) = [note for note in recording.stacks("off-cpu").notes if "cut" in note]
+    share = re.match(r"([\d.]+) % of the time .* \(of the daemon's time: ([\d.]+) %\)", note)
+    assert share and float(share[2]) <= 5 < float(share[1]), note
+
     # Where the host has symbols of its C library, clone3 and start_thread.
     begun = sum(
         us

@@ -102,6 +102,8 @@ pub struct Flame {
     pub stackless: u64,
     /// Of the weight of samples and waits, that of stacks which do not go on to where their thread begins.
     pub cut: u64,
+    /// Of that, what the daemons waited.
+    pub cut_daemons: u64,
     /// Left out: of a daemon without a request, of the workload outside of any, of neither.
     pub idle: Amount,
     pub own: Amount,

@@ -210,6 +210,9 @@ impl Engine<'_> {
             }
             if !whole {
                 self.flame.cut = self.flame.cut.saturating_add(ns);
+                if wait.note.who == Who::Daemon {
+                    self.flame.cut_daemons = self.flame.cut_daemons.saturating_add(ns);
+                }
             }
             any = true;
         }
