@@ -89,6 +89,8 @@ def request(
     marks = {name: time - first for name, time in kept["marks"].items()}
     start = marks.get("begin", min(marks.values(), default=0))
     path, whole = kept["path"] or (None, False)
+    # Callbacks of libfuse's high-level interface get the file's path first: that is no attribute.
+    of_path = kept["operation"].endswith("xattr") and (kept["name"] or "").startswith("/")
     reply = kept["reply_len"]
     return Request(
         operation=kept["operation"],
@@ -112,7 +114,7 @@ def request(
         daemon_tid=kept["daemon_tid"],
         path=path,
         whole=whole,
-        name=kept["name"],
+        name=None if of_path else kept["name"],
         inode=kept["inode"],
         size=kept["size"],
         offset=kept["offset"],

@@ -308,6 +308,12 @@ def test_slow_names_no_wrong_file(of: Recorded) -> None:
         assert not row["path"] or MARK in row["path"], row
 
 
+def test_no_path_is_shown_as_an_attributes_name(of: Recorded) -> None:
+    for request in of.json("slow", "-n", "10000")["slowest"]:
+        if request["operation"].endswith("xattr"):
+            assert not (request["name"] or "").startswith("/"), request
+
+
 @only(lambda fs: fs.names)
 def test_slow_names_the_file(of: Recorded) -> None:
     named = {row["path"].rpartition("/")[2] for row in around(of).values()}
