@@ -1,0 +1,72 @@
+"""What a recording could leave behind on a host, seen before and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+TRACEFS = Path("/sys/kernel/tracing")
+RUN = Path("/run/fusetools")
+# Of the kernel, that function_graph and the recorder change. (The tracer's own name is in brackets of no file.)
+SETTINGS = (
+    TRACEFS / "current_tracer",
+    TRACEFS / "tracing_on",
+    TRACEFS / "trace_clock",
+    TRACEFS / "set_graph_function",
+    TRACEFS / "set_ftrace_filter",
+    TRACEFS / "max_graph_depth",
+    Path("/sys/kernel/rcu_expedited"),
+)
+
+
+def state() -> dict[str, str]:
+    """By what it is: probes, instances of tracefs, ftrace's settings, mounts, cgroups, notes."""
+    found = {str(path): _text(path) for path in SETTINGS}
+    for name in ("uprobe_events", "kprobe_events", "dynamic_events"):
+        lines = _text(TRACEFS / name).splitlines()
+        found[name] = "\n".join(sorted(line for line in lines if ":fuse_" in line))
+    found["instances"] = " ".join(sorted(_names(TRACEFS / "instances")))
+    found["mounts"] = "\n".join(sorted(_text(Path("/proc/self/mountinfo")).splitlines()))
+    groups = Path("/sys/fs/cgroup").rglob("fusetools-*")
+    found["cgroups"] = " ".join(sorted(map(str, groups)))
+    found["notes"] = " ".join(sorted(name for name in _names(RUN) if name != "lock"))
+    return found
+
+
+def processes(words: list[str]) -> list[int]:
+    """Those that have one of these words in their command line; not this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            text = path.read_bytes().decode("utf-8", "replace")
+            if any(word in text for word in words) and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+    return found
+
+
+def hidden(folder: Path) -> list[str]:
+    """What is not for its user."""
+    return sorted(name for name in _names(folder) if name.startswith("."))
+
+
+@contextlib.contextmanager
+def nobody_records() -> object:
+    """Holds the lock of recordings, once it is free."""
+    RUN.mkdir(mode=0o700, exist_ok=True)
+    with (RUN / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _names(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="surrogateescape")
+    return ""
