@@ -492,18 +492,27 @@ fn compressed_records() {
         found.info.warnings
     );
 
-    // What is damaged behind the place where the records end is no matter, however they are cut.
+    // What cannot have been packed ends the records, and is said to be where it is in the file; what is damaged behind that
+    // is no matter, however they are cut.
     let tracing = record(66, 0, &words(&[1 << 20]));
-    let mut pieces = compress(&[&data[..], &tracing, &data].concat(), 1000, 81);
-    pieces.last_mut().unwrap()[8..].fill(0xff);
-    let bytes = file.with_data(&pieces.concat(), &file.features());
-    for chunk in [64, 4096, 1 << 20] {
-        let mut reader = Reader::from_bytes(bytes.clone()).unwrap();
-        reader.set_chunk(chunk);
-        let found = scan(&reader);
-        assert!(found.events == expected.events);
-        assert_eq!(found.info.warnings.len(), 1, "{:?}", found.info.warnings);
-        assert!(found.info.warnings[0].contains("cut short in the data after"));
+    let auxiliary = record(71, 0, &[&64u64.to_le_bytes()[..], &[0; 32]].concat());
+    for (kind, odd) in [(66, &tracing), (71, &auxiliary), (81, &pieces[0])] {
+        let mut pieces = compress(&[&data[..], odd, &data].concat(), 1000, 81);
+        pieces.last_mut().unwrap()[8..].fill(0xff);
+        let bytes = file.with_data(&pieces.concat(), &file.features());
+        let mut warnings = Vec::new();
+        for chunk in [64, 4096, 1 << 20] {
+            let mut reader = Reader::from_bytes(bytes.clone()).unwrap();
+            reader.set_chunk(chunk);
+            let found = scan(&reader);
+            assert!(found.events == expected.events);
+            warnings.extend(found.info.warnings);
+        }
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        let place = warnings[0].split([' ', ':']).nth(3).unwrap();
+        assert!(place.parse::<usize>().unwrap() > data_start(&bytes));
+        assert!(warnings[0].contains(&format!("a compressed record of type {kind};")));
+        assert!(warnings.iter().all(|warning| *warning == warnings[0]));
     }
 }
 

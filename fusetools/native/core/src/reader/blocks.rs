@@ -213,7 +213,14 @@ impl<'a> Blocks<'a> {
         let mut whole = 0;
         loop {
             match Header::at(&self.rest, whole) {
-                Ok(header) => whole += header.size,
+                // perf packs what the kernel wrote alone, and its own records around that.
+                Ok(header) if is_packed(header, header.extra(&self.rest, whole)) => {
+                    whole += header.size;
+                }
+                Ok(header) => {
+                    self.fail(&format!("a compressed record of type {}", header.kind));
+                    break;
+                }
                 Err(NoRecord::Short) => break,
                 Err(NoRecord::Size(size)) => {
                     self.fail(&format!("a compressed record of {size} bytes"));
@@ -224,4 +231,9 @@ impl<'a> Blocks<'a> {
         out.extend(self.rest.drain(..whole));
         true
     }
+}
+
+/// Whether a record can come out of a compressed one: not one more of these, none that data follows.
+fn is_packed(header: Header, extra: usize) -> bool {
+    !matches!(header.kind, record::COMPRESSED | record::COMPRESSED2) && extra == 0
 }
