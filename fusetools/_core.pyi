@@ -6,8 +6,9 @@ Every function that reads a file raises `CoreError` when it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TypedDict
 
 Row = tuple[str, str, str, str, str]
@@ -220,6 +221,7 @@ class Description(TypedDict):
     kernel_place: tuple[str, int] | None  # a symbol of the kernel, and the address it had
     samples: list[tuple[str, bool]]  # events that sample what runs; their period is in ns
     stacks: list[str]  # events whose samples have stacks
+    warnings: list[str]  # what is missing of the file
 
 class Ask(TypedDict, total=False):
     graph: str  # "on-cpu", "off-cpu", "off-wake" or "requests"
@@ -362,6 +364,7 @@ def merge(
     bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
     daemons: Sequence[int] | None = None,
     workload: int | None = None,
+    opener: Callable[[Path], int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 
@@ -373,7 +376,11 @@ def merge(
     may be opened; not None: the recorded programs are on this machine, so copies of user stacks are
     unwound to call chains and the functions in user stacks become a part of the output. `bundles`:
     (event that several probes share, the field with a probe's number, (number, event that becomes
-    of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all). The
-    output, of mode 0600, takes its place when it is whole and may be an input; on an error nothing
-    is left of it.
+    of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all).
+    `opener`: opens the files of programs in this process's place, and gives the descriptor away.
+    The output, of mode 0600, takes its place when it is whole and may be an input; on an error
+    nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.
     """
+
+def keep_vdso() -> None:
+    """To be called before a process gives up its rights and merges."""

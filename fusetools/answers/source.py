@@ -51,7 +51,8 @@ class Source:
                 or p.function not in graphed
             ]
         if all(p.layer == "syscall" for p in self.catalogue):
-            raise Error(f"{self.path} holds no FUSE events", "it was not made by fusetools", RECORD)
+            why = next(iter(self.described["warnings"]), "it was not made by fusetools")
+            raise Error(f"{self.path} holds no FUSE events", why, RECORD)
 
     def _read_probes(self) -> list[Probe]:
         probes = []

@@ -242,13 +242,14 @@ def bounded(
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
 
 
-def limit_memory(memory: int) -> None:
-    """Of this process: memory beside what it has, 60 s of CPU time, no core file."""
+def limit_memory(memory: int, seconds: int | None = 60) -> None:
+    """Of this process: memory beside what it has, CPU time, no core file."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        if seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

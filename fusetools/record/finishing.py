@@ -151,16 +151,16 @@ class Finishing(Things):
         return merge([str(self.raw)], str(whole), session)
 
     def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> native.MergeInfo:
-        """In a process of its own; without what names the daemons' stacks where that hangs."""
+        """In a process of its own; without what names the programs' stacks where that hangs."""
         try:
             return merger.merge(inputs, whole, session, self._asked_to_end, **more)
-        except merger.Stuck:
-            why = "a file of the daemon's does not answer: its stacks have no names"
-            self.outcome.warnings.append(why)
-            for left in self.scratch.glob(f".{Path(whole).name}.*"):
-                left.unlink()
-            more["avoid"] = ["/"]
-            return merger.merge(inputs, whole, session, lambda: False, **more)
+        except merger.Stuck as stuck:
+            self.outcome.warnings.append(f"{stuck}: stacks have no names")
+            Path(whole).unlink(missing_ok=True)
+        try:
+            return merger.merge(inputs, whole, session, lambda: False, **{**more, "avoid": ["/"]})
+        except merger.Stuck as stuck:
+            raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
 
     def _keep_graph(self, graph: Path) -> Path:
         """Puts trace-cmd's file beside the recording, for the same owner."""

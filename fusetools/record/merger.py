@@ -1,29 +1,45 @@
-"""Merging in a process of its own: it opens the daemons' files, and one of these may hang."""
+"""Merging, in a process that has given up all rights: it reads what daemons and containers have
+made of their programs.
+
+It is handed the recordings, the place of the result and the kernel's symbols as open files. The
+programs are opened for it by a child of its own, which stays root, reads nothing of them, and hands
+over programs and libraries alone: not even a merger that a hostile file has taken over gets at
+anything else. Either may hang, for a file system may: then both are given up.
+"""
 
 from __future__ import annotations
 
+import array  # noqa: F401  socket.recv_fds needs it when nothing may be read
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fusetools.core import native
-from fusetools.host.files import Files
+from fusetools.host.files import Files, drop_privileges, limit_memory, open_regular
 from fusetools.host.processes import family
 from fusetools.record.signals import with_parent
 
 STUCK = 10.0  # seconds without a sign of life
+MEMORY = 4 << 30  # bytes beside the recordings, and for each CPU's thread
+MEMORY_OF_A_THREAD = 256 << 20
+LONGEST = 1 << 16  # bytes of a path
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
+_PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
 
 
 class Stuck(Exception):
-    """It was given up."""
+    """Why there is no result: it was given up, or ended early."""
 
 
 def merge(
@@ -33,10 +49,10 @@ def merge(
     give_up: Callable[[], bool],
     **more: Any,
 ) -> native.MergeInfo:
-    """As the core's merge. ``give_up`` is asked now and then. CoreError; Stuck: it was given up, or
-    waits for a file system that does not answer."""
+    """As the core's merge, into a file that is not there. ``give_up`` is asked now and then.
+    CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
     maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
-    asked = json.dumps([inputs, output, session, {**more, "maps": maps}])
+    query = json.dumps([inputs, output, session, {**more, "maps": maps}])
     parent = os.getpid()
 
     def prepare() -> None:
@@ -51,8 +67,8 @@ def merge(
         preexec_fn=prepare,
     )
     assert process.stdin is not None and process.stdout is not None
-    with process.stdin as to:
-        to.write(asked)
+    with contextlib.suppress(BrokenPipeError), process.stdin as to:
+        to.write(query)
     alive, seen = time.monotonic(), (0, 0)
     while process.poll() is None:
         time.sleep(0.05)
@@ -63,13 +79,13 @@ def merge(
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(2)
-            raise Stuck
+            raise Stuck("a file of the daemon's does not answer")
     text = process.stdout.read()
     process.stdout.close()
     try:
         answer = json.loads(text)
     except ValueError as error:
-        raise native.CoreError("cannot merge the recording", "the merger ended early") from error
+        raise Stuck("reading the programs' files failed") from error
     if "error" in answer:
         raise native.CoreError(*answer["error"])
     answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
@@ -83,23 +99,96 @@ def _signs(pid: int, output: str) -> tuple[int, int]:
     """What changes while it works: its CPU time, and what it has written."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        place = Path(output)
-        size = place.with_name(f".{place.name}.{pid}").stat().st_size  # where the core writes
-        return int(fields[11]) + int(fields[12]), size
+        return int(fields[11]) + int(fields[12]), os.stat(output).st_size
     return 0, 0
 
 
 def main() -> None:
     """In the process: what is asked on the standard input, the answer on the standard output."""
     inputs, output, session, more = json.load(sys.stdin)
+    opener = Opener()
+    native.keep_vdso()
+    try:
+        size = sum(os.stat(path).st_size for path in inputs)
+        inputs = [_by_number(path, os.O_RDONLY) for path in inputs]
+        output = _by_number(output, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        if more.get("kallsyms"):
+            more["kallsyms"] = _by_number(more["kallsyms"], os.O_RDONLY)
+    except OSError as error:
+        info: Any = {"error": ["cannot merge the recording", f"{error.filename}: {error.strerror}"]}
+        json.dump(info, sys.stdout)
+        return
+    drop_privileges()
+    limit_memory(size + MEMORY + MEMORY_OF_A_THREAD * (os.cpu_count() or 1), None)
     arguments: Mapping[str, Any] = {
         **more,
         "maps": [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]],
         "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
     }
     try:
-        info: Any = dict(native.merge(inputs, output, session, **arguments))
+        info = dict(native.merge(inputs, output, session, **arguments, opener=opener))
         info["left_out"] = dict(info["left_out"])
     except native.CoreError as error:
         info = {"error": list(map(str, error.args))}
     json.dump(info, sys.stdout)
+
+
+def _by_number(path: str, flags: int) -> str:
+    return f"/proc/self/fd/{os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)}"
+
+
+class Opener:
+    """Opens programs for this process once it has given up its rights: a child that keeps them."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()  # the core asks from several threads
+        parent = os.getpid()
+        if os.fork() == 0:
+            try:
+                self._socket.close()
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+                if os.getppid() == parent:
+                    _serve(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def __call__(self, path: str | os.PathLike[str]) -> int:
+        """A descriptor for reading. OSError: it cannot be opened, or is no program."""
+        query = os.fsencode(path)
+        if not query or len(query) > LONGEST:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        with self._lock:
+            self._socket.send(query)
+            answer, descriptors, _, _ = socket.recv_fds(self._socket, 16, 1)
+        if not descriptors:
+            number = int(answer or errno.EPIPE)
+            raise OSError(number, os.strerror(number))
+        return descriptors[0]
+
+
+def _serve(asked: socket.socket) -> None:
+    """In the child: opens what is asked for, until nobody asks."""
+    while query := asked.recv(LONGEST + 1):
+        try:
+            descriptor = open_program(os.fsdecode(query))
+        except OSError as error:
+            asked.send(str(error.errno or errno.EIO).encode())
+            continue
+        socket.send_fds(asked, [b"0"], [descriptor])
+        os.close(descriptor)
+
+
+def open_program(path: str) -> int:
+    """Opens an ELF program or library. OSError: it cannot be opened, or is none."""
+    descriptor = open_regular(path)
+    try:
+        head = os.pread(descriptor, 18, 0)
+        order = "big" if head[5:6] == b"\2" else "little"
+        if head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], order) in _PROGRAMS:
+            return descriptor
+        raise OSError(errno.ENOEXEC, os.strerror(errno.ENOEXEC), path)
+    except BaseException:
+        os.close(descriptor)
+        raise

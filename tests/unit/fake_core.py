@@ -89,7 +89,13 @@ class FakeCore:
         session = self.session
         if session is not None and not isinstance(session, str):
             session = json.dumps(session)
-        return {"session": session, "events": self.events, "arch": "x86_64", "release": "6.18.44"}
+        return {
+            "session": session,
+            "events": self.events,
+            "arch": "x86_64",
+            "release": "6.18.44",
+            "warnings": self.warnings,
+        }
 
     def scan(self, path: str, catalogue: list[Any], filters: dict[str, Any]) -> dict[str, Any]:
         if self.fail:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -286,6 +287,68 @@ def test_merging_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(_core.CoreError) as caught:
         merger.merge([str(tmp_path / "none")], str(tmp_path / "x"), "{}", lambda: False, bundles=[])
     assert len(caught.value.args) == 2
+
+
+# The core's merge, told apart by what the process that calls it may do.
+WITHOUT_RIGHTS = """
+import json, os, sys
+from fusetools.record import merger
+def merge(inputs, output, session, opener, kallsyms, **more):
+    def answer(ask, *arguments):
+        try:
+            return ask(*arguments)
+        except OSError as error:
+            return error.strerror
+    first = answer(os.pread, int(inputs[0].rpartition("/")[2]), 4, 0)
+    symbols = answer(os.read, int(kallsyms.rpartition("/")[2]), 10)
+    number = opener(more["avoid"][0])
+    return {
+        "ids": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
+        "rights": [line.split()[1] for line in open("/proc/self/status") if line[:3] == "Cap"],
+        "input": first.decode(), "symbols": symbols.decode(),
+        "wrote": answer(os.pwrite, int(output.rpartition("/")[2]), b"x", 0),
+        "program": os.pread(number, 4, 0)[1:].decode(),
+        "refused": [answer(opener, path) for path in more["avoid"][1:]],
+        "itself": [answer(os.open, path, os.O_RDONLY | os.O_NONBLOCK) for path in more["avoid"]],
+        "left_out": {},
+    }
+merger.native.merge = merge
+merger.main()
+"""
+
+
+@as_root
+def test_merging_has_no_rights(tmp_path: Path) -> None:
+    """It reads what it was handed, and of other files the programs alone."""
+    tmp_path.chmod(0o700)
+    program, dump, text, fifo = (tmp_path / name for name in ("program", "dump", "text", "fifo"))
+    content = Path("/bin/true").read_bytes()
+    program.write_bytes(content)
+    dump.write_bytes(content[:16] + b"\4\0" + content[18:])  # ET_CORE
+    text.write_text("a secret")
+    os.mkfifo(fifo)
+    paths = [*map(str, (program, dump, text, fifo, tmp_path / "none")), "/etc/shadow", "/dev/zero"]
+    more = {"maps": [], "bundles": [], "avoid": paths, "kallsyms": "/proc/kallsyms"}
+    asked = json.dumps([[str(DEMO)], str(tmp_path / "x"), "{}", more])
+    command = [sys.executable, "-c", WITHOUT_RIGHTS]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    assert answer["ids"] == [65534] * 6
+    assert answer["rights"][:3] == ["0" * 16] * 3  # inheritable, permitted, effective
+    assert (answer["input"], answer["program"], answer["wrote"]) == ("PERF", "ELF", 1)
+    assert len(answer["symbols"]) == 10
+    assert set(answer["itself"][:-1]) == {"Permission denied"}
+    odd = "Exec format error"
+    assert answer["refused"] == [
+        *(odd, odd, "Invalid argument", "No such file or directory", odd, "Invalid argument")
+    ]
+    assert os.stat(tmp_path / "x").st_uid == 0
+
+
+def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merger, "_CODE", "import os; os.abort()")
+    with pytest.raises(merger.Stuck, match="failed"):
+        merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
 
 
 # Commands

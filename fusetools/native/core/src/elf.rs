@@ -68,7 +68,7 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = read(path)?;
     let image = Image::parse(&main).map_err(|why| error(path, why))?;
-    let mut found = image.symbols.clone();
+    let mut more = Vec::new();
     if let Some(debug) = debug {
         let map = read(debug)?;
         let other = Image::parse(&map).map_err(|why| error(debug, why))?;
@@ -80,43 +80,29 @@ pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Err
                 ));
             }
         }
-        found.extend(other.symbols);
+        more = other.symbols;
     }
-    if !image.symtab {
-        found.extend(gopclntab::functions(&main).unwrap_or_default());
-    }
-    let go = gopclntab::is_there(&main);
-    let mut functions: Vec<Function> = found
-        .into_iter()
-        .filter_map(|(address, name, size)| {
-            let mut offset = image.offset(address)?;
-            if go {
-                let code = usize::try_from(offset).ok().and_then(|at| main.get(at..));
-                let checks = gopclntab::stack_check(code.unwrap_or(&[]));
-                offset += if checks < size { checks } else { 0 };
-            }
-            Some(Function {
-                address,
-                name,
-                size,
-                offset,
-            })
-        })
-        .collect();
-    functions.sort_unstable();
-    functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
-    Ok(functions)
+    Ok(image.functions(&main, more))
+}
+
+/// The same, of a file's bytes.
+pub fn functions_in(data: &[u8]) -> Result<Vec<Function>, String> {
+    Ok(Image::parse(data)?.functions(data, Vec::new()))
 }
 
 /// What is written in a file of the probes that it can take.
 pub fn about(path: &Path) -> Result<About, Error> {
-    let map = read(path)?;
-    match FileKind::parse(&*map) {
-        Ok(FileKind::Elf64) => about_class::<FileHeader64<Endianness>>(&map),
-        Ok(FileKind::Elf32) => about_class::<FileHeader32<Endianness>>(&map),
-        _ => return Err(error(path, "it is not an ELF file")),
+    about_in(&read(path)?).map_err(|why| error(path, why))
+}
+
+/// The same, of a file's bytes.
+pub fn about_in(data: &[u8]) -> Result<About, String> {
+    match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => about_class::<FileHeader64<Endianness>>(data),
+        Ok(FileKind::Elf32) => about_class::<FileHeader32<Endianness>>(data),
+        _ => return Err("it is not an ELF file".into()),
     }
-    .map_err(|Damage(why)| error(path, format!("damaged ELF file: {why}")))
+    .map_err(|Damage(why)| format!("damaged ELF file: {why}"))
 }
 
 /// Bytes of a file: programs with all that a debugger wants have some 300 MB.
@@ -193,7 +179,7 @@ pub fn build_id(path: &Path) -> Result<Option<String>, Error> {
 }
 
 /// The same, of a file's bytes.
-pub(crate) fn build_id_in(data: &[u8]) -> Result<Option<String>, String> {
+pub fn build_id_in(data: &[u8]) -> Result<Option<String>, String> {
     match FileKind::parse(data) {
         Ok(FileKind::Elf64) => build_id_of::<FileHeader64<Endianness>>(data),
         Ok(FileKind::Elf32) => build_id_of::<FileHeader32<Endianness>>(data),
@@ -378,6 +364,36 @@ impl Image {
             symtab: sections.iter().any(|s| s.sh_type(endian) == SHT_SYMTAB),
             build_id,
         })
+    }
+
+    /// Its functions and those of a debug file (`more`), as `functions` gives them.
+    fn functions(&self, data: &[u8], more: Vec<(u64, String, u64)>) -> Vec<Function> {
+        let mut found = self.symbols.clone();
+        found.extend(more);
+        if !self.symtab {
+            found.extend(gopclntab::functions(data).unwrap_or_default());
+        }
+        let go = gopclntab::is_there(data);
+        let mut functions: Vec<Function> = found
+            .into_iter()
+            .filter_map(|(address, name, size)| {
+                let mut offset = self.offset(address)?;
+                if go {
+                    let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
+                    let checks = gopclntab::stack_check(code.unwrap_or(&[]));
+                    offset += if checks < size { checks } else { 0 };
+                }
+                Some(Function {
+                    address,
+                    name,
+                    size,
+                    offset,
+                })
+            })
+            .collect();
+        functions.sort_unstable();
+        functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
+        functions
     }
 
     fn offset(&self, address: u64) -> Option<u64> {

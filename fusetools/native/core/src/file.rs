@@ -59,7 +59,12 @@ impl Bytes {
             source,
         };
         // Asked before opening: opening a fifo would wait for a writer.
-        let metadata = std::fs::metadata(path).map_err(io)?;
+        let opened = crate::input::by_number(path).transpose().map_err(io)?;
+        let metadata = match &opened {
+            Some(file) => file.metadata(),
+            None => std::fs::metadata(path),
+        };
+        let metadata = metadata.map_err(io)?;
         if metadata.is_dir() {
             return Err(
                 if path.join("data.0").exists() || path.join("data").exists() {
@@ -78,7 +83,7 @@ impl Bytes {
                 why: "not a regular file".into(),
             });
         }
-        let file = File::open(path).map_err(io)?;
+        let file = opened.map_or_else(|| File::open(path), Ok).map_err(io)?;
         if metadata.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }

@@ -27,13 +27,17 @@ struct Machine {
 /// cannot be told (no unwind tables, another machine than x86-64 and aarch64), or none has a frame. Go's compiler keeps
 /// them, and has no such tables: 1.
 pub fn frame_pointers(path: &Path) -> Result<Option<f64>, Error> {
-    let data = read(path)?;
-    match FileKind::parse(&*data) {
+    frame_pointers_in(&read(path)?).map_err(|why| error(path, why))
+}
+
+/// The same, of a file's bytes.
+pub fn frame_pointers_in(data: &[u8]) -> Result<Option<f64>, String> {
+    match FileKind::parse(data) {
         Ok(FileKind::Elf64) => {}
         Ok(FileKind::Elf32) => return Ok(None),
-        _ => return Err(error(path, "it is not an ELF file")),
+        _ => return Err("it is not an ELF file".into()),
     }
-    of_file(&data).map_err(|why| error(path, format!("damaged ELF file: {why}")))
+    of_file(data).map_err(|why| format!("damaged ELF file: {why}"))
 }
 
 fn of_file(data: &[u8]) -> Result<Option<f64>, object::read::Error> {

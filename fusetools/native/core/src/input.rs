@@ -14,8 +14,12 @@ const PART: usize = 1 << 20;
 /// The content, if it is a regular file of at most `most` bytes. "/proc/self/fd/N" is the open file N itself, which
 /// this process may no longer be allowed to open.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_file(&open(path)?, most)
+}
+
+/// The same of an open file.
+pub fn read_file(file: &File, most: u64) -> io::Result<Vec<u8>> {
     let other = |why: String| Err(io::Error::other(why));
-    let file = open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return other("it is not a file".into());
@@ -26,9 +30,11 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     // Files of /proc say that they are empty, and one may grow meanwhile.
+    let whole = usize::try_from(metadata.len()).unwrap_or(PART);
     loop {
         let at = bytes.len();
-        bytes.resize(at + PART, 0);
+        let left = whole.saturating_sub(at) + 1;
+        bytes.resize(at + left.clamp(4096, PART), 0);
         let count = match file.read_at(&mut bytes[at..], at as u64) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 bytes.truncate(at);
@@ -49,16 +55,25 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 /// Opening a fifo would wait for its writer, a terminal would become ours.
 fn open(path: &Path) -> io::Result<File> {
-    let number = path.strip_prefix("/proc/self/fd").ok();
-    if let Some(number) = number.and_then(|rest| rest.to_str()?.parse().ok()) {
-        // SAFETY: borrowed for the time of the copy; one that is not open is an error of dup.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-        return borrowed.try_clone_to_owned().map(File::from);
-    }
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(O_NONBLOCK | O_NOCTTY)
-        .open(path)
+    by_number(path).unwrap_or_else(|| {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK | O_NOCTTY)
+            .open(path)
+    })
+}
+
+/// The open file N itself, if the path is "/proc/self/fd/N".
+pub(crate) fn by_number(path: &Path) -> Option<io::Result<File>> {
+    let number = path.strip_prefix("/proc/self/fd").ok()?;
+    let number = number
+        .to_str()?
+        .parse()
+        .ok()
+        .filter(|number| *number >= 0)?;
+    // SAFETY: borrowed for the time of the copy; one that is not open is an error of dup.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    Some(borrowed.try_clone_to_owned().map(File::from))
 }
 
 #[cfg(test)]

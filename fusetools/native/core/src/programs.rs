@@ -6,8 +6,9 @@
 //! places in the file. A build id after a dash is that of the file found, where the mappings tell none.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, fs, io};
 
 use rustc_hash::FxHashMap;
 
@@ -24,6 +25,18 @@ const FUNCTION: u8 = b'u';
 const MOST_TEXT: usize = 64 << 20;
 const LONGEST_NAME: usize = 16 << 10;
 
+type Open = dyn Fn(&Path) -> io::Result<fs::File> + Send + Sync;
+
+/// Opens a file for reading that this process itself may not open.
+#[derive(Clone)]
+pub struct Opener(pub Arc<Open>);
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opener")
+    }
+}
+
 /// Where the files of programs are on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
@@ -33,6 +46,8 @@ pub struct Files {
     pub places: FxHashMap<MappedFile, PathBuf>,
     /// Mount points below which nothing may be opened: their file system does not answer.
     pub avoid: Vec<PathBuf>,
+    /// Who opens them. None: this process.
+    pub opener: Option<Opener>,
 }
 
 /// The bytes of a file, read: one that gets shorter, or whose file system fails, is an error and not a signal.
@@ -92,12 +107,25 @@ impl Files {
         if self.avoid.iter().any(|mount| place.starts_with(mount)) {
             return None;
         }
-        input::read(place, elf::MOST).ok()
+        match &self.opener {
+            Some(Opener(open)) => input::read_file(&open(place).ok()?, elf::MOST).ok(),
+            None => input::read(place, elf::MOST).ok(),
+        }
     }
+}
+
+/// Reads the kernel's part of programs now: once a process has given up its rights it may not read its own memory.
+pub fn keep_vdso() {
+    own_vdso();
 }
 
 /// What the kernel maps into every process, for system calls that need none.
 fn own_vdso() -> Option<Vec<u8>> {
+    static KEPT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    KEPT.get_or_init(read_vdso).clone()
+}
+
+fn read_vdso() -> Option<Vec<u8>> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;

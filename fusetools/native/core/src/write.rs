@@ -58,15 +58,28 @@ pub struct MergeInfo {
     pub shares: Shares,
 }
 
-/// The output while it is written: beside its place, gone unless finished.
+/// The output while it is written: beside its place, gone unless finished; or an open file.
 struct Partial {
-    path: PathBuf,
+    /// None: it has no name of its own.
+    path: Option<PathBuf>,
     target: PathBuf,
     file: BufWriter<File>,
 }
 
 impl Partial {
     fn create(target: &Path) -> Result<Partial, Error> {
+        let partial = |path, file| Partial {
+            path,
+            target: target.to_owned(),
+            file: BufWriter::with_capacity(1 << 20, file),
+        };
+        if let Some(file) = crate::input::by_number(target) {
+            let file = file.map_err(|source| Error::Io {
+                path: target.to_owned(),
+                source,
+            })?;
+            return Ok(partial(None, file));
+        }
         let name = target
             .file_name()
             .ok_or_else(|| mismatch(format!("{}: not a file's name", target.display())))?;
@@ -83,11 +96,7 @@ impl Partial {
             path: path.clone(),
             source,
         })?;
-        Ok(Partial {
-            path,
-            target: target.to_owned(),
-            file: BufWriter::with_capacity(1 << 20, file),
-        })
+        Ok(partial(Some(path), file))
     }
 
     fn io(&self, source: io::Error) -> Error {
@@ -109,10 +118,10 @@ impl Partial {
     }
 
     fn finish(mut self) -> Result<(), Error> {
-        let done = self
-            .file
-            .flush()
-            .and_then(|()| fs::rename(&self.path, &self.target));
+        let done = self.file.flush().and_then(|()| match &self.path {
+            Some(path) => fs::rename(path, &self.target),
+            None => Ok(()),
+        });
         done.map_err(|source| self.io(source))
     }
 }
@@ -120,7 +129,9 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         // After finish there is nothing of this name.
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -175,7 +186,7 @@ pub struct Extras {
 /// [`SESSION_MAX`] bytes, [`SESSION_PART`] in each; it replaces those of the inputs. Empty: the first one of the inputs stays, if any.
 ///
 /// Needs memory for the rounds of the inputs, not for the files. The output is written beside `output` and takes its place when it is
-/// whole; on an error nothing is left of it. Damaged inputs give what can be saved of them, and a warning.
+/// whole; on an error nothing is left of it. "/proc/self/fd/N" is the open file N, as an input and, empty, as the output. Damaged inputs give what can be saved of them, and a warning.
 pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeInfo, Error> {
     merge_with(inputs, output, session, &Extras::default())
 }

@@ -6,13 +6,16 @@ mod stages;
 mod stories;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fusetools_core::analysis::{analyse, Answer, Detail, RequestCounts, Series};
 use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
-use fusetools_core::programs::Files;
+use fusetools_core::programs::{Files, Opener};
 use fusetools_core::spaces::MappedFile;
 use fusetools_core::{elf, frames, live, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
@@ -185,6 +188,7 @@ fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("kernel_place", reader.kernel_place())?;
     dict.set_item("samples", reader.samples())?;
     dict.set_item("stacks", reader.stacks())?;
+    dict.set_item("warnings", reader.warnings())?;
     Ok(dict)
 }
 
@@ -475,9 +479,25 @@ type MapRow = (i32, u64, u64, u64, String, Vec<u8>, String);
 /// (event, the field that tells its probes apart, (number, event that becomes of it) …)
 type BundleRow = (String, String, Vec<(u64, String)>);
 
+/// Opens a file by asking `opener(path)` for a descriptor.
+fn asked(opener: Py<PyAny>) -> Opener {
+    Opener(Arc::new(move |path| {
+        let number = Python::attach(|py| opener.call1(py, (path,))?.extract::<i32>(py));
+        let number = number.map_err(std::io::Error::other)?;
+        // SAFETY: the opener gives it away.
+        Ok(unsafe { File::from_raw_fd(number) })
+    }))
+}
+
+/// To be called before a process gives up its rights and merges.
+#[pyfunction]
+fn keep_vdso() {
+    fusetools_core::programs::keep_vdso();
+}
+
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None, workload = None))]
+    bundles = Vec::new(), daemons = None, workload = None, opener = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -490,8 +510,12 @@ fn merge<'py>(
     bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
     workload: Option<i32>,
+    opener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut files = Files::default();
+    let mut files = Files {
+        opener: opener.map(asked),
+        ..Files::default()
+    };
     let maps = maps
         .into_iter()
         .map(|(pid, start, len, offset, path, build_id, place)| {
@@ -577,6 +601,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
+    module.add_function(wrap_pyfunction!(keep_vdso, module)?)?;
     module.add_function(wrap_pyfunction!(flame::flame, module)?)?;
     Ok(())
 }
