@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
 NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
-.PHONY: help demo test test-quick test-busy test-kernels lint bench clean install install-tests \
+.PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills fuzz lint bench clean install install-tests \
   build samples
 
 help:
@@ -17,6 +17,9 @@ help:
 	@echo 'make test-quick     what runs in two minutes: linters, tests that record nothing and need no browser'
 	@echo 'make test-busy      all tests twice, in a random order, on a machine kept busy'
 	@echo 'make test-kernels   the tests in virtual machines, on all of Debian'\''s kernels'
+	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
+	@echo 'make test-kills     recordings killed at N=1000 random moments'
+	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make lint           ruff, mypy, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf'
 	@echo 'make clean          remove what was built'
@@ -68,6 +71,17 @@ test-busy: install-tests samples $(VENV)/.tested
 
 test-kernels: install-tests samples $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all
+
+test-faults: install-tests samples $(VENV)/.tested
+	FAULTS=all $(PY) -m pytest --quiet tests/faults
+
+N := 1000
+test-kills: install-tests samples $(VENV)/.tested
+	$(PY) tests/faults/kills.py $(N)
+
+MINUTES := 10
+fuzz: install-tests
+	tests/fuzz/run.sh $(MINUTES)
 
 demo: install build samples
 	@samples/demo.sh

@@ -1,12 +1,62 @@
 #!/usr/bin/env bash
-# Builds the targets with AddressSanitizer and libFuzzer's coverage, as cargo-fuzz does, by the stable compiler.
-#   run.sh build | run.sh MINUTES [TARGET ...]
+# Fuzzes all targets, or those named: `run.sh MINUTES [TARGET ...]`. They are built as cargo-fuzz does it, with
+# AddressSanitizer and libFuzzer's coverage, by the compiler that is there. See README.md.
 set -eu
 cd "$(dirname "$0")"
+minutes=${1:?run.sh MINUTES [TARGET ...]}
+shift
+
 export RUSTC_BOOTSTRAP=1
 flags="--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cpasses=sancov-module"
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
   flags+=" -Cllvm-args=-sanitizer-coverage-$option"
 done
-export RUSTFLAGS=$flags
-exec cargo build --release --target x86_64-unknown-linux-gnu "$@"
+target=$(rustc -vV | sed -n 's/^host: //p')
+RUSTFLAGS=$flags cargo build --quiet --release --target "$target"
+built=target/$target/release
+
+# The share of time (of what is large more; what is small has been everywhere soon), and the longest input.
+weights=(
+  reader:3:16384 events:4:4096 recordings:3:256 merge:4:4096 tracedat:3:16384
+  elf:3:65536 unwind:4:2048 gopclntab:2:1024 texts:2:1024 names:2:256 folded:2:1024
+)
+chosen=()
+sum=0
+for each in "${weights[@]}"; do
+  [ $# -eq 0 ] || [[ " $* " == *" ${each%%:*} "* ]] || continue
+  chosen+=("$each")
+  share=${each#*:}
+  sum=$((sum + ${share%:*}))
+done
+[ $sum -gt 0 ] || { echo "run.sh: no such target: $*" >&2; exit 2; }
+
+# Recordings of other kernels, where they are; ours always is.
+shopt -s nullglob
+recordings=(../../samples/recordings/demo.data "${FUSETOOLS_KERNELS:-../../../shared/data/kernels}"/*/recording/{perf.data,trace.dat}.zst)
+"$built/seeds" corpus recordings "${recordings[@]}" >/dev/null
+
+export FUSETOOLS_RECORDINGS=$PWD/recordings ASAN_OPTIONS=detect_leaks=0
+mkdir -p artifacts
+failed=0
+total=0
+for each in "${chosen[@]}"; do
+  IFS=: read -r name share longest <<<"$each"
+  seconds=$(awk "BEGIN { printf \"%d\", 60 * $minutes * $share / $sum + 1 }")
+  log=artifacts/$name.log
+  status=0
+  "$built/$name" -artifact_prefix="artifacts/$name-" -max_len=$longest -timeout=10 -rss_limit_mb=1024 \
+    -max_total_time="$seconds" -print_final_stats=1 "corpus/$name" >"$log" 2>&1 || status=$?
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  peak=$(sed -n 's/^stat::peak_rss_mb: *//p' "$log")
+  total=$((total + ${runs:-0}))
+  if [ $status = 0 ]; then
+    echo "$name: ${runs:-0} executions, at most ${peak:-?} MB, no crash"
+  else
+    failed=1
+    echo "$name: FAILED after ${runs:-?} executions ($PWD/$log):"
+    grep -m 3 -E "panicked at|ERROR|SUMMARY|Test unit written" -A 1 "$log" || tail -n 5 "$log"
+  fi
+done
+rm -rf /dev/shm/fusetools-fuzz-*
+echo "$total executions in all"
+exit $failed

@@ -1,7 +1,8 @@
 //! `flame._inferno`: folded stacks to SVG by the inferno crate. The options and their checks are in `flame/svg.py`.
 
-use inferno::flamegraph::color::{Color, PaletteMap};
-use inferno::flamegraph::{from_lines, Direction, Options, Palette};
+mod graph;
+
+use inferno::flamegraph::Palette;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -26,34 +27,17 @@ fn svg(
     width: usize,
     colours: Vec<(String, (u8, u8, u8))>,
 ) -> PyResult<String> {
-    let mut map = PaletteMap::default();
-    for (frame, (r, g, b)) in colours {
-        map.insert(frame, Color { r, g, b });
-    }
-    let mut options = Options::default();
-    options.title = title;
-    options.subtitle = subtitle;
-    options.count_name = count_name;
-    options.colors = palette
-        .parse::<Palette>()
-        .map_err(|_| PyValueError::new_err(format!("no palette {palette}")))?;
-    options.deterministic = true;
-    options.palette_map = Some(&mut map);
-    options.direction = if inverted {
-        Direction::Inverted
-    } else {
-        Direction::Straight
+    let look = graph::Look {
+        title,
+        subtitle,
+        count_name,
+        inverted,
+        min_width,
+        width,
+        colours,
     };
-    options.min_width = min_width;
-    options.image_width = (width > 0).then_some(width);
-    // As a chart: inferno would insist on an order by lines, that of a chart is its reader's, from the last on.
-    options.flame_chart = true;
-    let out = py.detach(|| {
-        let mut out = Vec::new();
-        from_lines(&mut options, text.lines().rev(), &mut out).map(|()| out)
-    });
-    let out = out.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    String::from_utf8(out).map_err(|error| PyValueError::new_err(error.to_string()))
+    py.detach(|| graph::svg(text, palette, look))
+        .map_err(PyValueError::new_err)
 }
 
 /// The names of the palettes.

@@ -1,7 +1,8 @@
 #![no_main]
 //! Opens and reads arbitrary bytes in every way that the reader has, and analyses what it found.
 
-use fusetools_core::analysis::{analyse, Detail, Filters};
+use fusetools_core::analysis::{analyse, Detail};
+use fusetools_core::filters::Filters;
 use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
 use fusetools_core::tree::Tree;
 use fusetools_core::{record, Reader, ScanInfo};
@@ -88,7 +89,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(tree.nodes.iter().enumerate().all(|(at, node)| node.parent == Tree::ROOT || (node.parent as usize) < at));
     }
     // Handing chunks to threads is slow: not every time.
-    if data.len() % 4 == 0 {
+    if data.len() % 16 == 0 {
         reader.set_chunk(256);
         assert!(scan(&reader, &catalogue) == found);
     }

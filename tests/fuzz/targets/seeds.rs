@@ -1,8 +1,14 @@
-//! Writes small recordings of every kind, for the fuzzer to begin with: `seeds DIRECTORY`.
+//! Writes what the targets begin with: `seeds CORPUS RECORDINGS [FILE ...]`. A corpus for each target; into RECORDINGS the
+//! files (perf.data or trace.dat, also packed by zstd) that `recordings` damages, cut to a size that is fuzzed fast.
+
+use std::path::Path;
 
 #[path = "../../../fusetools/native/core/tests/perf_data/mod.rs"]
 mod perf_data;
+#[path = "../../../fusetools/native/core/tests/trace_data/mod.rs"]
+mod trace_data;
 
+use fusetools_core::Reader;
 use perf_data::*;
 
 const ENTRY: &str = "name: funcgraph_entry\nID: 503\nformat:\n\
@@ -23,8 +29,79 @@ fn graph(function: u64, depth: u64, times: &[u64]) -> Vec<u8> {
     [&[0, function, depth], times].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
+/// Records that are enough of a recording, and the most of a trace.dat.
+const RECORDS: usize = 40_000;
+const TRACE: usize = 1 << 20;
+
+/// A recording with its first records alone, and all that is behind them.
+fn cut(bytes: Vec<u8>) -> Option<Vec<u8>> {
+    if !bytes.starts_with(b"PERF") {
+        return Some(bytes[..bytes.len().min(TRACE)].to_vec());
+    }
+    let reader = Reader::from_bytes(bytes).ok()?;
+    let (bytes, data) = (reader.bytes(), reader.data());
+    let mut end = data.start;
+    while end < data.end && end - data.start < RECORDS {
+        end += u16::from_le_bytes(bytes.get(end + 6..end + 8)?.try_into().ok()?) as usize;
+    }
+    let less = (data.end - end) as u64;
+    let mut out = bytes[..end].to_vec();
+    out[48..56].copy_from_slice(&((end - data.start) as u64).to_le_bytes());
+    for at in (data.end..).step_by(16).take(reader.features().len()) {
+        let place = u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) - less;
+        out.extend(place.to_le_bytes());
+        out.extend(bytes.get(at + 8..at + 16)?);
+    }
+    out.extend(bytes.get(data.end + 16 * reader.features().len()..)?);
+    Some(out)
+}
+
+fn recordings(folder: &str, files: &[String]) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (number, file) in files.iter().enumerate() {
+        let bytes = std::fs::read(file)?;
+        let bytes = if file.ends_with(".zst") { zstd::decode_all(&bytes[..])? } else { bytes };
+        let Some(bytes) = cut(bytes) else { continue };
+        println!("recordings: {file}, {} bytes", bytes.len());
+        std::fs::write(format!("{folder}/{number:03}"), bytes)?;
+    }
+    Ok(())
+}
+
+/// Seeds of the targets that take no perf.data.
+fn others(corpus: &str) -> std::io::Result<()> {
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let folder = Path::new(corpus).join(target);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(name), bytes)
+    };
+    for target in ["events", "merge", "unwind", "gopclntab", "recordings"] {
+        write(target, "seed", &[7; 300])?;
+    }
+    write("tracedat", "seed", &[&[0], &trace_data::everything()[..]].concat())?;
+    write("tracedat", "made", &[1; 400])?;
+    write("names", "cpp", b"N5cvmfsL12cvmfs_lookupEP8fuse_reqmPKc")?;
+    write("names", "template", b"St6vectorIN4llvm9StringRefESaIS1_EE")?;
+    write("names", "rust", b"NvNtC4core3fmt5write")?;
+    write("texts", "format", SEND.as_bytes())?;
+    write("texts", "symbols", b"ffffffff81000000 T fuse_lookup\t[fuse]\n0000000000000000 F aa /x\n0000000000000001 u 2 f\n")?;
+    write("folded", "seed", b"\0main;f 3\nmain;g 4 5\nmain;g;<x> 1\n")?;
+    for path in ["/bin/true", "/usr/lib/x86_64-linux-gnu/libdl.so.2", "/usr/lib/x86_64-linux-gnu/libutil.so.1"] {
+        if let Ok(bytes) = std::fs::read(path) {
+            write("elf", &path.replace('/', "-"), &bytes)?;
+        }
+    }
+    Ok(())
+}
+
 fn main() -> std::io::Result<()> {
-    let directory = std::env::args().nth(1).unwrap_or_else(|| "corpus/reader".into());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [corpus, folder, files @ ..] = &arguments[..] else {
+        panic!("seeds CORPUS RECORDINGS [FILE ...]");
+    };
+    recordings(folder, files)?;
+    others(corpus)?;
+    let directory = format!("{corpus}/reader");
     std::fs::create_dir_all(&directory)?;
     let mut number = 0;
     let mut write = |bytes: Vec<u8>| {

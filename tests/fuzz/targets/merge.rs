@@ -1,0 +1,72 @@
+#![no_main]
+//! A perf.data of random events and a trace.dat, damaged perhaps, merged; and what comes out is read.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use common::*;
+use fusetools_core::programs::Files;
+use fusetools_core::write::{merge_with, Extras};
+use fusetools_core::{record, Reader};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+
+/// In memory.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = PathBuf::from(format!("/dev/shm/fusetools-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+});
+
+fn samples(reader: &Reader) -> usize {
+    let session = |event: Option<usize>| event.is_some_and(|at| reader.events()[at].name == "fusetools:session");
+    reader.records().filter(|item| item.kind == record::SAMPLE && !session(item.event)).count()
+}
+
+fn run(mut from: Unstructured) -> Result<()> {
+    let how: u8 = from.arbitrary()?;
+    let mut tail = Unstructured::new(from.bytes(24.min(from.len()))?);
+    let file = recording(&mut from)?;
+    let mut perf = bytes(&file, &mut from)?;
+    let damaged = how & 1 == 1 && damage(&mut perf, &mut tail)?;
+    let made = Reader::from_bytes(perf.clone()).map(|reader| samples(&reader));
+    let [first, second, output] = ["a", "b", "c"].map(|name| FOLDER.join(name));
+    std::fs::write(&first, perf).expect("memory");
+    let mut inputs = vec![first];
+    if how & 2 == 2 {
+        let mut dat = trace_data::everything();
+        if how & 1 == 1 {
+            damage(&mut dat, &mut tail)?;
+        }
+        std::fs::write(&second, dat).expect("memory");
+        inputs.push(second);
+    }
+    let extras = Extras {
+        files: (how & 4 == 4).then(|| Files { root: "/nosuch".into(), ..Files::default() }),
+        daemons: (how & 8 == 8).then(|| vec![0, 1]),
+        workload: (how & 16 == 16).then_some(2),
+        ..Extras::default()
+    };
+    let session = if how & 32 == 32 { "{\"format\": 1}" } else { "" };
+    if merge_with(&inputs, &output, session, &extras).is_ok() {
+        let reader = Reader::open(&output).expect("what is written can be read");
+        let all = how & (4 | 8 | 16) == 0 && inputs.len() == 1;
+        if let (false, true, Ok(made)) = (damaged, all, made) {
+            assert_eq!(samples(&reader), made);
+        }
+        let mut last = 0;
+        for item in reader.records() {
+            let time = item.time.unwrap_or(last);
+            assert!(time >= last, "in time order");
+            last = time;
+        }
+        answers(&reader, &catalogue(), how);
+    }
+    Ok(())
+}
+
+fuzz_target!(|data: &[u8]| {
+    let _ = run(Unstructured::new(data));
+});

@@ -1,0 +1,55 @@
+#![no_main]
+//! Any bytes as the unwind tables and the code of a daemon's library, and as the stack of a thread in it.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
+
+use fusetools_core::live::{stacks, Code, Thread};
+use fusetools_core::{elf, frames};
+use libfuzzer_sys::fuzz_target;
+
+extern "C" {
+    fn memfd_create(name: *const std::ffi::c_char, flags: u32) -> i32;
+}
+
+// SAFETY: a new descriptor of ours.
+static IMAGE: LazyLock<File> = LazyLock::new(|| unsafe { File::from_raw_fd(memfd_create(c"x".as_ptr(), 1)) });
+
+fuzz_target!(|data: &[u8]| {
+    if data.len() < 64 {
+        return;
+    }
+    let (head, rest) = data.split_at(16);
+    let quarter = rest.len() / 4;
+    let (tables, more) = rest.split_at(rest.len() - 2 * quarter);
+    let (code, stack) = more.split_at(quarter);
+    let at = 0x1000 + 120;
+    let file = if head[0] & 7 == 0 {
+        tables.to_vec() // a whole file
+    } else {
+        let header = if head[0] & 8 == 0 { &[][..] } else { &code[..quarter / 2] };
+        let text = at + tables.len() as u64;
+        let all = [(".eh_frame", at, tables), (".text", text, code), (".eh_frame_hdr", text, header), (".got", text, code)];
+        common::elf(62, &all[..if header.is_empty() { 2 } else { 4 }])
+    };
+    let _ = (frames::frame_pointers_in(&file), elf::functions_in(&file));
+    IMAGE.set_len(0).unwrap();
+    IMAGE.write_all_at(&file, 0).unwrap();
+    let base = 0x5555_0000_0000u64;
+    let place = format!("/proc/self/fd/{}", IMAGE.as_raw_fd());
+    let mapped = Code { start: base, end: base + 0x10000, offset: 0, path: "/lib/x".into(), place: place.into() };
+    let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]) as u64;
+    // The stack's words are likely to be of the code.
+    let stack = stack.chunks_exact(8).flat_map(|chunk| {
+        let word = u64::from_le_bytes(chunk.try_into().unwrap());
+        if word & 3 == 0 { base + (word >> 2 & 0xffff) } else { word }.to_le_bytes()
+    });
+    let thread = Thread { ip: base + word(2), sp: 0x7fff_0000_0000 + word(4), stack: stack.collect() };
+    for (names, _) in stacks(&[mapped], &[thread]) {
+        assert!(names.len() <= 1 << 12);
+    }
+});
