@@ -9,7 +9,7 @@ from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
 RUN = Path("/run/fusetools")
-# Of the kernel, that function_graph and the recorder change. (The tracer's own name is in brackets of no file.)
+# Of the kernel, that function_graph and the recorder change.
 SETTINGS = (
     TRACEFS / "current_tracer",
     TRACEFS / "tracing_on",
