@@ -73,7 +73,7 @@ test-kernels: install-tests samples $(VENV)/.tested
 	$(PY) -m pytest tests/vm --kernels all
 
 test-faults: install-tests samples $(VENV)/.tested
-	FAULTS=all $(PY) -m pytest --quiet tests/faults
+	FAULTS=all $(PY) -m pytest --quiet tests/live/test_faults_live.py
 
 N := 1000
 test-kills: install-tests samples $(VENV)/.tested

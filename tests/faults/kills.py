@@ -3,7 +3,38 @@
 Each time `kill -9` hits fusetools, one of its children, or all of them, at a random moment of
 `record -- WORKLOAD`. The next recording or `fusetools clean` then has to leave nothing, and what
 was recorded has to be readable. Prints how many kills hit whom; status 1: something was left.
-"""Children, and theirs."""
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "samples" / "build"
+COMMAND = [sys.executable, "-m", "fusetools"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from leftovers import hidden, nobody_records, processes, state  # noqa: E402
+from mounts import end_with_the_test, mount_entry  # noqa: E402
+
+import fusetools  # noqa: E402
+
+TARGETS = ("fusetools", "child", "all", "group")
+
+
+def descendants(pid: int) -> list[int]:
+    """Children, and theirs."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -24,7 +55,7 @@ def kill(pids: list[int]) -> int:
 def strike(process: subprocess.Popen[bytes], target: str, random_: random.Random) -> str:
     """Kills; returns the names of who was hit, "" where all had ended."""
     if process.poll() is not None:
-        return ""  # too late
+        return ""
     below = descendants(process.pid)
     chosen = {
         "fusetools": [process.pid],
@@ -119,9 +150,7 @@ def main() -> int:
                     # A perf that was killed has written no names of its events: that is reported.
                     if "perf" not in hit or "never finished" not in error.why:
                         left.append(f"{what}: {part.name} cannot be read: {error}")
-                    kept["a recording without names"] += 1
-                    part.unlink()
-                    continue
+                    kept["of that without names"] += 1
                 part.unlink()
             kept["a recording" if parts else "nothing recorded yet"] += 1
             if not hit and status != 0:

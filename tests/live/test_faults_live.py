@@ -1,0 +1,280 @@
+"""Faults in each phase of a recording: nothing is left, what was recorded can be read, the exit
+status says what happened. A part of the matrix; FAULTS=all: the whole of it (make test-faults)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import leftovers
+import pytest
+from conftest import Mounter, SampleMount, wait_until
+from test_record_live import COMMAND, RUN, children, environment
+
+import fusetools
+
+pytestmark = pytest.mark.live
+
+PHASES = ("arming", "recording", "ending", "merging", "cleaning")
+FAULTS = (
+    *("kill", "term", "int", "hup", "oom", "enospc", "gone output", "daemon killed"),
+    *("daemon stopped", "unmounted", "workload killed", "workload hangs", "perf killed"),
+    "tracefs unmounted",
+)
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "hup": signal.SIGHUP,
+}
+# What cannot be: perf and the workload have ended by then.
+NOT = {
+    *((fault, phase) for fault in ("workload killed", "workload hangs") for phase in PHASES[2:]),
+    ("workload hangs", "arming"),
+    ("perf killed", "merging"),
+    ("perf killed", "cleaning"),
+}
+# Each fault and each phase twice or so, in half a minute.
+FEW = (
+    *(("kill", phase) for phase in PHASES),
+    *(
+        ("term", "arming"),
+        ("int", "merging"),
+        ("enospc", "recording"),
+        ("perf killed", "recording"),
+    ),
+)
+CELLS = [cell for fault in FAULTS for cell in ((fault, phase) for phase in PHASES)]
+CHOSEN = [cell for cell in (CELLS if os.environ.get("FAULTS") == "all" else FEW) if cell not in NOT]
+SEED = 14
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+class Case:
+    """One recording, and what it is struck by."""
+
+    def __init__(self, mount: SampleMount, folder: Path, output: Path) -> None:
+        self.mount, self.folder, self.output = mount, folder, output
+        self.go, self.began = folder / "go", folder / "began"
+        work = (
+            f"exec >/dev/null 2>&1; ls -R {mount.path}; echo > {self.began}; "
+            f"until [ -e {self.go} ]; do sleep 0.02; done; "
+            f"[ ! -e {folder}/hang ] || cat {mount.path}/dir-00/file-000; exit 0"
+        )
+        words = ["record", "--mount", mount.path, "-o", output, "--", "sh", "-c", work]
+        self.log = folder / "log"
+        inside = ["unshare", "-m", "--propagation", "private"]
+        self.process = self.start([*inside, *COMMAND, *map(str, words)])
+
+    def start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(words, stdout=log, stderr=log, env=environment())
+
+    def state(self) -> dict[str, object]:
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, object] = json.loads((RUN / "state.json").read_text())
+            return found
+        return {}
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def until(self, phase: str) -> None:
+        """Returns when the recording is in that phase."""
+        if phase == "arming":
+            wait_until(lambda: bool(self.state().get("probes")) or self.ended(), phase)
+            return
+        wait_until(lambda: self.began.exists() or self.ended(), "the workload")
+        if phase == "recording":
+            return
+        if phase == "cleaning":
+            self.process.kill()
+            self.process.wait()
+            self.process = self.start([*COMMAND, "clean"])
+            time.sleep(random.Random(SEED).uniform(0, 0.3))
+            return
+        self.go.touch()
+        if phase == "ending":
+            pid = self.process.pid
+            wait_until(lambda: not children(pid, "sh") or self.ended(), phase)
+        else:
+            wait_until(lambda: bool(self.merger()) or self.ended(), phase)
+
+    def merger(self) -> list[int]:
+        return [
+            pid
+            for pid in leftovers.processes(["fusetools.record.merger"])
+            if parent(pid) == self.process.pid
+        ]
+
+    def strike(self, fault: str, phase: str) -> None:
+        pid = self.process.pid
+        if fault in SIGNALS:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, SIGNALS[fault])
+        elif fault == "oom":
+            out_of_memory(pid)
+        elif fault == "enospc":
+            with contextlib.suppress(OSError), (self.output.parent / "filler").open("wb") as file:
+                while True:
+                    file.write(bytes(1 << 16))
+                    file.flush()
+        elif fault == "gone output":
+            for other in leftovers.processes([f"bindfs {self.folder}".replace(" ", "\0")]):
+                os.kill(other, signal.SIGKILL)
+        elif fault == "daemon killed":
+            os.kill(self.mount.pid, signal.SIGKILL)
+            self.mount.process.wait()
+        elif fault == "daemon stopped":
+            os.kill(self.mount.pid, signal.SIGSTOP)
+        elif fault == "unmounted":
+            subprocess.run(["umount", "-l", self.mount.path], check=True)
+        elif fault == "workload killed":
+            for child in children(pid, "sh") or children(pid, "python") + children(pid, "python3"):
+                os.kill(child, signal.SIGKILL)
+        elif fault == "workload hangs":
+            os.kill(self.mount.pid, signal.SIGSTOP)
+            (self.folder / "hang").touch()
+            self.go.touch()
+            wait_until(lambda: any(children(sh, "cat") for sh in children(pid, "sh")), fault)
+            time.sleep(0.1)
+            self.process.send_signal(signal.SIGINT)
+        elif fault == "perf killed":
+            for child in children(pid, "perf") + children(pid, "perf-exec"):
+                os.kill(child, signal.SIGKILL)
+        elif fault == "tracefs unmounted" and not self.ended():
+            inside = ["nsenter", "-t", str(pid), "-m"]
+            subprocess.run([*inside, "umount", "-l", "/sys/kernel/tracing"], check=False)
+        self.go.touch()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def out_of_memory(pid: int) -> None:
+    """The kernel's own killer, in a group of these processes that may have no more memory."""
+    if not (MEMORY / "memory.limit_in_bytes").exists():
+        pytest.skip("needs the memory controller of cgroup v1")
+    group = MEMORY / f"test-faults-{os.getpid()}"
+    group.mkdir(exist_ok=True)
+    (group / "memory.limit_in_bytes").write_text("64K")
+    for member in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            (group / "cgroup.procs").write_text(str(member))
+
+
+def descendants(pid: int) -> list[int]:
+    below = children(pid)
+    return below + [other for child in below for other in descendants(child)]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[Path]:
+    """A file system whose daemon can be killed."""
+    if shutil.which("bindfs") is None:
+        pytest.skip("needs bindfs")
+    under, place = tmp_path / "under", tmp_path / "fragile"
+    under.mkdir()
+    place.mkdir()
+    subprocess.run(["bindfs", under, place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=False)
+
+
+def expected(fault: str, phase: str) -> set[int]:
+    """Exit statuses that tell the truth."""
+    number = SIGNALS.get(fault, 0)
+    if fault == "kill":
+        return {-9}
+    if phase == "cleaning":
+        return {0, 1, -9} if fault == "oom" else {0, -number, 1}
+    if number:
+        return {"arming": {1}, "recording": {128 + number}}.get(phase, {0})
+    return {
+        "oom": {1, -9, 137},
+        "enospc": {0, 1},
+        "gone output": {0, 1} if phase == "merging" else {1},
+        "daemon killed": {0},
+        "daemon stopped": {0},
+        "unmounted": {0, 1} if phase == "arming" else {0},
+        "workload killed": {137} if phase == "recording" else {1, 137},
+        "workload hangs": {124, 130},
+        "perf killed": {0, 1} if phase == "ending" else {1},
+        "tracefs unmounted": {0, 1},
+    }[fault]
+
+
+@pytest.mark.parametrize(("fault", "phase"), CHOSEN)
+def test_fault(
+    fault: str, phase: str, sample_mount: Mounter, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    mount = sample_mount()
+    places = {"enospc": "small", "gone output": "fragile"}
+    folder: Path = request.getfixturevalue(places[fault]) if fault in places else tmp_path
+    RUN.mkdir(exist_ok=True)
+    before = leftovers.state()
+    case = Case(mount, tmp_path, folder / "perf.data")
+    try:
+        case.until(phase)
+        case.strike(fault, phase)
+        status = case.process.wait(timeout=120)
+    finally:
+        case.process.kill()
+        case.process.wait()
+        for number in (signal.SIGCONT,):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(mount.pid, number)
+        group = MEMORY / f"test-faults-{os.getpid()}"
+        if group.exists():
+            wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group's end")
+            group.rmdir()
+    text = case.text()
+    with contextlib.suppress(FileNotFoundError):
+        (folder / "filler").unlink()
+    clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True, env=environment())
+    assert clean.returncode == 0, clean.stderr + text
+    if status >= 0 and phase != "cleaning" and fault != "tracefs unmounted":
+        assert clean.stdout == "nothing was left\n", text
+    assert "Traceback" not in text, text
+    assert status in expected(fault, phase), text
+    after = leftovers.state()
+    if fault in ("unmounted", "daemon killed", "gone output"):
+        del after["mounts"], before["mounts"]
+    assert after == before
+    wait_until(lambda: not leftovers.processes([str(case.output)]), "the end of all processes")
+    if fault == "gone output":
+        return
+    assert leftovers.hidden(folder) == []
+    parts = sorted(folder.glob("perf.data*"))
+    # Before anything could be recorded there may be nothing.
+    assert parts or phase == "arming" or fault in ("enospc", "oom"), text
+    for part in parts:
+        try:
+            fusetools.open(part).counts()
+        except fusetools.Error as error:
+            assert fault in ("oom", "perf killed", "enospc") or phase == "arming", text
+            assert "never finished" in error.why or "cut short" in error.why, error
