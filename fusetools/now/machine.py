@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from fusetools.core import native
+from fusetools.host.files import drop_privileges, open_regular
 from fusetools.host.mounts import names_mount, parse_mountinfo
 from fusetools.host.processes import parse_maps
 from fusetools.now import sockets, syscalls
@@ -28,6 +29,7 @@ LIMIT = 1.8  # seconds for the whole
 PATIENCE = 0.25  # for one process or thread
 MOST_THREADS = 4096  # that are looked at closely
 MOST_STACKS = 128  # of a process
+MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are looked at
 LONGEST_PATH = 4096
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
@@ -261,8 +263,9 @@ class _Reader:
             if wanted and len(asked.setdefault(task.pid, [])) < MOST_STACKS:
                 asked[task.pid].append(task)
         found = {}
-        for rows in self.each(list(asked), lambda pid: _user_stacks(pid, asked[pid])):
-            found.update({tid: (tuple(names), whole) for tid, names, whole in rows})
+        for process in asked:  # a child for each: it gives up its rights
+            for rows in self.each([process], lambda pid: _user_stacks(pid, asked[pid])):
+                found.update({tid: (tuple(names), whole) for tid, names, whole in rows})
         return [
             replace(task, user=found[task.tid][0], user_whole=found[task.tid][1])
             if task.tid in found
@@ -485,17 +488,26 @@ def _details(
 
 
 def _user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:
-    """(thread, functions innermost first, whether up to where it began)."""
-    files = f"/proc/{pid}/map_files"
-    rows = [
-        (part.start, part.end, part.offset, part.path, f"{files}/{part.start:x}-{part.end:x}")
-        for part in parse_maps(_text(f"/proc/{pid}/maps", 16 << 20))
-    ]
+    """(thread, functions innermost first, whether up to where it began). In a child, which has no
+    rights any more afterwards: what it opens as root it reads as nobody."""
+    parts = parse_maps(_text(f"/proc/{pid}/maps", 16 << 20))
+    places: dict[str, str] = {}
+    for part in parts:
+        if part.path.startswith("/") and part.path not in places and len(places) < MOST_FILES:
+            with contextlib.suppress(OSError):
+                name = f"/proc/{pid}/map_files/{part.start:x}-{part.end:x}"
+                places[part.path] = f"/proc/self/fd/{open_regular(name)}"
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         threads = [(task.pc, task.sp, _peek(memory, task.sp, STACK)) for task in tasks]
     finally:
         os.close(memory)
+    native.keep_vdso()
+    drop_privileges()
+    rows = [
+        (part.start, part.end, part.offset, part.path, places.get(part.path, "/nowhere"))
+        for part in parts
+    ]
     stacks = native.live_stacks(rows, threads)
     return [(task.tid, names, whole) for task, (names, whole) in zip(tasks, stacks)]
 

@@ -185,8 +185,8 @@ def open_program(path: str) -> int:
     descriptor = open_regular(path)
     try:
         head = os.pread(descriptor, 18, 0)
-        order = "big" if head[5:6] == b"\2" else "little"
-        if head[:4] == b"\x7fELF" and int.from_bytes(head[16:18], order) in _PROGRAMS:
+        kind = int.from_bytes(head[16:18], "big" if head[5:6] == b"\2" else "little")
+        if head[:4] == b"\x7fELF" and kind in _PROGRAMS:
             return descriptor
         raise OSError(errno.ENOEXEC, os.strerror(errno.ENOEXEC), path)
     except BaseException:

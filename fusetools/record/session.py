@@ -243,15 +243,20 @@ class Recording(Probing, Finishing):
         size = self.raw.stat().st_size if self.raw.exists() else 0
         return self.room.limit == self.request.max_size <= size
 
-    def _graph_too_large(self) -> bool:
-        """Whether what trace-cmd has written is too much, or could soon not be kept. (perf has its
-        own limit.)"""
-        if self.graph is None or self._stopped:
+    def _too_large(self) -> bool:
+        """Whether there is soon no room to keep what is written, as others fill the disk too, or
+        trace-cmd has written too much. (perf has its own limit.)"""
+        if self._stopped:
             return False
-        parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
         raw = self.raw.stat().st_size if self.raw.exists() else 0
         why = f"No space left on device for more of it ({self._place()})"
-        if self._free() > raw + tracecmd.room(parts, self.graph.buffers):
+        # What is in the buffers is still to come, and the file is there twice for a moment.
+        needed = raw + 2 * self.room.buffer * self.facts.cpus
+        parts = 0
+        if self.graph is not None:
+            parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
+            needed = raw + tracecmd.room(parts, self.graph.buffers)
+        if self._free() > needed:
             if parts < self.request.max_size:
                 return False
             why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
@@ -311,7 +316,7 @@ class Recording(Probing, Finishing):
             if self.perf and self.perf.ended and self._perf_ended():
                 return
             left = 1.0 if limit is None else min(1.0, limit - time.monotonic())
-            if left <= 0 or self._graph_too_large():
+            if left <= 0 or self._too_large():
                 return
             if not self._pass_on(signal.sigtimedwait(SIGNALS, left)):
                 continue
