@@ -7,7 +7,6 @@ sense is left out.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from fusetools.missing import Missing
 from fusetools.names import LAYERS
 
 FORMAT = 1
+LONGEST = 1e10  # seconds of a recording
 BYTES = 16 << 20  # write::SESSION_MAX in the core
 # What an event of the recording is to the one who reads it.
 ROLES = (
@@ -189,7 +189,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
     host = data.get("host")
     host = host if isinstance(host, dict) else {}
     seconds = data.get("seconds")
-    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
+    if not isinstance(seconds, (int, float)) or not 0 < seconds < LONGEST:
         seconds = None
     detail = data.get("detail")
     return (

@@ -65,7 +65,7 @@ class Finishing(Things):
         """The one perf.data, with the session sample, under its name and owned by the user."""
         outcome = self.outcome
         self._new_mounts()
-        if not self.raw.exists() or self.raw.stat().st_size == 0:
+        if self._written() == 0:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
         whole = self.scratch / "merged"

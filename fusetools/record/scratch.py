@@ -89,7 +89,10 @@ class Scratch:
 
 
 def _empty(descriptor: int) -> None:
-    for name in os.listdir(descriptor):
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # its file system may be gone
+        names = os.listdir(descriptor)
+    for name in names:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=descriptor)
 

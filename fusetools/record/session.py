@@ -235,20 +235,21 @@ class Recording(Probing, Finishing):
 
     def _full(self) -> bool:
         """Whether perf stopped at its limit, or another process filled the disk."""
-        size = self.raw.stat().st_size if self.raw.exists() else 0
-        return size >= self.room.limit or self._free() == 0
+        try:
+            return self._written() >= self.room.limit or self._free() == 0
+        except Error:
+            return False
 
     def _at_limit(self) -> bool:
         """Whether perf stopped at --max-size."""
-        size = self.raw.stat().st_size if self.raw.exists() else 0
-        return self.room.limit == self.request.max_size <= size
+        return self.room.limit == self.request.max_size <= self._written()
 
     def _too_large(self) -> bool:
         """Whether there is soon no room to keep what is written, as others fill the disk too, or
         trace-cmd has written too much. (perf has its own limit.)"""
         if self._stopped:
             return False
-        raw = self.raw.stat().st_size if self.raw.exists() else 0
+        raw = self._written()
         why = f"No space left on device for more of it ({self._place()})"
         # What is in the buffers is still to come, and the file is there twice for a moment.
         needed = raw + 2 * self.room.buffer * self.facts.cpus
@@ -256,10 +257,13 @@ class Recording(Probing, Finishing):
         if self.graph is not None:
             parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
             needed = raw + tracecmd.room(parts, self.graph.buffers)
-        if self._free() > needed:
-            if parts < self.request.max_size:
-                return False
-            why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
+        try:
+            if self._free() > needed:
+                if parts < self.request.max_size:
+                    return False
+                why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
+        except Error as error:
+            why = f"{self._place()}: {error.why}"
         self.outcome.warnings.append(f"the recording ended early: {why}")
         self.outcome.failed = True
         return True
@@ -335,7 +339,7 @@ class Recording(Probing, Finishing):
     def _why_ended(self) -> str:
         assert self.perf is not None
         if self._at_limit():
-            size = self.raw.stat().st_size
+            size = self._written()
             rate = size / max(time.monotonic() - self.began, 1e-3)
             limit = f"{self.request.max_size >> 20} MiB (--max-size)"
             return f"it reached {limit}, at {rate / 1e6:.1f} MB/s"

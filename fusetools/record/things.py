@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.output import Output
 from fusetools.plan.events import Probe
@@ -90,9 +91,19 @@ class Things:
         return path
 
     def _free(self) -> int:
-        """Bytes that may still be written where the recording goes."""
-        disk = os.statvfs(self.scratch)
+        """Bytes that may still be written where the recording goes. Error: it is gone."""
+        try:
+            disk = os.statvfs(self.scratch)
+        except OSError as error:
+            raise Error(f"cannot write in {self._place()}", error.strerror or "") from error
         return disk.f_bavail * disk.f_frsize
+
+    def _written(self) -> int:
+        """Bytes of what perf has written."""
+        try:
+            return self.raw.stat().st_size
+        except OSError:  # not yet; or its file system is gone
+            return 0
 
     def _place(self) -> str:
         """Where the recording goes, in words."""

@@ -302,5 +302,5 @@ def test_a_disk_that_others_fill(sample_mount: Mounter, small: Path, tmp_path: P
         case.text()
     )
     counts = {c.function: c.count for c in fusetools.open(small / "perf.data").counts().counts}
-    assert counts["cvmfs_opendir"] > 0, (counts, case.text())
+    assert counts.get("cvmfs_opendir", 0) > 0, (counts, case.text())
     assert session(small / "perf.data")["command"][0] == "sh"

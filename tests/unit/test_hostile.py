@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetools import _core, cli
+from fusetools import _core, cli, session
 from fusetools.answers.counts_file import read_counts
 from fusetools.csvfile import written
 from fusetools.errors import Error
@@ -349,6 +349,12 @@ def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(merger, "_CODE", "import os; os.abort()")
     with pytest.raises(merger.Stuck, match="failed"):
         merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
+
+
+@pytest.mark.parametrize("text", ["1" + "0" * 400, "NaN", "-1", "1e400", "true", '"1"'])
+def test_a_session_of_odd_seconds(text: str) -> None:
+    found, _ = session.read(f'{{"format": 1, "seconds": {text}}}')
+    assert found.seconds is None or text == "true"
 
 
 # Commands
