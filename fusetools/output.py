@@ -84,6 +84,16 @@ class Output:
     def _refused(self, why: str, fix: str = "") -> Error:
         return Error(f"cannot write {self.path}", why, fix)
 
+    def check_kept(self) -> None:
+        """Error where what is there could not become FILE.old."""
+        old = self.name + ".old"
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(old, dir_fd=self.directory, follow_symlinks=False).st_mode
+            if not stat.S_ISREG(mode):
+                kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+                why = f"{self.path}.old, where an earlier one is kept, is {kind}"
+                raise self._refused(why, "-o FILE")
+
     def _check(self) -> None:
         there = self._there()
         if there is not None and not stat.S_ISREG(there.st_mode):

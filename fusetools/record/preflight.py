@@ -130,11 +130,17 @@ def check_feedback(output: Output, plan: ProbePlan) -> None:
 
 def output_of(request: Request) -> Output:
     """Where the recording goes. Error: it cannot be written there."""
-    if request.output == PRINTED:
+    if request.output == PRINTED or request.output.startswith(("/dev/std", "/dev/fd/")):
         raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
     if os.geteuid() != 0:
         raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
-    return Output(request.output, owner(request.as_root))
+    output = Output(request.output, owner(request.as_root))
+    try:
+        output.check_kept()
+    except BaseException:
+        output.close()
+        raise
+    return output
 
 
 def owner(as_root: bool) -> Owner | None:

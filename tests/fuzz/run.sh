@@ -7,11 +7,16 @@ minutes=${1:?run.sh MINUTES [TARGET ...]}
 shift
 
 export RUSTC_BOOTSTRAP=1
-flags="--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cpasses=sancov-module"
+flags="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module"
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
   flags+=" -Cllvm-args=-sanitizer-coverage-$option"
 done
 target=$(rustc -vV | sed -n 's/^host: //p')
+if compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/*asan*" >/dev/null; then
+  flags+=" -Zsanitizer=address"
+else
+  echo "run.sh: this Rust has no AddressSanitizer (rustup's has): fuzzing without it"
+fi
 RUSTFLAGS=$flags cargo build --quiet --release --target "$target"
 built=target/$target/release
 

@@ -498,3 +498,21 @@ def test_the_exit_status_says_what_is_missing(
     found = Outcome(**outcome)  # type: ignore[arg-type]
     monkeypatch.setattr(session, "record", lambda *_, **__: found)
     assert run("record", "--", "true").exit_code == status
+
+
+@pytest.mark.parametrize("kind", ["directory", "FIFO", "symbolic link"])
+def test_what_cannot_be_kept(tmp_path: Path, kind: str) -> None:
+    """FILE.old is looked at before anything begins."""
+    old = tmp_path / "x.old"
+    make = {"directory": old.mkdir, "FIFO": lambda: os.mkfifo(old)}
+    make.get(kind, lambda: old.symlink_to("y"))()
+    with (
+        Output(str(tmp_path / "x")) as output,
+        pytest.raises(Error, match="cannot write") as caught,
+    ):
+        output.check_kept()
+    assert f"x.old, where an earlier one is kept, is a {kind}" in caught.value.why
+    old.rmdir() if kind == "directory" else old.unlink()
+    old.write_text("")
+    with Output(str(tmp_path / "x")) as output:
+        output.check_kept()
