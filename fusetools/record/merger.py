@@ -108,6 +108,7 @@ def main() -> None:
     inputs, output, session, more = json.load(sys.stdin)
     opener = Opener()
     native.keep_vdso()
+    paths = [*inputs, output]
     try:
         size = sum(os.stat(path).st_size for path in inputs)
         inputs = [_by_number(path, os.O_RDONLY) for path in inputs]
@@ -129,7 +130,10 @@ def main() -> None:
         info = dict(native.merge(inputs, output, session, **arguments, opener=opener))
         info["left_out"] = dict(info["left_out"])
     except native.CoreError as error:
-        info = {"error": list(map(str, error.args))}
+        words = list(map(str, error.args))
+        for number, path in zip([*inputs, output], paths):
+            words = [word.replace(number, os.path.basename(path)) for word in words]
+        info = {"error": words}
     json.dump(info, sys.stdout)
 
 

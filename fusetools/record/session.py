@@ -55,6 +55,7 @@ SYSCALLS = 10_000
 SYSCALL = "raw_syscalls:sys_enter"
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
 KILLED = 2.0  # after SIGKILL
+FORMATS = 1 << 20  # bytes of a recording beside its records
 LEFT = 124  # exit status, as timeout(1) has it
 
 
@@ -252,7 +253,7 @@ class Recording(Probing, Finishing):
         raw = self._written()
         why = f"No space left on device for more of it ({self._place()})"
         # What is in the buffers is still to come, and the file is there twice for a moment.
-        needed = raw + 2 * self.room.buffer * self.facts.cpus
+        needed = raw + 2 * (self.room.buffer * self.facts.cpus + FORMATS)
         parts = 0
         if self.graph is not None:
             parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
