@@ -273,6 +273,7 @@ class MergeInfo(TypedDict):
     left_out: dict[str, int]  # event -> samples of other daemons
     # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
     stacks: tuple[int, int, int]
+    missing_switches: int  # of the workload's and the daemons' threads: must have been
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""

@@ -24,16 +24,11 @@ the one that the workload would be in, with no controller on, so that limits sta
 records what -p does, costs the same on every machine, and needs one perf and one file.
 
 But the kernel closes and opens a cgroup's events whenever a task of it begins or ceases to run, and
-that is half of what recording costs (a stat of a file, 3 requests, in a loop; microseconds; the
-quarter of 200 batches of 50 that is quickest; medians of 2 rounds in turn on a busy machine):
-
-    no recording                                          68
-    all in the workload's cgroup, a stack of each switch  199
-    by the number of thread, without any stack            104
-
-The number of thread (record/perf.py, Since; what else began meanwhile is left out at the end) is
-taken only where no cgroup can be made: of 12,809 waits 3 had no end in such a recording, for a
-reason that is not known. In a container, whose numbers are others than the kernel's, -a is left.
+that is half of what recording costs. So the workload is told by the numbers of its threads, which
+are greater than that of its first one (record/perf.py, Since; what else began meanwhile is left out
+at the end, and switches that must have been and are missing are counted there). In a container,
+whose numbers are others than the kernel's, the cgroup stays; where none can be made, -a.
+docs/design/recording-cost.md has the figures, and what each kind of event costs.
 """
 
 from __future__ import annotations
@@ -86,6 +81,21 @@ WAITS = " || ".join(
 )
 # What daemons call most is decided first: read, write, pread64, readv, writev.
 WAITS = f"(id == 7 || id > 20) && ({WAITS})"
+
+# Numbers of the system calls by which a daemon takes a request (read, readv, pread64, preadv,
+# splice, io_uring_enter: the core's is_read) and answers it (their counterparts that write).
+_READS = {
+    "x86_64": (0, 17, 19, 275, 295, 426),
+    "aarch64": (63, 65, 67, 69, 76, 426),
+}
+_WRITES = {"x86_64": (1, 18, 20, 275, 296, 426), "aarch64": (64, 66, 68, 70, 76, 426)}
+_REQUEST_CALLS = {
+    arch: {
+        "raw_syscalls:sys_enter": tuple(sorted({*_READS[arch], *_WRITES[arch]})),
+        "raw_syscalls:sys_exit": _READS[arch],
+    }
+    for arch in _READS
+}
 
 # (name, virtual address, size, file offset) as native.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -324,6 +334,8 @@ def plan(
     if not probes and any(isinstance(why, _Stripped) for why in missing):
         stripped = next(why for why in missing if isinstance(why, _Stripped))
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
+    if request.detail == "latency":  # names of files are of what it does not tell
+        probes = [probe for probe in probes if probe.role != "inode"]
     probes = _named_apart(probes)
     if probes and calibration:
         probes += _calibration(facts, calibration, symbols)
@@ -337,11 +349,13 @@ def plan(
     have = set(facts.tracepoints)
     workload = bool(request.command)
     latency = request.detail == "latency"
-    by_pid = workload and not cgroup and facts.pid_max >= PIDS and not facts.pid_namespace
+    by_pid = workload and facts.pid_max >= PIDS and not facts.pid_namespace
     cgroup = cgroup and not by_pid
     if not latency:
         of_copied = _comms(copied, comms or {})
-        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid)
+        # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
+        few = request.detail == "stages" and len(mounts) == 1
+        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid, few)
         events += [event for name, event in found_events if name in have]
     if latency:
         pass  # not asked for
@@ -660,8 +674,12 @@ def _task_events(
     request: Request,
     cgroup: bool,
     by_pid: bool,
+    few: bool,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
+
+    A switch to one of them from a stranger tells no stack of theirs: it is taken without. ``few``:
+    of the daemons' system calls only those that take a request and answer it.
 
     COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
     the task that is woken. A uretprobe shows as a system call (uretprobe 335,
@@ -682,6 +700,7 @@ def _task_events(
         ("raw_syscalls:sys_enter", ("COMM",), enter, ""),
         ("raw_syscalls:sys_exit", ("COMM",), leave, ""),
     )
+    numbers = _REQUEST_CALLS.get(arch, {}) if few else {}
     events = []
     workload = bool(request.command)
     if workload and cgroup:
@@ -689,15 +708,28 @@ def _task_events(
             others = f"!({_any(fields, daemons)})" if daemons else ""
             events.append((name, Event(name, _all(others, also), stack, workload=True)))
     everybody = workload and not (cgroup or by_pid)
+
+    def ours(fields: Sequence[str]) -> str:
+        of = [_any(fields, daemons)] * bool(daemons)
+        return " || ".join(of + [f"{pids[field]} >= {WORKLOAD}" for field in fields if by_pid])
+
     for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
-        own = "" if everybody else _any(fields, daemons)
-        if by_pid:
-            own = " || ".join([own] * bool(own) + [f"{pids[f]} >= {WORKLOAD}" for f in fields])
+        own = "" if everybody else ours(fields)
+        if name in numbers and daemons and not everybody:
+            calls = " || ".join(f"id == {number}" for number in numbers[name])
+            own = _all(_any(fields, daemons), calls)
+            own = " || ".join([f"({own})"] + [f"common_pid >= {WORKLOAD}"] * by_pid)
+        others = ""
         copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
             events.append((name, Event(name, copy, "dwarf")))
-            own = _all(own, f"!({copy})")
-        events.append((name, Event(name, _all(own, also), stack)))
+            others = f"!({copy})"
+        # In its cgroup's events the workload's switches to a daemon have no place.
+        if stack and (by_pid or not workload) and "next_comm" in fields:
+            from_us = ours(("prev_comm",))
+            events.append((name, Event(name, _all(from_us, others), stack)))
+            own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
+        events.append((name, Event(name, _all(own, others, also), stack)))
     if daemons:
         # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))

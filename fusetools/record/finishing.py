@@ -112,6 +112,9 @@ class Finishing(Things):
         room = min(len(session) + 8192 + 64 * len(self.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
         self.stacks = merged["stacks"]
+        if count := merged["missing_switches"]:
+            why = f"{count:,} switches of its threads and the daemon's were not recorded"
+            self.missing.append(Missing("the end of some waits", why, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
         text = encoded(self._session(), room)
         if len(text) > room:

@@ -55,7 +55,7 @@ def sizes(cpus: int, free: int) -> Sizes:
 class Since:
     """Threads that are not older than the first of the workload, by their numbers.
 
-    Numbers are given one after the other up to ``pid_max``, then again from the lowest free on.
+    Numbers are given one after the other up to ``pid_max``, then again from RESERVED on.
     Where that may happen, all are taken but those of a quarter of the range below the first's: it
     is right until ``room`` threads have been started. Who is not of the workload goes at the end.
     """
@@ -68,7 +68,8 @@ class Since:
         """Numbers below this one may be given anew; 0: that far it will not come."""
         if self.pid_max - self.first >= FAR:
             return 0
-        return max(self.first - self.pid_max // 4, 0)
+        below = self.first - self.pid_max // 4
+        return below if below > RESERVED else 0
 
     @property
     def room(self) -> int:
@@ -77,8 +78,10 @@ class Since:
     def filled(self, text: str) -> str:
         """A filter with "FIELD >= WORKLOAD"."""
         of = rf"(\w+) >= {re.escape(WORKLOAD)}"
-        anew = rf" || \1 < {self.below}" if self.below else ""
-        return re.sub(of, rf"\1 >= {self.first}{anew}", text)
+        is_ours = rf"\1 >= {self.first}"
+        if self.below:
+            is_ours = rf"({is_ours} || (\1 >= {RESERVED} && \1 < {self.below}))"
+        return re.sub(of, is_ours, text)
 
 
 def command_line(

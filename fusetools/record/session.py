@@ -395,7 +395,8 @@ class Recording(Probing, Finishing):
         self.hits = self._hits()
         if self.since and (more := _forks() - self.forks) > self.since.room:
             why = f"{more:,} threads were started meanwhile, and their numbers began anew"
-            self.missing.append(Missing("some of the workload's processes", why))
+            fix = "sysctl kernel.pid_max=4194304"
+            self.missing.append(Missing("some of the workload's processes", why, fix))
         files = Files(Path("/"))
         for whose, before in self.quotas.items():
             self.outcome.throttled += throttling.since(files, whose, before)

@@ -198,7 +198,8 @@ def test_records_the_workload_and_the_daemon_only(sample_mount: Mounter, tmp_pat
     with_stacks = {line.split(": ")[0] for line in listed if "CALLCHAIN" in line}
     assert with_stacks == {"sched:sched_switch", "cpu-clock"}
     switched = [line for line in listed if line.startswith("sched:sched_switch")]
-    assert all("CALLCHAIN" in line for line in switched)
+    # A switch from a stranger to one of them has none.
+    assert sorted("CALLCHAIN" in line for line in switched) == [False, True]
 
 
 def test_stock_perf_reads_it(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ pub struct MergeInfo {
     pub left_out: Vec<(String, u64)>,
     /// Of switches whose stacks were taken so many times a second.
     pub shares: Shares,
+    /// Switches of the workload's and the daemons' threads that must have been, and were not recorded.
+    pub missing_switches: u64,
 }
 
 /// The output while it is written: beside its place, gone unless finished; or an open file.
@@ -314,6 +316,7 @@ pub fn merge_with(
         .chain(of_function_graph.as_deref())
         .collect();
     let shares = stacks.shares();
+    let missing_switches = stacks.scope.missing;
     let symbols = stacks.symbols(&held, kallsyms_of(&opened, extras)?)?;
     if !symbols.is_empty() {
         head.tracing.get_or_insert_with(Tracing::empty).kallsyms = Cow::Owned(symbols);
@@ -355,6 +358,7 @@ pub fn merge_with(
         warnings: warnings.lines,
         session_at,
         shares,
+        missing_switches,
         left_out: sources
             .iter()
             .flat_map(|source| source.left_out())

@@ -249,3 +249,55 @@ fn what_is_not_of_the_workload_is_left_out() {
     let tids: Vec<i32> = found.iter().map(|one| one.1).collect();
     assert_eq!(tids, [100, 101, 50, 42]);
 }
+
+#[test]
+fn switches_that_are_missing_are_counted() {
+    let switch = |pid: i32, time: u64, next: i32| {
+        let mut raw = vec![0; 28];
+        raw[..2].copy_from_slice(&600u16.to_le_bytes());
+        raw[8..12].copy_from_slice(&pid.to_le_bytes());
+        raw[24..28].copy_from_slice(&next.to_le_bytes());
+        events()[1].sample(&Sample {
+            id: 12,
+            pid,
+            tid: pid,
+            time,
+            raw,
+            ..Sample::default()
+        })
+    };
+    let whole = vec![
+        switch(100, 10, 42),
+        switch(42, 20, 100),
+        switch(100, 30, 50),
+        switch(50, 40, 42), // others' own come and go without being recorded
+        switch(42, 50, 50),
+        switch(50, 60, 100),
+    ];
+    let missing = |name: &str, records: Vec<Vec<u8>>| {
+        let file = PerfData {
+            events: events(),
+            formats: vec![("sched", SWITCH), ("raw_syscalls", ENTER)],
+            records,
+        };
+        let name = format!("fusetools-missing-{name}-{}", std::process::id());
+        let path = |end: &str| std::env::temp_dir().join(format!("{name}.{end}"));
+        fs::write(path("in"), file.bytes()).unwrap();
+        let extras = Extras {
+            workload: Some(100),
+            daemons: Some(vec![42]),
+            ..Extras::default()
+        };
+        let info = merge_with(&[path("in")], &path("out"), "", &extras).unwrap();
+        let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
+        info.missing_switches
+    };
+    assert_eq!(missing("none", whole.clone()), 0);
+    let without = |at: usize| {
+        let mut records = whole.clone();
+        records.remove(at);
+        missing(&at.to_string(), records)
+    };
+    // The daemon's first one: it is switched to twice, and the workload from twice.
+    assert_eq!([without(1), without(2), without(3)], [2, 1, 1]);
+}

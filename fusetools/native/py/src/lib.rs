@@ -572,6 +572,7 @@ fn merge<'py>(
     )?;
     let shares = info.shares;
     result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
+    result.set_item("missing_switches", info.missing_switches)?;
     Ok(result)
 }
 

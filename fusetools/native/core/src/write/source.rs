@@ -167,6 +167,12 @@ impl Source for Perf<'_> {
                     if !stacks.scope.has(pid, about, layout.raw(record), process) {
                         return false;
                     }
+                    if let (Tells::Switched { .. }, Some(task)) =
+                        (written.tells, layout.task(record))
+                    {
+                        let raw = layout.raw(record);
+                        stacks.scope.switched(task, about, raw, process);
+                    }
                 }
                 match stacks.sample(
                     layout,
@@ -191,7 +197,10 @@ impl Source for Perf<'_> {
                 stacks.change(record);
             }
             Some(record::MMAP | record::MMAP2) => stacks.change(record),
-            Some(record::LOST | record::LOST_SAMPLES) => stacks.lost(),
+            Some(record::LOST | record::LOST_SAMPLES) => {
+                stacks.lost();
+                stacks.scope.lost();
+            }
             _ => {}
         }
         true

@@ -122,6 +122,10 @@ pub(super) struct Scope {
     processes: Option<FxHashSet<i32>>,
     /// Which were there before.
     roots: Vec<i32>,
+    /// Whether a thread of them runs, by its last switch.
+    runs: FxHashMap<i32, bool>,
+    /// Switches of their threads that must have been, and are not in the recording.
+    pub(super) missing: u64,
 }
 
 impl Scope {
@@ -129,11 +133,15 @@ impl Scope {
         Scope {
             processes: Some(roots.iter().copied().collect()),
             roots,
+            ..Scope::default()
         }
     }
 
     pub(super) fn forked(&mut self, record: &[u8]) {
         let number = |at| u32_at(record, at).map(|number| number as i32);
+        if let Some(thread) = number(16) {
+            self.runs.remove(&thread); // its number was another's before
+        }
         if let (Some(known), Some(pid), Some(parent)) = (&mut self.processes, number(8), number(12))
         {
             if pid != parent && known.contains(&parent) {
@@ -142,6 +150,34 @@ impl Scope {
                 known.remove(&pid);
             }
         }
+    }
+
+    /// A thread stops running, and another one begins.
+    pub(super) fn switched(
+        &mut self,
+        (pid, tid): (i32, i32),
+        next: Option<Place>,
+        raw: Option<&[u8]>,
+        process: impl Fn(i32) -> i32,
+    ) {
+        let Some(known) = &self.processes else {
+            return;
+        };
+        let next = raw.and_then(|raw| read(raw, next)).map(|tid| tid as i32);
+        let next = next.filter(|&tid| tid > 0 && known.contains(&process(tid)));
+        let prev = known.contains(&pid).then_some(tid);
+        if self.runs.len() >= MOST_TASKS {
+            self.runs.clear();
+        }
+        for (tid, runs) in [(prev, false), (next, true)] {
+            let before = tid.and_then(|tid| self.runs.insert(tid, runs));
+            self.missing += u64::from(before == Some(runs));
+        }
+    }
+
+    /// The recording itself says that events are missing.
+    pub(super) fn lost(&mut self) {
+        self.runs.clear();
     }
 
     /// Is it about one of them? `process`: which a thread is of.
