@@ -40,6 +40,7 @@ SIGNALS = {
 NOT = {
     *((fault, phase) for fault in ("workload killed", "workload hangs") for phase in PHASES[2:]),
     ("workload hangs", "arming"),
+    ("daemon stopped", "arming"),  # the same as the workload that hangs
     ("perf killed", "merging"),
     ("perf killed", "cleaning"),
 }
