@@ -73,12 +73,13 @@ class Case:
         )
         words = ["record", "--mount", mount.path, "-o", output, "--", "sh", "-c", work]
         self.log = folder / "log"
-        inside = ["unshare", "-m", "--propagation", "private"]
-        self.process = self.start([*inside, *COMMAND, *map(str, words)])
+        self.process = self.start([*COMMAND, *map(str, words)])
 
     def start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        # In a mount namespace of its own: what is unmounted there is mounted for all others.
+        inside = ["unshare", "-m", "--propagation", "private"]
         with self.log.open("ab") as log:
-            return subprocess.Popen(words, stdout=log, stderr=log, env=environment())
+            return subprocess.Popen([*inside, *words], stdout=log, stderr=log, env=environment())
 
     def state(self) -> dict[str, object]:
         with contextlib.suppress(OSError, ValueError):
@@ -164,6 +165,9 @@ class Case:
             for child in children(pid, "perf") + children(pid, "perf-exec"):
                 os.kill(child, signal.SIGKILL)
         elif fault == "tracefs unmounted" and not self.ended():
+            ours, theirs = os.stat("/proc/self/ns/mnt"), os.stat(f"/proc/{pid}/ns/mnt")
+            if ours.st_ino == theirs.st_ino:
+                pytest.fail("it is not in a mount namespace of its own")
             inside = ["nsenter", "-t", str(pid), "-m"]
             subprocess.run([*inside, "umount", "-l", "/sys/kernel/tracing"], check=False)
         self.go.touch()
