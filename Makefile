@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
-NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
+NATIVE := $(shell find fusetools/native fusetools/flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills fuzz lint bench clean install install-tests \
   build samples
@@ -92,4 +92,4 @@ bench: install-tests samples $(VENV)/.tested
 
 clean:
 	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \
-	  fusetools/*.so flame/*.so
+	  fusetools/*.so fusetools/flame/*.so

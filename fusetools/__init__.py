@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Error", "Recording", "__version__", "open"]
+__version__ = "0.1.0"  # Cargo.toml has the same, held by a test
+__all__ = ["Error", "Filters", "Recording", "__version__", "open"]
 
 if TYPE_CHECKING:
+    from fusetools.answers.filters import Filters
     from fusetools.errors import Error
     from fusetools.recording import Recording, open
 
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from fusetools.errors import Error
 
         return Error
+    if name == "Filters":
+        from fusetools.answers.filters import Filters
+
+        return Filters
     if name in ("Recording", "open"):
         from fusetools import recording
 

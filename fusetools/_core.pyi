@@ -11,6 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
+__version__: str  # of the sources that it was built from
+
 Row = tuple[str, str, str, str, str]
 
 class Filters(TypedDict, total=False):

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fusetools import __version__
 from fusetools.errors import RECORD, Error
 
 try:
     from fusetools import _core as native
 except ImportError as error:
     raise Error("fusetools is not built", str(error), "make build") from error
+_built = getattr(native, "__version__", "older")
+if _built != __version__:
+    why = f"fusetools is {__version__}, its native core {_built}"
+    raise Error("fusetools is not built whole", why, "make build")
 
 __all__ = ["ask", "matching", "native"]
 

@@ -21,5 +21,5 @@ class Error(Exception):
         return "\n".join(
             [self.what]
             + ([f"  why: {self.why}"] if self.why else [])
-            + ([f"  try: {self.mend}"] if self.mend else [])
+            + ([f"  fix: {self.mend}"] if self.mend else [])
         )

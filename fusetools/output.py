@@ -129,7 +129,7 @@ class Output:
         if there is not None and parent.st_mode & stat.S_ISVTX:
             allowed = allowed and self.owner.uid in (there.st_uid, parent.st_uid)
         if not allowed:
-            why = f"{self.owner.name}, who called sudo, may not write there"
+            why = f"{self.owner.name}, who invoked sudo, may not write there"
             raise self._refused(why, "-o FILE in a directory of yours, or: --as-root")
 
     def _there(self) -> os.stat_result | None:

@@ -49,6 +49,12 @@ class Recording:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._source = Source(path)
 
+    def __repr__(self) -> str:
+        host, mounts = self.session.host, self.session.mounts
+        on = f", Linux {host.kernel}" if host.kernel else ""
+        of = f", {', '.join(mount.path for mount in mounts)}" if mounts else ""
+        return f"<Recording {self.path}{on}{of}>"
+
     @property
     def path(self) -> Path:
         return self._source.path

@@ -86,7 +86,7 @@ class Throttled:
     ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Session:
     """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
     ``misses``: event -> calls that its probe missed; ``lost``: recorder -> events; ``stacks``: of

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from fusetools.answers.filters import Filters
-from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.names import CALIBRATION, CONNECT, OPERATIONS
 
 # Callbacks and kernel functions whose name is not their operation's.
 _OTHER_NAMES = {
@@ -207,10 +207,6 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
     return probes + lengths(catalogue)
-
-
-# Whom a daemon connects to.
-CONNECT = "sock:inet_sock_set_state"
 
 
 def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:

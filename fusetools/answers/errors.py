@@ -8,7 +8,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.requests import Questions, error_name, guessed
 from fusetools.answers.source import Source
-from fusetools.results.errors import Errors, OperationErrors
+from fusetools.results.errors import Answered, Errors, OperationErrors
 
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
@@ -21,9 +21,19 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     for operation, answered, negative, counts, unanswered in found["operations"]:
         if wanted and operation not in wanted:
             continue
-        by_name = sorted(((error_name(number), n) for number, n in counts), key=lambda e: -e[1])
+        by_name = sorted(
+            (Answered(error_name(number), n) for number, n in counts), key=lambda e: -e[1]
+        )
         known = negative if operation == "lookup" and told else None
-        rows.append(OperationErrors(operation, answered, tuple(by_name), known, tuple(unanswered)))
+        rows.append(
+            OperationErrors(
+                operation,
+                answered,
+                tuple(by_name),
+                known,
+                tuple(Answered(*fate) for fate in unanswered),
+            )
+        )
     rows.sort(
         key=lambda row: (
             -(row.failed + (row.negative or 0) + sum(n for _, n in row.unanswered)),
@@ -32,4 +42,4 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
         )
     )
     gone = sorted(found["disconnected"], key=lambda row: (-row[1], row[0]))
-    return Errors(tuple(rows), facts, tuple((name, calls) for name, calls in gone))
+    return Errors(tuple(rows), facts, tuple(Answered(name, calls) for name, calls in gone))

@@ -16,6 +16,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.requests import Names, Questions
 from fusetools.answers.source import Source
 from fusetools.output import Output, by_descriptor
+from fusetools.results.envelope import envelope
 from fusetools.results.export import Exported
 from fusetools.results.facts import Facts
 
@@ -50,8 +51,7 @@ def _end(found: dict[str, Any], form: str, names: Names, facts: Facts) -> str:
         return ""
     if form == "json":
         mounts = {str(connection): path for connection, path in names.mounts.items()}
-        rest = {"first_ns": found["first"], "mounts": mounts, **facts.to_json()}
-        rest["counts"] = rest.pop("requests")
+        rest = {"first_ns": found["first"], "connections": mounts, **envelope("export", facts)}
     else:
         rest = {"displayTimeUnit": "ns", "otherData": {"recording": facts.name}}
     events = trace_end(found["servants"], names) if form == "perfetto" else ""

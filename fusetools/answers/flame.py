@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
 from fusetools.answers.graph import graph as call_graph
+from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.host.files import answers
-from fusetools.names import OPERATIONS
 from fusetools.results.facts import Facts
-from fusetools.results.flame import LeftOut, Named, Stacks
+from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
 
 # Whole stacks of whatever has unwind tables.
@@ -45,7 +44,6 @@ def flame(
         return _of_graph(source, patterns, filters, everything)
     session = source.session
     daemons = [mount.comm for mount in session.mounts if mount.comm]
-    operations = operations_of(patterns, OPERATIONS)
     described = {**source.described, "name": source.path.name}
     again = {"detail": source.detail, "again": source.with_detail("stacks")}
     given = symbols(kallsyms, symfs)
@@ -58,7 +56,7 @@ def flame(
         "who": None if not layers else "daemon" if "daemon" in layers else "workload",
         "workload": session.workload_pid,
         "filters": source.core_filters(filters),
-        "operations": operations,
+        "operations": operations(patterns),
         **given,
     }
     if len({layer == "daemon" for layer in layers}) == 2:
@@ -107,7 +105,7 @@ def _of_graph(
         total=sum(root.total for root in roots),
         stackless=0,
         cut=None,
-        left_out=LeftOut((sum(r.calls for r in idle), sum(r.total for r in idle))),
+        left_out=LeftOut(Amount(sum(r.calls for r in idle), sum(r.total for r in idle))),
         unfinished=graph.unmatched,
         states={},
         daemons=0,
@@ -117,18 +115,6 @@ def _of_graph(
         notes=(),
         facts=graph.facts,
     )
-
-
-def operations_of(patterns: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The operations that match one of the shell patterns; Error where one matches none."""
-    known = sorted(known)
-    found: list[str] = []
-    for pattern in patterns:
-        matching = [name for name in known if fnmatchcase(name, pattern)]
-        if not matching:
-            raise Error(f"there is no FUSE operation {pattern}", f"there are: {', '.join(known)}")
-        found += matching
-    return found
 
 
 def question(
@@ -216,7 +202,7 @@ def stacks_of(
         stackless=found["stackless"],
         cut=_cut(graph, found),
         left_out=LeftOut(
-            idle=tuple(found["idle"]), own=tuple(found["own"]), others=tuple(found["others"])
+            idle=Amount(*found["idle"]), own=Amount(*found["own"]), others=Amount(*found["others"])
         ),
         unfinished=found["unfinished"],
         states=found["states"],

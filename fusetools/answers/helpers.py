@@ -12,7 +12,7 @@ from typing import Any
 
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.requests import Span, peer
-from fusetools.results.request import Helper, Request
+from fusetools.results.request import Helper, Request, SyscallTime
 
 DEEPEST = 4  # threads that wait for each other
 
@@ -102,7 +102,7 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
     return best
 
 
-def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[tuple[str, int, int]]:
+def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[SyscallTime]:
     """Its system calls: name, how many were under way in the span, ns of it; longest first."""
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
 
@@ -124,7 +124,7 @@ def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[tu
         entered = None
     if entered is not None:
         add(*entered, span.end)
-    rows = ((name, n, ns) for name, (n, ns) in calls.items())
+    rows = (SyscallTime(name, n, ns) for name, (n, ns) in calls.items())
     yield from sorted(rows, key=lambda row: -row[2])
 
 

@@ -10,12 +10,12 @@ from fusetools.names import OPERATIONS
 
 
 def operations(patterns: Sequence[str]) -> list[str]:
-    """The FUSE operations that a shell pattern matches; all if there are no patterns."""
+    """The FUSE operations that the shell patterns match. Error: one matches none."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in OPERATIONS):
             raise Error(
-                f"there is no operation {pattern}",
-                f"there are {', '.join(sorted(OPERATIONS))}",
+                f"no FUSE operation matches {pattern}",
+                f"operations: {', '.join(sorted(OPERATIONS))}",
                 "fusetools count --layer request",
             )
     return [name for name in sorted(OPERATIONS) if any(fnmatchcase(name, p) for p in patterns)]

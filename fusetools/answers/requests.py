@@ -15,7 +15,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.answers.stages import parts_of
 from fusetools.results.facts import Facts
-from fusetools.results.request import Meanwhile, Request
+from fusetools.results.request import Meanwhile, Request, StageTime, SyscallTime
 
 # What the kernel keeps for itself (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
@@ -121,7 +121,7 @@ def request(
         answered=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
         negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
         marks=marks,
-        stages=tuple((name, ns) for name, ns, _ in kept["stages"]),
+        stages=tuple(StageTime(name, ns) for name, ns, _ in kept["stages"]),
         parts=tuple(_parts(*stage) for stage in kept["stages"]),
         meanwhile=meanwhile,
     )
@@ -169,7 +169,9 @@ def meanwhile(
     if entered is not None and entered[1] != span.end:  # else it is the one that answers
         calls[entered[0]][0] += 1
         calls[entered[0]][1] += min(span.end, last) - entered[1]
-    rows = sorted(((name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2])
+    rows = sorted(
+        (SyscallTime(name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2]
+    )
     return Meanwhile(on_cpu, runnable, blocked, elsewhere, kept["unsplit"], tuple(rows))
 
 

@@ -10,7 +10,7 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.names import CALIBRATION, OPERATIONS
 from fusetools.results.facts import Facts
-from fusetools.results.hist import Histogram
+from fusetools.results.hist import Bucket, Histogram
 
 
 def series(
@@ -99,7 +99,7 @@ def histogram(series: dict[str, Any]) -> Histogram:
         max=series["max"] if count else None,
         mean=series["sum"] / count if count else None,
         percentiles=dict(series["percentiles"]) if count else {},
-        buckets=tuple((low, high, n) for low, high, n in series["buckets"]),
+        buckets=tuple(Bucket(*bucket) for bucket in series["buckets"]),
         total=series["sum"],
         self_time=series["self"],
         unanswered=series["unanswered"],

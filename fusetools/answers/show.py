@@ -36,7 +36,7 @@ def only(found: Sequence[dict[str, Any]], unique: int, names: Names, path: Path)
         raise Error(
             f"{path} has no request {unique}",
             "its numbers stand in what these commands print",
-            f"fusetools slow -i {file}\nfusetools export -i {file} --to csv -o requests.csv",
+            f"fusetools slow -i {file}\nfusetools export -i {file} --format csv -o requests.csv",
         )
     mounts = list(dict.fromkeys(names.mounts.get(one["connection"], "") for one in found))
     if len(mounts) > 1 and all(mounts):

@@ -15,6 +15,7 @@ from fusetools.answers.catalogue import Probe, bare, by_convention, matches, nee
 from fusetools.answers.filters import Filters
 from fusetools.core import ask
 from fusetools.errors import RECORD, Error
+from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, OPERATIONS
@@ -190,6 +191,9 @@ class Source:
             event_cost=session.event_cost_ns,
             pair_cost=session.pair_cost_ns,
             throttled=session.throttled,
+            host=self.described.get("hostname") or "",
+            kernel=session.host.kernel or self.described.get("release") or "",
+            mounts=tuple(mount.path for mount in session.mounts),
         )
 
     @cached_property
@@ -214,7 +218,7 @@ class Source:
 def _fate_of(state: dict[str, Any], mounts: dict[int, str]) -> Iterator[str]:
     path = mounts.get(state["connection"])
     who = f"the daemon{f' of {path}' if path else ''}, pid {state['pid']},"
-    waiting = f"{state['unanswered']:,} request{'s' if state['unanswered'] != 1 else ''}"
+    waiting = plural(state["unanswered"], "request")
 
     def at(ns: int) -> str:
         return f"{ns / 1e9:.3f} s"

@@ -17,7 +17,7 @@ from fusetools.results.stages import OperationStages, Stage, Stages
 _PARTS = {
     "queue": ("no_thread", "runnable", "wakeup", "copy"),
     "daemon": ("blocked", "runnable", "elsewhere", "on_cpu"),
-    "wakeup": ("runnable", "", "", "wakeup"),
+    "caller_wakeup": ("runnable", "", "", "wakeup"),
 }
 
 
@@ -162,24 +162,32 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
         and not any(q.event == p.event and q.layer == "request" for q in catalogue)
     ]
     if not syscalls:
-        miss("VFS before and after FUSE are not seen", "no system calls are recorded", "syscall")
+        miss("VFS entry and VFS exit are not recorded", "no system calls are recorded", "syscall")
     elif not entered:
-        miss("VFS before FUSE and set up are one", "no kernel functions are recorded", "kernel")
+        miss(
+            "VFS entry and setup cannot be separated in this recording",
+            "no kernel functions are recorded",
+            "kernel",
+        )
     callbacks = ("daemon", "entry") in roles
     if not callbacks and not syscalls:
-        miss("what the daemon does is not told apart", "no callbacks are recorded", "daemon")
+        miss("time in the daemon cannot be broken down", "no callbacks are recorded", "daemon")
     elif not callbacks:
         miss(
-            "the daemon's time is from its read of a request to its reply",
+            "the daemon's time begins when it reads a request",
             "no callbacks are recorded",
             "daemon",
             "",
         )
     if not (syscalls or ("request", "sent") in roles):
-        miss("queue and dispatch are one", "no system calls are recorded", "syscall")
+        miss(
+            "queue and dispatch cannot be separated in this recording",
+            "no system calls are recorded",
+            "syscall",
+        )
     if ("syscall", "switch") not in roles:
         miss(
-            "waking the caller and VFS after FUSE are one; waits are not told apart",
+            "caller wake-up and VFS exit cannot be separated; waits have no states",
             "sched_switch is not recorded",
             "off_cpu",
         )

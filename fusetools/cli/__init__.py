@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import os
 import sys
-import traceback
 from typing import Any
 
 import click
@@ -23,7 +22,7 @@ DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 # In the order in which a user meets them. The one-line help stands here, so that `fusetools --help`
 # imports no command; a test holds it against the first line of the command's own help.
 COMMANDS = {
-    "doctor": "Show what this host can trace, and how to mend what is missing.",
+    "doctor": "Show what this host can trace, and how to fix what is missing.",
     "record": "Record a workload on FUSE mounts into one perf.data.",
     "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "hist": "Print latency histograms, per operation and layer.",
@@ -36,12 +35,12 @@ COMMANDS = {
     "graph": "Print what the kernel's FUSE functions call, and the time that each takes.",
     "flame": "Draw a flame graph: what ran, what was waited for, or both across requests.",
     "diff": "Compare two recordings: calls and latency side by side.",
-    "compare": "Tell whether recordings or sweeps differ by more than noise, and which is best.",
+    "compare": "Show whether recordings or sweeps differ by more than noise, and which is best.",
     "sweep": "Run a command over a grid of parameters, recorded or only timed.",
-    "overhead": "Measure what recording a workload costs it, layer by layer.",
-    "report": "Write one page about recordings or sweeps, for a mailing list or a ticket.",
-    "export": "Write every request, with all that is known of it, for other programs.",
-    "merge": "Put what perf and trace-cmd recorded at once into one perf.data.",
+    "overhead": "Measure what recording costs a workload, layer by layer.",
+    "report": "Write one HTML page about recordings or sweeps.",
+    "export": "Write every request, with all known facts, for other programs.",
+    "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
 
@@ -57,11 +56,13 @@ class Failure(click.ClickException):
         from fusetools.printable import printable
         from fusetools.render.text.footer import ways_out
 
-        said = [f"fusetools: {printable(self.error.what)}"]
+        name = click.style("fusetools:", fg="red", bold=True)
+        said = [f"{name} {printable(self.error.what)}"]
         if self.error.why:
             said.append(f"  why: {printable(self.error.why)}")
         said += ways_out(self.error.mend, "  ")
-        click.echo("\n".join(said), file=file, err=True)
+        color = False if os.environ.get("NO_COLOR") else None
+        click.echo("\n".join(said), file=file, err=True, color=color)
 
 
 class Commands(click.Group):
@@ -125,6 +126,8 @@ def _unexpected(error: Exception) -> int:
         what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
         said, status = f"{what}: {error.strerror or error}", 1
     else:
+        import traceback
+
         frame = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{os.path.basename(frame.filename)}:{frame.lineno}"
         said, status = f"unexpected {type(error).__name__} at {at}: {str(error)[:200]}", DEFECT

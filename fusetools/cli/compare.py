@@ -16,29 +16,28 @@ from fusetools.cli.options import say
     type=click.Choice(["request", "daemon"]),
     default="request",
     show_default=True,
-    help="Which durations of recordings are compared.",
+    help="Compare durations of this layer.",
 )
 @click.option(
     "--operation",
     "operations",
     multiple=True,
     metavar="NAME|GLOB",
-    help="Only this operation; may be given again.  [default: all but the rare]",
+    help="Compare only this operation (repeatable).  [default: all but rare ones]",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_json: bool) -> None:
-    """Tell whether recordings or sweeps differ by more than noise, and which is best.
+    """Show whether recordings or sweeps differ by more than noise, and which is best.
 
-    A, B and so on are recordings, or folders of fusetools sweep; of one such folder alone its
-    points are compared.
+    A, B … are recordings, or folders of fusetools sweep. A single folder compares its own points.
     """
     from fusetools.experiments.compare import compare
 
     result = compare([Path(path) for path in paths], layer)
     if as_json:
-        from fusetools.render.json.compare import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("compare", result))
     else:
         from fusetools.render.text.compare import render
 

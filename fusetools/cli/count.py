@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[REGEX | -- WORKLOAD]")
 @recording_options
 @click.option(
-    "--live", is_flag=True, help="Count while the workload runs, in the kernel: no recording."
+    "--live", is_flag=True, help="Count in the kernel while the workload runs; record nothing."
 )
 @click.option(
-    "--csv", metavar="FILE", help="Write a CSV file, also for fusetools diff; - prints it."
+    "--csv", metavar="FILE", help="Write CSV to FILE, also for fusetools diff; - prints it."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     words: tuple[str, ...],
     path: str,
@@ -35,9 +35,9 @@ def command(
 ) -> None:
     """Print how often each function, request and callback was called.
 
-    REGEX leaves in those in whose name or operation it is found: lookup, '^fuse_', 'open|read'.
+    REGEX selects by function or operation name: lookup, '^fuse_', 'open|read'.
 
-    With --live, run WORKLOAD (write it after --) and count meanwhile, as root, on the mounts of
+    With --live, runs WORKLOAD (write it after --) and counts meanwhile, as root, on the mounts of
     --mount or on all.
     """
     from fusetools.core import matching
@@ -50,7 +50,7 @@ def command(
         result, status = _live(words, layers, options)
     else:
         if len(words) > 1:
-            raise click.UsageError("one REGEX at most; to count a workload: --live -- WORKLOAD")
+            raise click.UsageError("give one REGEX; to count a workload: --live -- WORKLOAD")
         regex = words[0] if words else ""
         try:
             matching(regex, ())
@@ -63,9 +63,9 @@ def command(
         with target:
             write(target, to_csv(result))
     if as_json:
-        from fusetools.render.json.count import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("count", result))
     elif not csv:
         from fusetools.render.text.count import render, render_live
 
@@ -87,7 +87,7 @@ def _live(
         raise click.UsageError("--live needs a workload: fusetools count --live -- WORKLOAD")
     for name in ("pids", "comms", "start", "end"):
         if options[name]:
-            raise click.UsageError("--live counts everybody: no --pid, --comm, --from, --to")
+            raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
     mounts = tuple(os.path.abspath(path) for path in options["mounts"])
     found = live.count(Counting(workload, mounts), sys.argv[1:])
     counts = [

@@ -43,8 +43,8 @@ def limits(value: str) -> tuple[float, float]:
     show_default=True,
     help="Change in calls up to LOW is marked ! (green), up to HIGH !! (blue), above !!! (yellow).",
 )
-@click.option("--csv", metavar="FILE", help="Write a CSV file; - prints it.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--csv", metavar="FILE", help="Write CSV to FILE; - prints it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     a: str,
     b: str,
@@ -67,9 +67,9 @@ def command(
         with target:
             write(target, to_csv(result))
     if as_json:
-        from fusetools.render.json.diff import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("diff", result))
     elif not csv:
         from fusetools.render.text.diff import render
 

@@ -6,27 +6,27 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import export_options, filters, opened
+from fusetools.cli.options import filters, opened, request_options
 from fusetools.output import Output
 
 
 @click.command()
-@export_options
+@request_options
 @click.option(
-    "--to",
+    "--format",
     "form",
     required=True,
     type=click.Choice(["perfetto", "csv", "json"]),
-    help="A trace for ui.perfetto.dev, or a row for each request.",
+    help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json).",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="The file; -: print it.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
 def command(path: str, form: str, output: str, **options: Any) -> None:
-    """Write every request, with all that is known of it, for other programs."""
+    """Write every request, with all known facts, for other programs."""
     Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))
     if output != "-":
+        from fusetools.figures import plural
         from fusetools.printable import printable
-        from fusetools.render.text.figures import plural
 
         size = plural(result.requests, "request")
         click.echo(f"fusetools: {printable(output)}: {size}", err=True)

@@ -21,66 +21,68 @@ if TYPE_CHECKING:
     "--offcpu",
     "graph",
     flag_value="off-cpu",
-    help="What was waited for: by the callers of requests, and by the daemon for them.",
+    help="Draw waits: those of callers of requests, and of the daemon for them.",
 )
 @click.option(
     "--offwake",
     "graph",
     flag_value="off-wake",
-    help="The same, with the stack of who ended the wait on top.",
+    help="Draw waits, with the waker's stack on top.",
 )
 @click.option(
     "--requests",
     "graph",
     flag_value="requests",
-    help="What callers waited for: their stack, the request, and what the daemon did for it.",
+    help="Draw requests: the caller's stack, the request, and the daemon's work for it.",
 )
-@click.option("--graph", "graph", flag_value="graph", help="The kernel's functions, by wall time.")
+@click.option(
+    "--graph", "graph", flag_value="graph", help="Draw the kernel's functions, by wall time."
+)
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Also what lies outside of requests, and what is of others.",
+    help="Include waits outside requests and other processes.",
 )
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(["blocked", "runnable", "preempted"]),
-    help="Only waits, or parts of them, of this state; may be given again.",
+    help="Draw only waits in this state (repeatable).",
 )
 @click.option(
     "--diff",
     "before",
     metavar="FILE",
-    help="The difference to this recording: red where it grew since, blue where it shrank.",
+    help="Draw the difference to FILE: red where time grew, blue where it shrank.",
 )
-@click.option("--normalise", is_flag=True, help="With --diff: as if both took the same time.")
+@click.option(
+    "--normalise", is_flag=True, help="With --diff, scale both recordings to the same time."
+)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="The picture: .html, .svg, .folded, .speedscope.json or .firefox.json; - for folded "
-    "stacks on the terminal.  [default: flame.html]",
+    help="Draw into FILE: .html, .svg, .folded, .speedscope.json or .firefox.json; - prints folded "
+    "stacks.  [default: flame.html]",
 )
-@click.option("--inverted", is_flag=True, help="The root at the top.")
-@click.option("--reversed", is_flag=True, help="Merged from the innermost frames on.")
+@click.option("--inverted", is_flag=True, help="Draw the root at the top.")
+@click.option("--reverse", "reversed", is_flag=True, help="Merge stacks from the leaf.")
 @click.option(
     "--kallsyms",
     metavar="FILE",
     help="Name kernel functions by FILE, a copy of the recorded kernel's /proc/kallsyms.  "
-    "[default: by the recording]",
+    "[default: the recording's own]",
 )
 @click.option(
     "--symfs",
     metavar="DIR",
-    help="Name user functions by the programs' files below DIR; / is this host.  [default: by the "
-    "recording]",
+    help="Name user functions by program files below DIR (/ for this host).  [default: the "
+    "recording's own]",
 )
 @recording_options
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, times in ns; no picture but with -o."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; draw nothing without -o.")
 def command(
     operations: tuple[str, ...],
     path: str,
@@ -100,14 +102,14 @@ def command(
 ) -> None:
     """Draw a flame graph: what ran, what was waited for, or both across requests.
 
-    Without an option: samples of what the workload and the daemon ran. With operations (lookup,
-    'read*'): only what happened for these; with --graph they are functions of the kernel.
+    Without an option, draws samples of what the workload and the daemon ran. Operations (lookup,
+    'read*') restrict the picture to them; with --graph they are kernel functions.
     """
     graph = graph or "on-cpu"
     if states and graph != "off-cpu":
-        raise click.UsageError("--state is of --offcpu")
+        raise click.UsageError("--state requires --offcpu")
     if normalise and not before:
-        raise click.UsageError("--normalise is of --diff")
+        raise click.UsageError("--normalise requires --diff")
     chosen = filters(options)
 
     def stacks(of: str) -> Stacks:
@@ -138,8 +140,9 @@ def command(
         with target:
             write(target, picture(shown, earlier, target.path, normalise, inverted, reversed))
     if as_json:
-        from fusetools.render.json.flame import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(shown, earlier))
+        more = {} if earlier is None else {"before": earlier}
+        say(to_json("flame", shown, more=more))
     elif output != "-":
         say(text.render(shown, earlier, str(Path(output or ""))))

@@ -12,11 +12,13 @@ from fusetools.cli.options import filters, graph_options, opened, say
 @click.command()
 @click.argument("function", default="")
 @graph_options
-@click.option("--calls", is_flag=True, help="Each single call with its time.")
+@click.option("--calls", is_flag=True, help="Print each call with its time.")
 @click.option(
-    "--unit", type=click.Choice(["ns", "us", "ms"]), help="All times in this unit, not one to fit."
+    "--unit",
+    type=click.Choice(["ns", "us", "ms"]),
+    help="Use this unit for all times.  [default: auto]",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     function: str,
     path: str,
@@ -27,8 +29,7 @@ def command(
 ) -> None:
     """Print what the kernel's FUSE functions call, and the time that each takes.
 
-    FUNCTION (fuse_lookup, 'fuse_dev_*') is then where the trees begin; without one, wherever the
-    recording saw a function called that no other one called.
+    Roots the trees at FUNCTION (fuse_lookup, 'fuse_dev_*'); by default at the outermost functions.
     """
     chosen = filters(options)
     recording = opened(path)
@@ -48,9 +49,9 @@ def command(
     else:
         result = recording.graph(function, filters=chosen)
         if as_json:
-            from fusetools.render.json.graph import render as to_json
+            from fusetools.render.json.answer import render as to_json
 
-            say(to_json(result))
+            say(to_json("graph", result))
         else:
             from fusetools.render.text.graph import render
 

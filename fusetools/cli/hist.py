@@ -13,17 +13,19 @@ from fusetools.cli.options import filters, opened, recording_options, say
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|FUNCTION|GLOB]...")
 @recording_options
 @click.option(
-    "--unit", type=click.Choice(["ns", "us", "ms"]), help="All times in this unit, not one to fit."
+    "--unit",
+    type=click.Choice(["ns", "us", "ms"]),
+    help="Use this unit for all times.  [default: auto]",
 )
 @click.option(
     "--style",
     type=click.Choice(["cvmfs"]),
-    help="The CernVM-FS client's own form, of the daemon's calls.",
+    help="Print daemon latencies in the CernVM-FS client's format.",
 )
 @click.option(
-    "--overhead", is_flag=True, help="What part of the daemon's durations is the probes' own."
+    "--overhead", is_flag=True, help="Show which share of daemon durations the probes cost."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     patterns: tuple[str, ...],
     path: str,
@@ -36,21 +38,21 @@ def command(
 ) -> None:
     """Print latency histograms, per operation and layer.
 
-    Without an operation: a summary of all, most calls first. With some (lookup, cvmfs_lookup,
-    'read*'): the summary and a log2 histogram of each, in every layer that was recorded.
+    Without an operation, prints a summary of all, most calls first. With operations (lookup,
+    cvmfs_lookup, 'read*'), prints the summary and a log2 histogram of each, in every layer.
     """
     if style and layers and layers != ("daemon",):
-        raise click.UsageError("--style cvmfs is of the daemon layer")
+        raise click.UsageError("--style cvmfs shows the daemon layer only")
     if style and overhead:
-        raise click.UsageError("--style cvmfs has the client's own form: no --overhead")
+        raise click.UsageError("--style cvmfs excludes --overhead")
     if style:
         layers = ("daemon",)
     chosen = filters(options)
     result = opened(path).hist(*patterns, layers=layers, filters=chosen)
     if as_json:
-        from fusetools.render.json.hist import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result, overhead))
+        say(to_json("hist", result))
     elif style:
         from fusetools.render.text import cvmfs
         from fusetools.render.text.footer import footer

@@ -12,20 +12,20 @@ import click
     "--output",
     default="merged.data",
     metavar="FILE",
-    help="The recording; may be one of the inputs; -: print it.  [default: merged.data]",
+    help="Write to FILE, which may be one of the inputs; - prints it.  [default: merged.data]",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
-    """Put what perf and trace-cmd recorded at once into one perf.data.
+    """Merge simultaneous perf and trace-cmd recordings.
 
-    All must be of one machine and clock: perf record -k CLOCK_MONOTONIC, trace-cmd record -C mono.
+    All must have one host and clock (perf record -k CLOCK_MONOTONIC, trace-cmd record -C mono).
     fusetools record does this itself.
     """
     import sys
 
+    from fusetools.figures import plural
     from fusetools.printable import printable
     from fusetools.record import merging
-    from fusetools.render.text.figures import plural
 
     def progress(share: float) -> None:
         click.echo(f"\rmerging: {100 * share:.0f} %", nl=False, err=True)
@@ -36,9 +36,9 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"
     if as_json:
-        from fusetools.render.json.merge import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        click.echo(to_json(merged), nl=False, err=printed)
+        click.echo(to_json("merge", merged), nl=False, err=printed)
         return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -27,6 +28,17 @@ def span(value: str) -> int:
     if not match:
         raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
     return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
+
+
+def seconds(value: str) -> float:
+    """More than none."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise click.BadParameter(f"{value!r} is no number of seconds")
+    return number
 
 
 def pid(value: str) -> int:
@@ -56,32 +68,45 @@ _OPTIONS = {
         "path",
         default="perf.data",
         metavar="FILE",
-        help="The recording.  [default: perf.data]",
+        help="Read this recording.  [default: perf.data]",
     ),
     "layer": click.option(
         "--layer",
         "layers",
         multiple=True,
         type=click.Choice(["syscall", "kernel", "request", "daemon"]),
-        help="Only this layer; may be given again.",
+        help="Show only this layer (repeatable).",
     ),
     "pid": click.option(
-        "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller."
+        "--pid",
+        "pids",
+        multiple=True,
+        type=pid,
+        metavar="PID",
+        help="Show only this caller (repeatable).",
     ),
     "comm": click.option(
-        "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of this name."
+        "--comm",
+        "comms",
+        multiple=True,
+        metavar="NAME",
+        help="Show only callers of this name (repeatable).",
     ),
     "mount": click.option(
-        "--mount", "mounts", multiple=True, metavar="PATH", help="Only this mount."
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="PATH",
+        help="Show only this mount (repeatable).",
     ),
     "from": click.option(
         "--from",
         "start",
         type=span,
         metavar="TIME",
-        help="Leave out what was before, in s (1.5) or as 1500ms, since the start.",
+        help="Ignore events before TIME (1.5, 1500ms) since the start.",
     ),
-    "to": click.option("--to", "end", type=span, metavar="TIME", help="Leave out what came after."),
+    "to": click.option("--to", "end", type=span, metavar="TIME", help="Ignore events after TIME."),
 }
 
 
@@ -95,22 +120,9 @@ def request_options(function: F) -> F:
     return _with(function, "input", "pid", "comm", "mount", "from", "to")
 
 
-def export_options(function: F) -> F:
-    """The same where --to is taken: the span's end is --until."""
-    function = click.option(
-        "--until", "end", type=span, metavar="TIME", help="Leave out what came after."
-    )(function)
-    return _with(function, "input", "pid", "comm", "mount", "from")
-
-
 def graph_options(function: F) -> F:
     """The same for the kernel's calls alone, of which not each can be told its mount."""
     return _with(function, "input", "pid", "comm", "from", "to")
-
-
-def stages_options(function: F) -> F:
-    """The same for requests, which have all layers in them."""
-    return _with(function, "input", "pid", "comm", "mount", "from", "to")
 
 
 def _with(function: F, *names: str) -> F:
@@ -148,7 +160,34 @@ def say(text: str) -> None:
         text = text.translate(dict.fromkeys(map(ord, "█▉▊▋▌▍▎▏"), "#"))
         text = text.translate(dict(zip(map(ord, "▁▂▃▄▅▆▇…"), "__--==#~")))
         text = text.encode(encoding, "backslashreplace").decode(encoding)
-    click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
+    terminal = getattr(sys.stdout, "isatty", None)
+    colours = terminal is not None and terminal() and not os.environ.get("NO_COLOR")
+    click.echo(coloured(text) if colours else text, nl=False, color=None if colours else False)
+
+
+_COLOURS = (
+    (re.compile("[█▉▊▋▌▍▎▏▁▂▃▄▅▆▇]+"), "cyan"),
+    (re.compile(r"\b[1-9][\d,]* LOST\b"), "red"),
+)
+
+
+def coloured(text: str) -> str:
+    """Bars and losses; whatever else has a colour has it already."""
+    for pattern, colour in _COLOURS:
+        text = pattern.sub(lambda match, fg=colour: click.style(match[0], fg=fg), text)  # type: ignore[misc]
+    return text
+
+
+def whole(low: int, high: int) -> Callable[[str | int], int]:
+    """A type of option, without click's own words for its range."""
+
+    def number(value: str | int) -> int:
+        value = str(value)  # the default is one already
+        if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
+            raise click.BadParameter(f"{value!r} is not a number from {low} to {high:,}")
+        return int(value)
+
+    return number
 
 
 def write(target: Output, text: str | Iterable[str]) -> None:

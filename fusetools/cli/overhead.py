@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import say
+from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import command as record
 from fusetools.cli.record import warn
@@ -20,13 +20,13 @@ from fusetools.plan.request import Workload
 @click.argument("workload", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=whole(1, 1000),
     default=10,
     show_default=True,
     metavar="N",
-    help="Rounds; each runs the workload once without and once with each part.",
+    help="Run N rounds, each once without and once with each part.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in s and ns as named.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     workload: tuple[str, ...],
     repeat: int,
@@ -34,10 +34,10 @@ def command(
     mounts: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Measure what recording a workload costs it, layer by layer.
+    """Measure what recording costs a workload, layer by layer.
 
-    Runs the workload (write it after --) again and again, in turn without a recording, with each
-    layer's alone and with all that record would take; its output is not shown.
+    Runs the workload (write it after --) repeatedly: without a recording, with each layer alone,
+    and with all of them. Discards the workload's output.
     """
     from fusetools.experiments.overhead import overhead
 
@@ -50,9 +50,9 @@ def command(
         finally:
             progress.clear()
     if as_json:
-        from fusetools.render.json.overhead import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("overhead", result))
     else:
         from fusetools.render.text.overhead import render
 

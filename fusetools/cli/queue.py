@@ -12,8 +12,10 @@ from fusetools.output import Output
 
 @click.command()
 @request_options
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
-@click.option("--csv", "csv_path", metavar="FILE", help="Every change into this file; -: print it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--csv", "csv_path", metavar="FILE", help="Write every change to FILE as CSV; - prints it."
+)
 def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> None:
     """Print how many requests wait for the daemon, and whether it is short of threads."""
     target = None if csv_path is None else Output(csv_path)
@@ -24,9 +26,9 @@ def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> N
         with target:
             write(target, to_csv(result))
     if as_json:
-        from fusetools.render.json.queue import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("queue", result))
     elif csv_path is None:
         from fusetools.render.text.queue import render
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import pid, size
+from fusetools.cli.options import pid, seconds
+from fusetools.cli.options import size as size_option
 from fusetools.plan.request import DETAILS, Attach, Request, Workload
 
 LOST = 4  # exit status: the kernel dropped events
@@ -29,42 +30,42 @@ NEXT = {
     "mounts",
     multiple=True,
     metavar="PATH",
-    help="Trace the FUSE file system on PATH (again for more).  [default: all that are mounted]",
+    help="Trace the FUSE file system on PATH (repeatable).  [default: all mounts]",
 )
-@click.option("--pid", type=pid, metavar="PID", help="The daemon's process, where it is not found.")
+@click.option("--pid", type=pid, metavar="PID", help="PID of the daemon, if it cannot be detected.")
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
-    help="Probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (any libfuse daemon's replies), "
-    "fuser, gofuse, or a file of your own.  [default: by what the daemon's files import]",
+    help="Use this probe set: cvmfs, cvmfs+stub, libfuse_highlevel, libfuse (replies of any "
+    "libfuse daemon), fuser, gofuse, or your own file.  [default: by the daemon's libraries]",
 )
 @click.option(
     "--backend",
     type=click.Choice(["auto", "graph", "kprobe", "tracepoint"]),
     default="auto",
     show_default=True,
-    help="How the kernel's functions are recorded: function_graph (by trace-cmd), kprobes, or not "
-    "at all; auto takes the best there is.",
+    help="Record kernel functions by function_graph (trace-cmd), by kprobes, or not at all; auto "
+    "takes the best one available.",
 )
 @click.option(
     "--functions",
     multiple=True,
     metavar="GLOB",
-    help="Record these kernel functions (again for more).  [default: fuse_*]",
+    help="Record these kernel functions (repeatable).  [default: fuse_*]",
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=seconds,
     metavar="SECONDS",
-    help="Record so long.  [default: until the workload ends, or Ctrl-C]",
+    help="Stop recording after SECONDS.  [default: when the workload ends, or Ctrl-C]",
 )
 @click.option(
     "--call-graph",
     type=click.Choice(["auto", "fp", "dwarf", "kernel"]),
     default="auto",
     show_default=True,
-    help="How user stacks are recorded: by frame pointers, by copies to unwind (dwarf: 8 KB for "
-    "each), or the kernel's part alone; auto copies the stacks of waits, but those for the next "
+    help="Record user stacks by frame pointers (fp), as copies to unwind (dwarf, 8 KB each), or "
+    "only kernel stacks (kernel); auto copies the stacks of waits, except waits for the next "
     "request, of daemons without frame pointers.",
 )
 @click.option(
@@ -72,34 +73,34 @@ NEXT = {
     type=click.Choice(DETAILS),
     default=DETAILS[-1],
     show_default=True,
-    help="What is recorded: latency: requests and callbacks, for hist, count, errors and slow; "
-    "stages: also switches, wake-ups, system calls and kernel functions; stacks: also stacks, for "
-    "flame. The less, the less it costs.",
+    help="Record requests and callbacks for hist, count, errors and slow (latency); also switches, "
+    "wake-ups, system calls and kernel functions (stages); also stacks for flame (stacks). Less "
+    "detail costs less.",
 )
+@click.option("--wakers", is_flag=True, help="Also record wakers' stacks, for flame --offwake.")
 @click.option(
-    "--wakers", is_flag=True, help="Add the stacks of those who wake others, for flame --offwake."
+    "--as-root", is_flag=True, help="Run the workload as root, not as the user who invoked sudo."
 )
-@click.option("--as-root", is_flag=True, help="Keep root: do not go back to who called sudo.")
 @click.option(
     "-o",
     "--output",
     default="perf.data",
     show_default=True,
     metavar="FILE",
-    help="The recording; an existing one becomes FILE.old.",
+    help="Write the recording to FILE; an existing one becomes FILE.old.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Record nothing: print the events and probes that would be recorded, and what is missing.",
+    help="Record nothing; print the planned events and probes, and what is missing.",
 )
 @click.option(
     "--max-size",
-    type=size,
+    type=size_option,
     default="4G",
     show_default=True,
     metavar="SIZE",
-    help="Stop recording at SIZE (500M, 2G), or where the disk would get full.",
+    help="Stop recording at SIZE (500M, 2G), or before the disk is full.",
 )
 @click.option("--wait", is_flag=True, help="Wait until another recording on this host has ended.")
 @click.option("--force", is_flag=True, help="Record even if FILE is on a traced mount.")
@@ -107,7 +108,7 @@ NEXT = {
     "--json",
     "as_json",
     is_flag=True,
-    help="What was recorded as JSON, on the standard output, after the workload's own.",
+    help="Print a JSON summary to stdout when done.",
 )
 def command(
     workload: tuple[str, ...],
@@ -118,8 +119,8 @@ def command(
 ) -> None:
     """Record a workload on FUSE mounts into one perf.data.
 
-    The workload (write it after --) runs as the user who called sudo; its exit status is
-    passed on, else 1 if the recording is not whole, 4 if events were lost, 124 if the workload
+    The workload (write it after --) runs as the user who invoked sudo. Exit status: the
+    workload's; else 1 if the recording is incomplete, 4 if events were lost, 124 if the workload
     hangs and was left behind. Without a workload, record the daemons until Ctrl-C.
     """
     # what is slow to import is for those who record
@@ -130,17 +131,21 @@ def command(
     options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
     request = Workload(command=workload, **options) if workload else Attach(**options)
     if dry_run:
-        from fusetools.render.json.plan import render as plan_to_json
+        from fusetools.record.planned import summary
+        from fusetools.render.json.answer import render as to_json
         from fusetools.render.text.plan import render as plan_to_text
 
-        render_plan = plan_to_json if as_json else plan_to_text
-        click.echo(render_plan(*preflight.planned(request)), nl=False)
+        facts, planned = preflight.planned(request)
+        if as_json:
+            click.echo(to_json("record", summary(facts, planned)), nl=False)
+        else:
+            click.echo(plan_to_text(facts, planned), nl=False)
         return
     outcome = session.record(request, sys.argv[1:], _began, warn=warn)
     if as_json:
-        from fusetools.render.json.record import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        click.echo(to_json(outcome), nl=False)
+        click.echo(to_json("record", outcome), nl=False)
     else:
         _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
@@ -169,11 +174,11 @@ def _began(plan: Any, removed: Any) -> None:
 
 
 def _ended(request: Request, outcome: Any) -> None:
-    from fusetools.render.text.figures import duration, took
+    from fusetools.figures import duration, size, took
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
-        f"fusetools: {request.output}, {_size(outcome.size)}: {outcome.requests:,} requests, "
+        f"fusetools: {request.output}, {size(outcome.size)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
     for warning in outcome.warnings:
@@ -186,14 +191,6 @@ def _ended(request: Request, outcome: Any) -> None:
     for missing in outcome.unavailable:
         _say(f"  missing: {missing.what}: {missing.why}")
         if missing.mend:
-            _say(f"      try: {missing.mend}")
+            _say(f"      fix: {missing.mend}")
     option = "" if request.output == "perf.data" else f" -i {request.output}"
     _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
-
-
-def _size(count: int) -> str:
-    """Bytes as people read them."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"

@@ -17,19 +17,18 @@ from fusetools.cli.options import write
     default="report.html",
     show_default=True,
     metavar="FILE",
-    help="The page; -: print it.",
+    help="Write to FILE; - prints it.",
 )
 def command(paths: tuple[str, ...], output: str) -> None:
-    """Write one page about recordings or sweeps, for a mailing list or a ticket.
+    """Write one HTML page about recordings or sweeps.
 
-    It holds what the other commands answer, in words, figures and pictures; of several recordings,
-    or several folders of fusetools sweep, also what compare says of them. Without an argument: of
-    perf.data. The page needs no network, and no script to be read.
+    The page shows what the other commands print, with pictures; several recordings or sweeps are
+    also compared. Defaults to perf.data. Self-contained; readable without JavaScript.
     """
+    from fusetools.figures import size
     from fusetools.output import Output
     from fusetools.printable import printable
     from fusetools.render.html.page import render
-    from fusetools.render.text.figures import size
     from fusetools.report import report
 
     with Output(output) as target:

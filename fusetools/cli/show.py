@@ -12,17 +12,17 @@ from fusetools.cli.options import filters, opened, request_options, say
 @click.command()
 @click.argument("unique", type=click.IntRange(1, (1 << 64) - 1))
 @request_options
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(unique: int, path: str, as_json: bool, **options: Any) -> None:
     """Print one request's story: what its caller and the daemon did, line by line.
 
-    UNIQUE is the request's number, as `fusetools slow` prints it.
+    UNIQUE is the request's number, as fusetools slow prints it.
     """
     result = opened(path).show(unique, filters=filters(options))
     if as_json:
-        from fusetools.render.json.show import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("show", result))
     else:
         from fusetools.render.text.show import render
 

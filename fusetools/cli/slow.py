@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say
+from fusetools.cli.options import filters, opened, request_options, say, whole
 
 
 @click.command()
@@ -15,19 +15,19 @@ from fusetools.cli.options import filters, opened, request_options, say
 @click.option(
     "-n",
     "most",
-    type=click.IntRange(1, 10_000),
+    type=whole(1, 10_000),
     default=20,
     metavar="N",
-    help="How many.  [default: 20]",
+    help="Show N requests.  [default: 20]",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(patterns: tuple[str, ...], path: str, most: int, as_json: bool, **options: Any) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
     result = opened(path).slowest(*patterns, most=most, filters=filters(options))
     if as_json:
-        from fusetools.render.json.slow import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("slow", result))
     else:
         from fusetools.render.text.slow import render
 

@@ -6,22 +6,24 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, say, stages_options
+from fusetools.cli.options import filters, opened, request_options, say
 
 
 @click.command()
 @click.argument("operations", nargs=-1, metavar="[OPERATION|GLOB]...")
-@stages_options
+@request_options
 @click.option(
     "--by",
     type=click.Choice(["comm", "pid", "daemon-thread", "mount", "size"]),
-    help="A line for each caller (comm, pid), daemon's thread, mount, or size in bytes.",
+    help="Print a line for each caller (comm, pid), daemon thread, mount, or size in bytes.",
 )
 @click.option(
-    "--unit", type=click.Choice(["ns", "us", "ms"]), help="All times in this unit, not one to fit."
+    "--unit",
+    type=click.Choice(["ns", "us", "ms"]),
+    help="Use this unit for all times.  [default: auto]",
 )
-@click.option("--overhead", is_flag=True, help="What recording itself took of each stage.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in ns.")
+@click.option("--overhead", is_flag=True, help="Show what recording itself added to each stage.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     operations: tuple[str, ...],
     path: str,
@@ -33,15 +35,15 @@ def command(
 ) -> None:
     """Print where requests' time goes, stage by stage.
 
-    Without an operation: a line for each, most time first. With some (lookup, 'read*'): each stage
-    of those.
+    Without an operation, prints a line for each, most time first. With operations (lookup,
+    'read*'), prints each of their stages.
     """
     chosen = filters(options)
     result = opened(path).stages(*operations, by=by or "", filters=chosen)
     if as_json:
-        from fusetools.render.json.stages import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("stages", result))
     else:
         from fusetools.render.text.stages import render
 

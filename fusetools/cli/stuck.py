@@ -50,9 +50,9 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
                 )
         result = stuck(moment, paths)
         if as_json:
-            from fusetools.render.json.stuck import render as to_json
+            from fusetools.render.json.answer import render as to_json
 
-            click.echo(to_json(result, compact=watch), nl=False)
+            click.echo(to_json("stuck", result, compact=watch), nl=False)
         else:
             from fusetools.render.text.stuck import render
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fusetools.cli.options import say
+from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
@@ -32,27 +32,27 @@ INTERRUPTED = 130
     "params",
     multiple=True,
     metavar="NAME=VALUE,…",
-    help="Values of {NAME} in the command, in 4k,16k,…,64M also those between; again for more.",
+    help='Set the values of {NAME}; "4k,16k,…,64M" fills in the progression (repeatable).',
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 1000),
+    type=whole(1, 1000),
     metavar="N",
-    help="Runs of each point.  [default: 5]",
+    help="Run each point N times.  [default: 5]",
 )
-@click.option("--no-trace", is_flag=True, help="Only time the runs: no recording.")
+@click.option("--no-trace", is_flag=True, help="Time the runs; record nothing.")
 @click.option(
     "--caches",
     type=click.Choice(["drop", "keep"]),
-    help="Empty the kernel's caches before each run, or leave them.  [default: drop]",
+    help="Drop or keep the kernel's caches before each run.  [default: drop]",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FOLDER",
-    help="Where the results go; a sweep that is there goes on.  [default: sweep, or sweep-NAME]",
+    help="Write results to FOLDER; an existing sweep is resumed.  [default: sweep, or sweep-NAME]",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON, times in s and ns as named.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     words: tuple[str, ...],
     params: tuple[str, ...],
@@ -66,8 +66,8 @@ def command(
     """Run a command over a grid of parameters, recorded or only timed.
 
     In the command (write it after --), {NAME} stands for a parameter's value, {mount} for the
-    mount. Or NAME is an experiment that comes with fusetools; without any argument they are listed.
-    What a sweep has done is kept whenever it is stopped: FOLDER, or the same command, goes on.
+    mount. NAME is a ready experiment; without an argument, lists them. An interrupted sweep keeps
+    its runs: FOLDER, or the same command, resumes it.
     """
     from fusetools.plan import experiment
 
@@ -139,7 +139,7 @@ def _list() -> None:
 
     rows = [(name, experiment.about(path)) for name, path in experiment.ready().items()]
     said = table(rows, "<<")
-    say(lines([*said, "", "try: fusetools sweep NAME"]))
+    say(lines([*said, "", "next: fusetools sweep NAME"]))
 
 
 def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
@@ -171,9 +171,9 @@ def _run(folder: Folder, as_json: bool) -> None:
             progress.clear()
     result = sweep.figures(folder)
     if as_json:
-        from fusetools.render.json.sweep import render as to_json
+        from fusetools.render.json.answer import render as to_json
 
-        say(to_json(result))
+        say(to_json("sweep", result))
     else:
         from fusetools.render.text.sweep import render
 

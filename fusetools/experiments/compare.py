@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 
 from fusetools.errors import Error
 from fusetools.experiments.folder import DEFINITION, Folder, Run
+from fusetools.figures import plural
 from fusetools.recording import Recording
 from fusetools.results.compare import (
     LEVEL,
     STRETCHES,
     TIME,
-    Buckets,
     Compared,
     Figures,
     Group,
     Measure,
 )
+from fusetools.results.hist import Bucket
 
 if TYPE_CHECKING:
     Durations = NDArray[np.int64]
@@ -68,7 +69,7 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
         facts = recording.counts(layers=(layer,)).facts
         seconds.append(facts.seconds)
         if facts.losses.lost:
-            notes.append(f"{path}: {facts.losses.lost:,} events LOST: counts are too low")
+            notes.append(f"{path}: {plural(facts.losses.lost, 'LOST event')}: counts are too low")
         notes += [f"{path}: {warning}" for warning in facts.losses.warnings]
         if not found[-1]:
             notes.append(f"{path}: no {layer} has a duration")
@@ -120,13 +121,13 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Any]:
     return Figures(n, p50, p99, _buckets(values), total=float(values.sum())), values
 
 
-def _buckets(values: Durations) -> Buckets:
+def _buckets(values: Durations) -> tuple[Bucket, ...]:
     """Log2, as model.Histogram has them."""
     import numpy as np
 
     places, counts = np.unique(np.frexp(np.maximum(values, 1))[1] - 1, return_counts=True)
     return tuple(
-        (1 << place if place else 0, (2 << place) - 1, n)
+        Bucket(1 << place if place else 0, (2 << place) - 1, n)
         for place, n in zip(places.tolist(), counts.tolist())
     )
 
@@ -177,7 +178,7 @@ def _points(one: Folder) -> Compared:
 
 def _losses(sweeps: Iterable[Folder]) -> list[str]:
     return [
-        f"{one.path}: {lost:,} events LOST in all runs: counts are too low"
+        f"{one.path}: {plural(lost, 'LOST event')} in all runs: counts are too low"
         for one in sweeps
         if (lost := sum(run.lost for run in one.runs.values()))
     ]
@@ -206,7 +207,7 @@ def _operation(name: str, runs: Sequence[Run]) -> tuple[Figures, Any]:
     for one in found:
         for low, high, n in one.buckets:
             buckets[low, high] = buckets.get((low, high), 0) + n
-    rows = tuple((low, high, n) for (low, high), n in sorted(buckets.items()) if n)
+    rows = tuple(Bucket(low, high, n) for (low, high), n in sorted(buckets.items()) if n)
     p50 = [one.p50 for one in found if one.p50 is not None]
     p99 = [one.p99 for one in found if one.p99 is not None]
     return Figures(_median(counts) or 0, _median(p50), _median(p99), rows), p50
@@ -323,4 +324,6 @@ def _scipy() -> Any:
         return importlib.import_module("scipy.stats")
     except ImportError as error:
         why = "its tests tell a difference from noise"
-        raise Error("scipy is not installed", why, "pip install scipy") from error
+        raise Error(
+            "scipy is not installed", why, "pip install 'fusetools-trace[compare]'"
+        ) from error

@@ -133,7 +133,7 @@ def _check(outcome: Outcome, request: Workload, log: int) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:
-        raise Error("a run was not recorded whole", outcome.warnings[-1])
+        raise Error("a run's recording is incomplete", outcome.warnings[-1])
     if outcome.exit_status:
         raise failure(request.command, outcome.exit_status, log)
 

@@ -29,6 +29,7 @@ from fusetools.record import caches, session
 from fusetools.record.preflight import owner
 from fusetools.record.timed import failure, timed
 from fusetools.record.workload import User, caller
+from fusetools.results.encode import encode
 from fusetools.results.estimate import Estimate
 from fusetools.results.record import Outcome
 from fusetools.results.stories import Stories
@@ -52,7 +53,7 @@ def the_mount(given: Sequence[str]) -> str:
     if len(mounts) == 1:
         return next(iter(mounts))
     why = f"mounted: {', '.join(mounts)}" if mounts else "no FUSE file system is mounted here"
-    raise Error("{mount} is which one?", why, "fusetools sweep --mount PATH …")
+    raise Error("{mount} is ambiguous", why, "fusetools sweep --mount PATH …")
 
 
 def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
@@ -228,7 +229,7 @@ def _check(outcome: Outcome, command: Sequence[str], log: int) -> None:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.failed:
-        raise Error("a run was not recorded whole", outcome.warnings[-1])
+        raise Error("a run's recording is incomplete", outcome.warnings[-1])
     if outcome.exit_status:
         raise failure(command, outcome.exit_status, log)
 
@@ -280,7 +281,7 @@ def _save(folder: Folder) -> None:
         "experiment": folder.experiment.to_json(),
         "repeat": folder.repeat,
         "left_out": folder.left_out,
-        "points": [one.to_json() for one in result.points],
+        "points": [encode(one) for one in result.points],
     }
     folder.save(data, runs_csv(folder))
 
@@ -317,7 +318,7 @@ def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> Point
         system=estimate([run.system for run in runs]),
         switches=estimate([run.switches for run in runs]),
         bytes=_known(run.bytes for run in runs),
-        bandwidth=_known(run.bandwidth for run in runs),
+        bytes_per_second=_known(run.bandwidth for run in runs),
         requests={
             name: OperationAt(
                 found[0].layer,

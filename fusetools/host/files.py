@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
-import resource
 import select
 import shlex
-import shutil
 import signal
 import stat
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fusetools.errors import RECORD, Error
+
+if TYPE_CHECKING:
+    import subprocess
+
+# Commands that only read a recording import this: what is slow to import is imported where used.
 
 MAX_ANSWER = 256 << 20
 MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
@@ -99,6 +101,8 @@ class Files:
 
     def which(self, command: str) -> str | None:
         if self.live:
+            import shutil
+
             return shutil.which(command, path=command_path())
         named = [name for name in self.list("/commands") if name.split(" ")[0] == command]
         return f"/usr/bin/{command}" if named else None
@@ -107,6 +111,8 @@ class Files:
         """Starts a command; its answer is waited for when it is asked for."""
         if not self.live:
             return Answer(None, self.read("/commands/" + " ".join(argv)))
+        import subprocess
+
         try:
             path = self.which(argv[0])
             if path is None:
@@ -157,7 +163,7 @@ def _is_of_root(path: str) -> bool:
 
 
 def tool_environment() -> dict[str, str]:
-    """For perf and other tools: as root nothing of who called sudo."""
+    """For perf and other tools: as root nothing of who invoked sudo."""
     ours = {"LC_ALL": "C", "PAGER": "cat", "PERF_CONFIG": "/dev/null", "PATH": command_path()}
     if os.geteuid() != 0:
         return {**os.environ, **ours}
@@ -180,6 +186,8 @@ class Answer:
         if self._process is None:
             status, _, text = (self._stored or "127\n").partition("\n")
             return int(status), text
+        import subprocess
+
         try:
             output, _ = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -244,6 +252,8 @@ def bounded(
 
 def limit_memory(memory: int, seconds: int | None = 60) -> None:
     """Of this process: memory beside what it has, CPU time, no core file."""
+    import resource
+
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + memory
@@ -256,6 +266,8 @@ def limit_memory(memory: int, seconds: int | None = 60) -> None:
 def drop_privileges() -> None:
     """In a child that goes on to read what anybody may have made: it may do nothing more than any
     user, and what it has open."""
+    import ctypes
+
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     if os.geteuid() == 0:

@@ -343,7 +343,7 @@ def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
     no request was seen (no permission, no tracepoint, a daemon that does not answer in time).
     """
     path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    # As root: not where TMPDIR of who called sudo leads.
+    # As root: not where TMPDIR of who invoked sudo leads.
     place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
         data = str(Path(directory) / "perf.data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
 
 # A request is begun and ended by one function of each group (facts differ by kernel generation).
@@ -97,7 +98,7 @@ def _syscalls(facts: HostFacts) -> Layer:
 def _kernel(facts: HostFacts) -> Layer:
     hows = []
     if "function_graph" in facts.tracers and facts.trace_cmd and facts.tracefs_writable:
-        hows.append(f"function_graph ({_many(len(facts.filter_functions_fuse), 'function')})")
+        hows.append(f"function_graph ({plural(len(facts.filter_functions_fuse), 'function')})")
     if "kprobe" in facts.dynamic_events and not (_events(facts) or _probes(facts)):
         hows.append("kprobes")
     if hows:
@@ -146,7 +147,7 @@ def _daemon(facts: HostFacts) -> Layer:
         return Layer("daemon", True, "uprobes; no FUSE file system is mounted now")
     if not count:
         return Layer("daemon", False, "uprobes, but no mount whose daemon can be traced")
-    return Layer("daemon", True, f"uprobes, {count} of {_many(len(facts.mounts), 'mount')}")
+    return Layer("daemon", True, f"uprobes, {count} of {plural(len(facts.mounts), 'mount')}")
 
 
 def _off_cpu(facts: HostFacts) -> Layer:
@@ -155,10 +156,6 @@ def _off_cpu(facts: HostFacts) -> Layer:
         why = "this kernel has no sched:sched_switch tracepoint"
     how = "sched_switch with stacks, of kernel and user"
     return Layer("off-CPU", not why, why or how)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _advice(facts: HostFacts) -> list[Advice]:
@@ -200,7 +197,7 @@ def _advice(facts: HostFacts) -> list[Advice]:
         problem = "kernel symbols are hidden: addresses will not be named"
         advice.append(Advice(problem, "sysctl kernel.kptr_restrict=0", False))
     if facts.own_events:
-        problem = f"{_many(len(facts.own_events), 'probe')} of a recording, running or killed"
+        problem = f"{plural(len(facts.own_events), 'probe')} of a recording, running or killed"
         advice.append(Advice(problem, "fusetools clean   # once no recording runs", False))
     none = facts.mounts and not any(traceable(mount) for mount in facts.mounts)
     for mount in facts.mounts:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusetools import names
 from fusetools.host.facts import HostFacts
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.planner import ProbePlan
 
-# enum fuse_opcode (include/uapi/linux/fuse.h) of what a workload may ask for; others are counted
-# together.
-# fmt: off
-OPCODES = {
-    1: "lookup", 3: "getattr", 4: "setattr", 5: "readlink", 6: "symlink", 8: "mknod", 9: "mkdir",
-    10: "unlink", 11: "rmdir", 12: "rename", 13: "link", 14: "open", 15: "read", 16: "write",
-    17: "statfs", 18: "release", 20: "fsync", 21: "setxattr", 22: "getxattr", 23: "listxattr",
-    24: "removexattr", 25: "flush", 27: "opendir", 28: "readdir", 29: "releasedir", 34: "access",
-    35: "create", 44: "readdirplus", 45: "rename2", 46: "lseek",
+# What a workload may ask for; others are counted together.
+_RARE = {
+    *("forget", "batch_forget", "init", "destroy", "interrupt", "notify_reply", "bmap", "poll"),
+    *("fsyncdir", "getlk", "setlk", "setlkw", "ioctl", "fallocate", "copy_file_range"),
+    *("setupmapping", "removemapping", "syncfs", "tmpfile", "statx", "copy_file_range_64"),
 }
-# fmt: on
+OPCODES = {number: name for number, name in names.OPCODES.items() if name not in _RARE}
 ANY = "FUSE requests of other kinds"
 
 

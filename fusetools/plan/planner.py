@@ -3,32 +3,8 @@
 First targets(): which mounts, which probe set for each, in which of the daemon's libraries. The
 caller reads those libraries' symbols. Then plan(): the probes and the events.
 
-How the recording is kept to the workload and the daemons was measured (Linux 6.18, perf 6.1,
-2 CPUs, 7 callbacks; 8 processes of find, stat and cat on a FUSE mount, 81,200 requests; medians of
-3 to 5 runs; the workload's CPU time, 2.26 s without a recording):
-
-    way                                      bytes  CPU time  perf events (calculated: 128 CPUs,
-                                                              20 threads, 14 callbacks)
-    cgroup for the workload, else -a
-      and a filter on the daemon's comm     214 MB   4.52 s       58       5,248
-    -p daemon,workload for switches and
-      system calls, -a for the rest         218 MB   4.36 s      168      17,664
-    -p daemon,workload for everything       216 MB   6.27 s      511      99,456
-    -a for everything                       227 MB   3.88 s       49       4,736
-
-With -p each thread has an event for each CPU, and every process that the workload starts inherits
-them: that took 10 to 40 us for each of them here, some 8 ms for a command that a shell script runs
-on 128 CPUs. -a for everything records everybody's switches and system calls: little here, where
-nothing else ran; without --exclude-perf perf recorded its own, 1.6 GB in 10 s. The cgroup (below
-the one that the workload would be in, with no controller on, so that limits stay as they are)
-records what -p does, costs the same on every machine, and needs one perf and one file.
-
-But the kernel closes and opens a cgroup's events whenever a task of it begins or ceases to run, and
-that is half of what recording costs. So the workload is told by the numbers of its threads, which
-are greater than that of its first one (record/perf.py, Since; what else began meanwhile is left out
-at the end, and switches that must have been and are missing are counted there). In a container,
-whose numbers are others than the kernel's, the cgroup stays; where none can be made, -a.
-docs/design/recording-cost.md has the figures, and what each kind of event costs.
+How a recording is kept to the workload and the daemons: docs/design/recording-scope.md. What each
+kind of event costs: docs/design/recording-cost.md.
 """
 
 from __future__ import annotations
@@ -42,7 +18,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.words import event_name, quoted
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, CONNECT
 from fusetools.plan import kernel
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
@@ -62,7 +38,6 @@ FRAME_POINTERS = 0.9
 # numbers, until they begin anew; with fewer numbers than these that is too soon.
 WORKLOAD = "$workload"
 PIDS = 1 << 14
-CONNECT = "sock:inet_sock_set_state"
 # System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
 # select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
 # rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
@@ -214,7 +189,7 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
         answered = tuple(mount for mount in chosen if mount.daemon_pid == request.pid)
         if not answered and len(chosen) > 1:
             raise Error(
-                f"process {request.pid} answers no FUSE mount that is known",
+                f"process {request.pid} serves no known FUSE mount",
                 "several file systems are mounted",
                 f"say which one is its: --mount PATH --pid {request.pid}",
             )
@@ -375,7 +350,7 @@ def plan(
         missing.append(
             Missing(
                 "the workload apart from others",
-                "no cgroup can be made for it: everybody's switches and system calls are recorded",
+                "no cgroup can be made for it: those of all processes are recorded",
             )
         )
     if "raw_syscalls:sys_enter" not in have and not latency:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.probe import self_test_unique
 from fusetools.plan import planner, probeset
-from fusetools.plan.capabilities import Advice, Diagnosis, traceable
+from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
 from fusetools.plan.request import Workload
 from fusetools.record import symbols
-from fusetools.results.doctor import PROBED, Described
+from fusetools.results.doctor import PROBED, Described, Doctor
 
 
-def counted(diagnosis: Diagnosis, mounts: list[Described]) -> Diagnosis:
+def examined(facts: HostFacts, hanging: Sequence[str] = ()) -> Doctor:
+    """``hanging``: mounts that do."""
+    mounts = tuple(describe(facts, mount) for mount in facts.mounts)
+    diagnosis = counted(diagnose(facts), mounts)
+    advice = (*diagnosis.advice, *(mount.advice for mount in mounts if mount.advice))
+    return Doctor(diagnosis.works, diagnosis.layers, mounts, tuple(hanging), advice, facts)
+
+
+def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:
     """With the number of mounts whose daemons can be probed, and how well."""
     layers = []
     for layer in diagnosis.layers:
         if layer.name == "daemon" and layer.available and mounts:
             each = [(sum(mount.probed == what for mount in mounts), what) for what in PROBED]
             how = ", ".join(f"{what} of {count}" for count, what in each if count)
-            many = "" if len(mounts) == 1 else "s"
-            layer = dataclasses.replace(layer, how=f"uprobes, {len(mounts)} mount{many}: {how}")
+            layer = dataclasses.replace(
+                layer, how=f"uprobes, {plural(len(mounts), 'mount')}: {how}"
+            )
         layers.append(layer)
     return dataclasses.replace(diagnosis, layers=tuple(layers))
 

@@ -144,7 +144,7 @@ def output_of(request: Request) -> Output:
 
 
 def owner(as_root: bool) -> Owner | None:
-    """Whom files are for: who called sudo."""
+    """Whom files are for: who invoked sudo."""
     user = None if as_root else caller(os.environ)
     return Owner(user.uid, user.gid, user.groups, user.name) if user else None
 

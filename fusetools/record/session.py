@@ -72,7 +72,7 @@ def record(
 ) -> Outcome:
     """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
     with what cannot wait until the end. ``place``: where the recording goes, if not to
-    request.output with the rights of who called sudo.
+    request.output with the rights of who invoked sudo.
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
@@ -285,7 +285,7 @@ class Recording(Probing, Finishing):
         except OSError as error:
             cgroup.remove(Path(self.state.cgroup))
             self.state.cgroup = ""
-            why = f"no cgroup can be made for it: {error.strerror}; everybody's are recorded"
+            why = f"no cgroup can be made for it: {error.strerror}; all processes are recorded"
             self.missing.append(Missing("the workload's switches and system calls apart", why))
             return None
         return made.name

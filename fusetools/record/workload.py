@@ -1,4 +1,4 @@
-"""The workload: forked, held before its first instruction, run as the user who called sudo."""
+"""The workload: forked, held before its first instruction, run as the user who invoked sudo."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def caller(environment: Mapping[str, str]) -> User | None:
     numbers = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if not all(re.fullmatch("[0-9]{1,10}", text) and int(text) < MOST for text in numbers):
         raise Error(
-            "cannot run the workload as the user who called sudo",
+            "cannot run the workload as the user who invoked sudo",
             "SUDO_UID and SUDO_GID are no user and group",
             "--as-root",
         )

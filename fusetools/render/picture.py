@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import flame
+import fusetools.flame as flame
 from fusetools.errors import Error
 from fusetools.render.text.flame import summary, title
 from fusetools.results.flame import KINDS, Stacks
@@ -60,6 +60,6 @@ def picture(
         raise Error(f"cannot draw {path}", str(error)) from error
     raise Error(
         f"cannot draw {path}",
-        "its name does not say what it is to be",
+        "its name has no known suffix",
         "-o flame.html, .svg, .folded, .speedscope.json or .firefox.json",
     )

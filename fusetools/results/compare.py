@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.results.hist import Bucket
+from fusetools.results.units import NsFloat
+
 LEVEL = 0.05  # the share of wrong ones among the differences that are said to be none by chance
 
 
@@ -13,9 +16,6 @@ STRETCHES = 20
 
 
 TIME = "time"  # the measure that is a run's time on the clock
-
-
-Buckets = tuple["tuple[int, int, int]", ...]
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Figures:
     """
 
     count: float
-    p50: float | None
-    p99: float | None
-    buckets: Buckets = ()
+    p50: NsFloat | None
+    p99: NsFloat | None
+    buckets: tuple[Bucket, ...] = ()
     times_best: float | None = None
     slower: float | None = None
     p: float | None = None
     differs: bool | None = None
-    total: float | None = None
+    total: NsFloat | None = None
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,5 @@ class Compared:
     values: str
     tests: int
     notes: tuple[str, ...] = ()
+    test: str = "Mann-Whitney U, two-sided, Benjamini-Hochberg"
+    level: float = LEVEL

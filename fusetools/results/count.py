@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
 from fusetools.results.hist import Histogram
+from fusetools.results.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,11 @@ class Count:
     address: int | None = None
     latency: Histogram | None = None
 
+    JSON_HIDDEN = ("latency",)
 
-@dataclass(frozen=True)
-class Counts:
+
+@dataclass(frozen=True, repr=False)
+class Counts(Rows):
     """Most calls first; functions that were probed but never called come last.
 
     ``unmatched`` as in Histograms.
@@ -33,3 +36,6 @@ class Counts:
     counts: tuple[Count, ...]
     facts: Facts
     unmatched: int = 0
+
+    ROWS = "counts"
+    JSON_HIDDEN = ("facts",)

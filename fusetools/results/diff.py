@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+from fusetools.results.units import Ns
 
 
 @dataclass(frozen=True)
@@ -12,7 +14,7 @@ class Side:
     """One function in one of two recordings; None: not recorded there."""
 
     count: float | None  # calls, or calls per request or second
-    percentiles: dict[str, int] = field(default_factory=dict)
+    percentiles: dict[str, Ns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Difference:
     layer: str
     a: Side
     b: Side
+
+    JSON_SHOWN = ("change", "percent", "p50_change", "p50_percent")
 
     @property
     def change(self) -> float | None:
@@ -39,6 +43,14 @@ class Difference:
             100 * self.change / self.a.count if self.change is not None and self.a.count else None
         )
 
+    @property
+    def p50_change(self) -> Ns | None:
+        return self.slower("50")
+
+    @property
+    def p50_percent(self) -> float | None:
+        return self.slower_percent("50")
+
     def slower(self, percentile: str) -> int | None:
         """B's percentile less A's, ns."""
         a, b = self.a.percentiles.get(percentile), self.b.percentiles.get(percentile)
@@ -51,11 +63,13 @@ class Difference:
         return 100 * change / a if change is not None and a else None
 
 
-@dataclass(frozen=True)
-class Differences:
+@dataclass(frozen=True, repr=False)
+class Differences(Rows):
     """``differences`` are sorted by layer, then largest change first."""
 
     differences: tuple[Difference, ...]
     a: Facts
     b: Facts
     per: str = ""  # "", "request" or "second": what the calls are divided by
+
+    ROWS = "differences"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusetools.plan.capabilities import Advice
+from fusetools.host.facts import HostFacts
+from fusetools.plan.capabilities import Advice, Layer
 
 
 @dataclass(frozen=True)
@@ -19,5 +20,19 @@ class Described:
     probed: str = "nothing"
     stacks: str = ""
 
+    JSON_HIDDEN = ("advice",)
+
 
 PROBED = ("callbacks", "callbacks' entries", "replies", "nothing")
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """``works``: recording works here; ``stuck``: mounts that hang now; ``facts``: of the host."""
+
+    works: bool
+    layers: tuple[Layer, ...]
+    mounts: tuple[Described, ...]
+    stuck: tuple[str, ...]
+    advice: tuple[Advice, ...]
+    facts: HostFacts

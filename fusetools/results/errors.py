@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+
+
+class Answered(NamedTuple):
+    """``times`` it was ``name``: an error, a fate, a system call."""
+
+    name: str
+    times: int
 
 
 @dataclass(frozen=True)
@@ -19,9 +28,11 @@ class OperationErrors:
 
     operation: str
     requests: int
-    errors: tuple[tuple[str, int], ...] = ()
+    errors: tuple[Answered, ...] = ()
     negative: int | None = None
-    unanswered: tuple[tuple[str, int], ...] = ()
+    unanswered: tuple[Answered, ...] = ()
+
+    JSON_SHOWN = ("failed",)
 
     @property
     def failed(self) -> int:
@@ -33,8 +44,8 @@ class OperationErrors:
         return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
 
 
-@dataclass(frozen=True)
-class Errors:
+@dataclass(frozen=True, repr=False)
+class Errors(Rows):
     """By operation, most errors first; those without any come last.
 
     ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount had no daemon any
@@ -43,4 +54,7 @@ class Errors:
 
     operations: tuple[OperationErrors, ...]
     facts: Facts
-    disconnected: tuple[tuple[str, int], ...] = ()
+    disconnected: tuple[Answered, ...] = ()
+
+    ROWS = "operations"
+    JSON_HIDDEN = ("facts",)

@@ -18,6 +18,3 @@ class Estimate:
     high: float
     confidence: float
     runs: int
-
-    def to_json(self) -> dict[str, float]:
-        return dict(vars(self))

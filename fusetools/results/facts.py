@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fusetools.missing import Missing
+from fusetools.results.units import Ns, Seconds
 from fusetools.session import Throttled
 
 
@@ -37,26 +37,35 @@ class Facts:
     """What is true of a whole recording, or of the span that was asked for."""
 
     name: str  # of the file, without its folder
-    seconds: float
+    seconds: Seconds
     requests: Requests = Requests()
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
-    probe_cost: int | None = None  # ns that a daemon call's duration holds of the probes' own
+    probe_cost: Ns | None = None  # ns that a daemon call's duration holds of the probes' own
     # ns that an event takes, and a callback's two probes; None: not measured in the recording
-    event_cost: int | None = None
-    pair_cost: int | None = None
+    event_cost: Ns | None = None
+    pair_cost: Ns | None = None
     throttled: tuple[Throttled, ...] = ()
+    host: str = ""  # its name
+    kernel: str = ""  # its release
+    mounts: tuple[str, ...] = ()  # that were traced
 
-    def to_json(self) -> dict[str, Any]:
-        """``lost`` is a number of events."""
-        return {
-            "recording": self.name,
-            "seconds": self.seconds,
-            "requests": vars(self.requests),
-            "lost": self.losses.lost,
-            "throttled": self.losses.throttled,
-            "warnings": list(self.losses.warnings),
-            "unavailable": [vars(m) for m in self.missing],
-            "probe_cost_ns": self.probe_cost,
-            "cgroups": [vars(t) for t in self.throttled],
-        }
+    JSON_HIDDEN = ("losses",)
+    JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")
+
+    @property
+    def unmatched(self) -> int:
+        """Requests whose end was not seen."""
+        return self.requests.begun - self.requests.matched
+
+    @property
+    def lost(self) -> int:
+        return self.losses.lost
+
+    @property
+    def throttled_events(self) -> int:
+        return self.losses.throttled
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.losses.warnings

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusetools.results.facts import Facts
+from fusetools.results.units import Ns
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
 
@@ -16,6 +18,16 @@ STATES = ("blocked", "runnable", "preempted", "blocked_or_runnable")
 KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library", "program")
 
 
+class Amount(NamedTuple):
+    """How often, and the ns of it (of samples in their unit)."""
+
+    times: int
+    total: int
+
+
+NONE = Amount(0, 0)
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """What a picture does not show: how often, and the ns of it.
@@ -24,9 +36,9 @@ class LeftOut:
     ``others``: what filters left out, and other processes.
     """
 
-    idle: tuple[int, int] = (0, 0)
-    own: tuple[int, int] = (0, 0)
-    others: tuple[int, int] = (0, 0)
+    idle: Amount = NONE
+    own: Amount = NONE
+    others: Amount = NONE
 
 
 @dataclass(frozen=True)
@@ -69,10 +81,12 @@ class Stacks:
     cut: int | None
     left_out: LeftOut
     unfinished: int
-    states: dict[str, int]
-    daemons: int
-    shared: int
+    states: dict[str, Ns]
+    daemons: Ns
+    shared: Ns
     kernel: Named
     user: Named
     notes: tuple[str, ...]
     facts: Facts
+
+    JSON_HIDDEN = ("stacks", "kinds", "facts")

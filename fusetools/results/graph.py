@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+from fusetools.results.units import Ns
 
 
 @dataclass(frozen=True)
@@ -18,13 +20,13 @@ class GraphNode:
 
     function: str
     calls: int
-    total: int
-    self_time: int
+    total: Ns
+    self_time: Ns
     children: tuple[GraphNode, ...] = ()
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, repr=False)
+class Graph(Rows):
     """What the kernel's functions called, added up.
 
     ``unmatched``: calls whose return was not seen.
@@ -33,6 +35,9 @@ class Graph:
     roots: tuple[GraphNode, ...]
     unmatched: int
     facts: Facts
+
+    ROWS = "roots"
+    JSON_HIDDEN = ("facts",)
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,8 @@ class GraphCall:
     """
 
     function: str
-    start: int
-    duration: int | None
+    start: Ns
+    duration: Ns | None
     tid: int
     comm: str
     cpu: int

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+from fusetools.results.units import Ns, NsFloat
 
 # The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
 READ_TO_REPLY = "read to reply"
 
 
 PERCENTILES = ("50", "90", "95", "99", "99.9")
+
+
+class Bucket(NamedTuple):
+    """``calls`` durations from ``low`` to ``high``, both inclusive."""
+
+    low: Ns
+    high: Ns
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -33,22 +44,21 @@ class Histogram:
     function: str
     count: int
     unmatched: int
-    min: int | None
-    max: int | None
-    mean: float | None
-    percentiles: dict[str, int]
-    buckets: tuple[tuple[int, int, int], ...]
-    unit: str = "ns"
-    total: int | None = None  # of all matched calls
-    self_time: int | None = None  # of that, not in calls inside them; function_graph alone tells it
+    min: Ns | None
+    max: Ns | None
+    mean: NsFloat | None
+    percentiles: dict[str, Ns]
+    buckets: tuple[Bucket, ...]
+    total: Ns | None = None  # of all matched calls
+    self_time: Ns | None = None  # of that, not in calls inside them; function_graph alone tells it
     unanswered: int = 0
-    least: int | None = None
+    least: Ns | None = None
     until_reply: Histogram | None = None
     after_reply: Histogram | None = None
 
 
-@dataclass(frozen=True)
-class Histograms:
+@dataclass(frozen=True, repr=False)
+class Histograms(Rows):
     """By operation, most calls first; within one, by layer from the caller inwards.
 
     ``unmatched``: entries without a return and the reverse, of all functions that were asked for,
@@ -58,3 +68,6 @@ class Histograms:
     histograms: tuple[Histogram, ...]
     facts: Facts
     unmatched: int = 0
+
+    ROWS = "histograms"
+    JSON_HIDDEN = ("facts",)

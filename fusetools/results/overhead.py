@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusetools.missing import Missing
 from fusetools.results.estimate import Estimate
+from fusetools.results.units import BytesFloat, Seconds
 
 
 @dataclass(frozen=True)
@@ -20,23 +21,25 @@ class Cost:
     """
 
     part: str
-    seconds: tuple[float, ...]
+    seconds: tuple[Seconds, ...]
     slow_down: Estimate
     events: float
-    bytes: float
+    bytes: BytesFloat
     event_ns: float | None
 
+    JSON_SHOWN = ("median_seconds", "events_per_second", "bytes_per_second")
+
     @property
-    def median(self) -> float:
+    def median_seconds(self) -> float:
         return statistics.median(self.seconds)
 
     @property
     def events_per_second(self) -> float:
-        return self.events / self.median
+        return self.events / self.median_seconds
 
     @property
     def bytes_per_second(self) -> float:
-        return self.bytes / self.median
+        return self.bytes / self.median_seconds
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Overhead:
     """
 
     command: tuple[str, ...]
-    plain: tuple[float, ...]
+    plain: tuple[Seconds, ...]
     costs: tuple[Cost, ...]
     pair_ns: float | None
     inside_ns: float | None

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+from fusetools.results.units import Ns
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class MountQueue:
     mount: str
     requests: int
     threads: int
-    start: int  # ns since the recording's first event
-    end: int
-    total: int
-    waited: int
-    short: int
+    start: Ns  # ns since the recording's first event
+    end: Ns
+    total: Ns
+    waited: Ns
+    short: Ns
     whole: QueuePart
     parts: tuple[QueuePart, ...]
     levels: Iterable[
@@ -48,7 +50,10 @@ class MountQueue:
     unanswered: int = 0
     unread: int = 0
     handed: int = 0
-    runnable: int = 0
+    runnable: Ns = 0
+
+    JSON_HIDDEN = ("levels",)
+    JSON_SHOWN = ("share_short", "share_runnable")
 
     @property
     def share_short(self) -> float:
@@ -61,9 +66,12 @@ class MountQueue:
         return self.runnable / self.total if self.total else 0.0
 
 
-@dataclass(frozen=True)
-class Queue:
+@dataclass(frozen=True, repr=False)
+class Queue(Rows):
     """By mount, most requests first."""
 
     mounts: tuple[MountQueue, ...]
     facts: Facts
+
+    ROWS = "mounts"
+    JSON_HIDDEN = ("facts",)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusetools.missing import Missing
+from fusetools.results.units import Bytes, NsFloat, Seconds
 from fusetools.session import Throttled
 
 
@@ -18,11 +19,11 @@ class Usage:
     does not tell.
     """
 
-    user: float
-    system: float
+    user: Seconds
+    system: Seconds
     switches: int
-    read: int | None = None
-    written: int | None = None
+    read: Bytes | None = None
+    written: Bytes | None = None
 
 
 @dataclass
@@ -30,8 +31,8 @@ class Outcome:
     """What became of a recording. ``output`` is None when there is no file."""
 
     output: Path | None = None
-    size: int = 0
-    seconds: float = 0.0
+    size: Bytes = 0
+    seconds: Seconds = 0.0
     events: int = 0
     requests: int = 0
     lost: int = 0
@@ -43,4 +44,6 @@ class Outcome:
     left: bool = False  # the workload, which hangs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
-    calibration: float | None = None  # ns of one call of the function that costs are measured on
+    calibration: NsFloat | None = None  # ns of one call of the function that costs are measured on
+
+    JSON_HIDDEN = ("calibration",)

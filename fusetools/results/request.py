@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from fusetools.results.units import Bytes, Ns
+
+
+class SyscallTime(NamedTuple):
+    syscall: str
+    calls: int
+    time: Ns
+
+
+class StageTime(NamedTuple):
+    stage: str
+    time: Ns
 
 
 @dataclass(frozen=True)
@@ -15,8 +29,8 @@ class Helper:
     """
 
     tid: int
-    waited: int
-    syscalls: tuple[tuple[str, int, int], ...]
+    waited: Ns
+    syscalls: tuple[SyscallTime, ...]
     peers: tuple[str, ...] | None
 
 
@@ -30,12 +44,12 @@ class Meanwhile:
     since no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
     """
 
-    on_cpu: int | None
-    runnable: int | None
-    blocked: int | None
-    elsewhere: int | None
-    unsplit: int = 0
-    syscalls: tuple[tuple[str, int, int], ...] = ()
+    on_cpu: Ns | None
+    runnable: Ns | None
+    blocked: Ns | None
+    elsewhere: Ns | None
+    unsplit: Ns = 0
+    syscalls: tuple[SyscallTime, ...] = ()
     helpers: tuple[Helper, ...] = ()
 
 
@@ -60,8 +74,8 @@ class Request:
     unique: int | None
     mount: str
     fate: str
-    start: int
-    duration: int
+    start: Ns
+    duration: Ns
     error: str
     waits: bool
     comm: str
@@ -75,14 +89,14 @@ class Request:
     whole: bool
     name: str | None
     inode: int | None
-    size: int | None
-    offset: int | None
-    answered: int | None
+    size: Bytes | None
+    offset: Bytes | None
+    answered: Bytes | None
     negative: bool
-    marks: dict[str, int]
-    stages: tuple[tuple[str, int], ...]
-    parts: tuple[dict[str, int], ...] = ()
-    until: int | None = None
+    marks: dict[str, Ns]
+    stages: tuple[StageTime, ...]
+    parts: tuple[dict[str, Ns], ...] = ()
+    until: Ns | None = None
     handed: bool = False
     reader: int | None = None
     replier: int | None = None

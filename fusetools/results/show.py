@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
 from fusetools.results.request import Request
+from fusetools.results.units import Ns
 
 
 @dataclass(frozen=True)
 class Moment:
     """``time`` in ns since the request's first mark; what either side did then, or ""."""
 
-    time: int
+    time: Ns
     caller: str
     daemon: str
 
@@ -25,3 +26,5 @@ class Shown:
     moments: tuple[Moment, ...]
     guessed: bool
     facts: Facts
+
+    JSON_HIDDEN = ("facts",)

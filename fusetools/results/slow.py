@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
 from fusetools.results.request import Request
+from fusetools.results.rows import Rows
 
 
-@dataclass(frozen=True)
-class Slowest:
+@dataclass(frozen=True, repr=False)
+class Slowest(Rows):
     """``guessed``: names were told by what callers asked for next, not by the answers."""
 
     requests: tuple[Request, ...]
     guessed: bool
     facts: Facts
+
+    ROWS = "requests"
+    JSON_HIDDEN = ("facts",)

@@ -6,18 +6,20 @@ from dataclasses import dataclass, field
 
 from fusetools.missing import Missing
 from fusetools.results.facts import Facts
+from fusetools.results.rows import Rows
+from fusetools.results.units import Ns, NsFloat
 
-# In their order; `between` stands for vfs_before from a system call's second request on.
+# In their order; `between` stands for vfs_entry from a system call's second request on.
 STAGES = (
-    "vfs_before",
+    "vfs_entry",
     "between",
     "setup",
     "queue",
     "dispatch",
     "daemon",
     "reply",
-    "wakeup",
-    "vfs_after",
+    "caller_wakeup",
+    "vfs_exit",
 )
 
 
@@ -42,15 +44,15 @@ class Stage:
 
     name: str
     requests: int
-    total: int
-    mean: float
+    total: Ns
+    mean: NsFloat
     share: float
-    p50: int
-    p99: int
-    max: int
-    parts: dict[str, int] = field(default_factory=dict)
-    probes: float | None = None
-    unsplit: int = 0
+    p50: Ns
+    p99: Ns
+    max: Ns
+    parts: dict[str, Ns] = field(default_factory=dict)
+    probes: NsFloat | None = None
+    unsplit: Ns = 0
 
 
 @dataclass(frozen=True)
@@ -76,19 +78,19 @@ class OperationStages:
     errors: int
     ring: int
     stages: tuple[Stage, ...]
-    total: int
-    mean: float | None
-    p50: int | None
-    p99: int | None
-    max: int | None
-    probes: float | None = None  # ns that recording took of all of them, as far as that is known
+    total: Ns
+    mean: NsFloat | None
+    p50: Ns | None
+    p99: Ns | None
+    max: Ns | None
+    probes: NsFloat | None = None  # ns that recording took of all of them, as far as that is known
     timed: int = 0
-    least: int | None = None
+    least: Ns | None = None
     handed: int = 0
 
 
-@dataclass(frozen=True)
-class Stages:
+@dataclass(frozen=True, repr=False)
+class Stages(Rows):
     """Most time first, of what callers wait for; then the rest. ``by``: as in Recording.stages().
 
     ``event_cost``: ns that recording one event takes, as measured while it was made, else the least
@@ -98,6 +100,9 @@ class Stages:
 
     operations: tuple[OperationStages, ...]
     by: str
-    event_cost: int | None
+    event_cost: Ns | None
     joined: tuple[Missing, ...]
     facts: Facts
+
+    ROWS = "operations"
+    JSON_HIDDEN = ("facts",)

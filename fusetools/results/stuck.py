@@ -81,6 +81,8 @@ class Stuck:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
+    JSON_SHOWN = ("stuck",)
+
     @property
     def stuck(self) -> bool:
         return any(mount.state == "stuck" for mount in self.mounts) or bool(self.unplaced)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fusetools.plan.experiment import Experiment
 from fusetools.results.estimate import Estimate
+from fusetools.results.units import BytesEstimate, NsEstimate, SecondsEstimate
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class OperationAt:
 
     layer: str
     count: Estimate
-    p50: Estimate | None
-    p99: Estimate | None
-    mean: Estimate | None
-    size: Estimate | None
+    p50: NsEstimate | None
+    p99: NsEstimate | None
+    mean: NsEstimate | None
+    size: BytesEstimate | None
 
 
 @dataclass(frozen=True)
@@ -29,41 +29,13 @@ class PointFigures:
 
     point: Mapping[str, str]
     label: str
-    seconds: Estimate
-    user: Estimate
-    system: Estimate
+    seconds: SecondsEstimate
+    user: SecondsEstimate
+    system: SecondsEstimate
     switches: Estimate
-    bytes: Estimate | None
-    bandwidth: Estimate | None
+    bytes: BytesEstimate | None
+    bytes_per_second: Estimate | None
     requests: Mapping[str, OperationAt]
-
-    def to_json(self) -> dict[str, Any]:
-        """A point of the grid, in sweep.json and of --json."""
-        return {
-            "params": dict(self.point),
-            "seconds": self.seconds.to_json(),
-            "user_seconds": self.user.to_json(),
-            "system_seconds": self.system.to_json(),
-            "switches": self.switches.to_json(),
-            "bytes": self.bytes.to_json() if self.bytes else None,
-            "bytes_per_second": self.bandwidth.to_json() if self.bandwidth else None,
-            "requests": {
-                name: {
-                    "layer": r.layer,
-                    "count": r.count.to_json(),
-                    **{
-                        key: value.to_json() if value else None
-                        for key, value in (
-                            ("p50_ns", r.p50),
-                            ("p99_ns", r.p99),
-                            ("mean_ns", r.mean),
-                            ("size_bytes", r.size),
-                        )
-                    },
-                }
-                for name, r in self.requests.items()
-            },
-        }
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class Recorded:
 
     def rows(self) -> list[dict[str, str]]:
         """Every request, as `export` has it."""
-        return list(csv.DictReader(io.StringIO(self.ask("export", "--to", "csv", "-o", "-"))))
+        return list(csv.DictReader(io.StringIO(self.ask("export", "--format", "csv", "-o", "-"))))
 
     def stacks(self, *arguments: str) -> Counter[str]:
         """Folded stacks: ns of each."""

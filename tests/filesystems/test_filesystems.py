@@ -119,7 +119,7 @@ def test_counts_equal_the_kernels(of: Recorded) -> None:
         and truth["readdir"] + truth["readdirplus"]
     )
     counts = of.json("count")
-    assert counts["lost"] == 0
+    assert counts["recording"]["lost"] == 0
     found = {c["operation"]: c["count"] for c in counts["counts"] if c["layer"] == "request"}
     assert {operation: n for operation, n in found.items() if n} == truth
     histograms = of.json("hist")["histograms"]
@@ -137,7 +137,7 @@ def test_each_request_is_the_kernels_and_has_its_end(of: Recorded) -> None:
     # Calls of the daemon that are no requests of their own: nobody waits for an answer.
     others = {row["operation"] for row in of.rows() if not row["begin_ns"]}
     assert others <= {"forget", "batch_forget"}, others
-    requests = of.json("hist")["requests"]
+    requests = of.json("hist")["recording"]["requests"]
     ended = sum(request.end is not None for request in of.requests)
     assert requests["begun"] == len(of.requests)
     assert requests["ended"] == requests["matched"] == ended
@@ -222,7 +222,7 @@ HAND_OVER = ("rclone",)
 
 def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
     delays = Counter(int(row["unique"]) for row in around(of).values())
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
     for unique, times in delays.items():
         request = slowest[unique]
         meanwhile = request["meanwhile"]
@@ -230,8 +230,8 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
             assert request["handed"] and meanwhile is None, request
             assert request["reader"] != request["replier"] and request["replier"], request
             continue
-        assert meanwhile and meanwhile["blocked"] is not None, request
-        assert meanwhile["blocked"] >= times * SLEPT > (meanwhile["on_cpu"] or 0), slowest[unique]
+        assert meanwhile and meanwhile["blocked_ns"] is not None, request
+        assert meanwhile["blocked_ns"] >= times * SLEPT > (meanwhile["on_cpu_ns"] or 0), request
 
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
@@ -241,10 +241,10 @@ def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
         text = " ".join(of.ask("slow", "-n", "10000").split())
         assert "which threads worked on it is not known" in text
         return
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["slowest"]}
+    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
     for row in around(of).values():
         calls = {
-            call["syscall"]: call["ns"]
+            call["syscall"]: call["time_ns"]
             for call in (slowest[int(row["unique"])]["meanwhile"] or {}).get("syscalls", ())
         }
         assert max(calls.values(), default=0) >= SLEPT, (row["operation"], calls)
@@ -255,7 +255,7 @@ def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
     blocked: Counter[str] = Counter()
     for found in of.json("stages")["operations"]:
         for stage in found["stages"]:
-            if "daemon" in stage["stage"].split("+"):
+            if "daemon" in stage["name"].split("+"):
                 blocked[found["operation"]] += stage["parts_ns"].get("blocked", 0)
                 if of.fs.name in HAND_OVER and found["operation"] in operations:
                     assert found["handed"] and not stage["parts_ns"].get("on_cpu"), found
@@ -309,7 +309,7 @@ def test_slow_names_no_wrong_file(of: Recorded) -> None:
 
 
 def test_no_path_is_shown_as_an_attributes_name(of: Recorded) -> None:
-    for request in of.json("slow", "-n", "10000")["slowest"]:
+    for request in of.json("slow", "-n", "10000")["requests"]:
         if request["operation"].endswith("xattr"):
             assert not (request["name"] or "").startswith("/"), request
 

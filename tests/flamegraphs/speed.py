@@ -6,7 +6,7 @@ import statistics
 
 from test_page import random_stacks
 
-import flame
+from fusetools import flame
 
 
 def test_opening(page):

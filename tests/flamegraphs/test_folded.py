@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flame
+from fusetools import flame
 
 # What flamegraph.pl takes as a line, after its own pattern: a stack, blank, a number.
 LINE = re.compile(r"^(?P<stack>\S.*?) (?P<weight>[0-9]+(?:\.[0-9]*)?)$")
@@ -158,11 +158,11 @@ def test_any_text_is_read_or_refused(lines):
 
 def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "flame", *args],
+        [sys.executable, "-m", "fusetools.flame", *args],
         input=stdin,
         capture_output=True,
         text=True,
-        cwd=Path(flame.__file__).parents[1],
+        cwd=Path(flame.__file__).parents[2],
     )
 
 

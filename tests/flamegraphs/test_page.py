@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-import flame
+from fusetools import flame
 
 # ruff: noqa: RUF001 (the multiplication sign of the page)
 keys = pytest.importorskip("selenium.webdriver.common.keys").Keys

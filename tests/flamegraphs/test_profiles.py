@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-import flame
+from fusetools import flame
 
 STACKS = {"main;read;lookup": 400, "main;read": 200.5, "main;write;lookup": 100, "idle": 100}
 GRAPH = flame.Folded(STACKS, "us")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from unit import golden
 
-import flame
+from fusetools import flame
 
 GRAPH = flame.Folded(
     {

@@ -20,12 +20,12 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from flame import svg  # noqa: E402
-from flame.folded import Error as FoldedError  # noqa: E402
-from flame.folded import folded, parse  # noqa: E402
 from fusetools import session  # noqa: E402
 from fusetools.core import native  # noqa: E402
 from fusetools.errors import Error  # noqa: E402
+from fusetools.flame import svg  # noqa: E402
+from fusetools.flame.folded import Error as FoldedError  # noqa: E402
+from fusetools.flame.folded import folded, parse  # noqa: E402
 from fusetools.plan import experiment, probeset  # noqa: E402
 from fusetools.record.state import State  # noqa: E402
 

@@ -26,6 +26,7 @@ from fusetools.host.probe import judge_unique, read_host
 from fusetools.host.tools import PERF_OPTIONS, TRACE_CMD_OPTIONS
 from fusetools.plan.capabilities import diagnose
 from fusetools.render.text.doctor import render
+from fusetools.results.doctor import Doctor
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("FUSETOOLS_DATA", HERE.parents[1].parent / "shared" / "data"))
@@ -128,6 +129,12 @@ def told_by_btf(source: Path) -> dict[str, Any]:
     }
 
 
+def without_mounts(facts: HostFacts) -> Doctor:
+    """What doctor says of the host itself."""
+    diagnosis = diagnose(facts)
+    return Doctor(diagnosis.works, diagnosis.layers, (), (), diagnosis.advice, facts)
+
+
 def stored(kernel: str) -> Path:
     return HERE / kernel / "facts.json"
 
@@ -144,7 +151,7 @@ def write(kernel: str, facts: HostFacts) -> None:
     directory = stored(kernel).parent
     directory.mkdir(exist_ok=True)
     stored(kernel).write_text(facts.to_json() + "\n")
-    (directory / "doctor.txt").write_text(render(facts, diagnose(facts), [], []) + "\n")
+    (directory / "doctor.txt").write_text(render(without_mounts(facts)))
 
 
 if __name__ == "__main__":

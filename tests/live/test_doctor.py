@@ -268,7 +268,7 @@ def test_a_stripped_daemon(sample_mount: Any) -> None:
     assert described["probed"] == "replies"
     advice = next(each for each in data["advice"] if str(sample.path) in each["problem"])
     assert "stripped" in advice["problem"]
-    assert advice["mend"].startswith("install its debug symbols")
+    assert advice["fix"].startswith("install its debug symbols")
 
 
 def test_it_is_fast(sample_mount: Any) -> None:
@@ -323,7 +323,7 @@ main(["doctor", *sys.argv[1:]])
     )
     if facts.tracefs is None:
         assert done.returncode == 1 and not data["works"]
-        assert data["advice"][-1]["mend"] == "sudo fusetools doctor"
+        assert data["advice"][-1]["fix"] == "sudo fusetools doctor"
         assert any(why == "Permission denied" for _, why in facts.unreadable)
 
 
@@ -351,7 +351,7 @@ def test_the_mend_that_it_names_mends(broken: str, mend: str, tmp_path: Path) ->
     assert done.returncode == 0 and done.stderr == ""
     before, first, after, second, _ = re.split(r"^status (\d)\n", done.stdout, flags=re.MULTILINE)
     assert (first, second) == ("1", "0")
-    needed = [advice["mend"] for advice in json.loads(before)["advice"] if advice["needed"]]
+    needed = [advice["fix"] for advice in json.loads(before)["advice"] if advice["needed"]]
     assert needed == [mend.format(tracefs)]
     assert json.loads(after)["works"] is True
 

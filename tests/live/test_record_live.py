@@ -242,8 +242,8 @@ def test_json_tells_what_was_recorded(sample_mount: Mounter, tmp_path: Path) -> 
     probes = sum(n for event, n in seen.items() if "fusetools_calibrate" in event)
     assert told["events"] == sum(seen.values()) - probes - seen["fusetools:session"]
     assert told["requests"] == seen["fuse:fuse_request_send"] > 0
-    assert (told["exit_status"], told["lost"], told["bytes"]) == (7, 0, data.stat().st_size)
-    assert told["recording"] == str(data)
+    assert (told["exit_status"], told["lost"], told["size_bytes"]) == (7, 0, data.stat().st_size)
+    assert told["output"] == str(data)
 
 
 def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_belongs_to_who_called_sudo(sample_mount: Mounter, tmp_path: Path) -> No
     )
     show = "id -u; id -g; id -Gn; echo $HOME $USER ${SUDO_UID-none}"
     done = record(tmp_path, "--mount", mount.path, "--", "true", env=sudo)
-    assert done.status == 1 and "nobody, who called sudo, may not write there" in done.stderr
+    assert done.status == 1 and "nobody, who invoked sudo, may not write there" in done.stderr
     os.chown(tmp_path, nobody.pw_uid, nobody.pw_gid)
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", show, env=sudo)
     assert done.status == 0, done.stderr

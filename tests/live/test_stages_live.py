@@ -162,7 +162,7 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
     found = json.loads(fusetools_command("stages", "-i", recording.path, "--json"))
-    requests = found["requests"]
+    requests = found["recording"]["requests"]
     assert requests["begun"] > 10_000
     assert requests["matched"] >= 0.999 * requests["begun"]
     for o in found["operations"]:
@@ -170,8 +170,8 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
         assert o["requests"] - o["matched"] == sum(o["unmatched"].values())
     by_operation = {(o["operation"], o["waits"]): o for o in found["operations"]}
     # All that matter of stages; forgets have none.
-    names = {s["stage"].split("+")[-1] for o in found["operations"] for s in o["stages"]}
-    assert names == {"setup", "queue", "dispatch", "daemon", "reply", "wakeup", "vfs_after"}
+    names = {s["name"].split("+")[-1] for o in found["operations"] for s in o["stages"]}
+    assert names == {"setup", "queue", "dispatch", "daemon", "reply", "caller_wakeup", "vfs_exit"}
     assert not by_operation["release", False]["unmatched"]
     assert ("release", True) not in by_operation
 

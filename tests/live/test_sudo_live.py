@@ -78,7 +78,7 @@ def test_the_rule_allows_recording_alone(theirs: Path) -> None:
         assert done.returncode != 0 and re.search(refused, done.stderr), (command, done.stderr)
     for output in ("/etc/fusetools-test", "/root/x", "/etc/cron.d/x"):
         done = as_nobody(theirs, FUSETOOLS, "record", "-o", output, "--", "id", "-u")
-        assert "nobody, who called sudo, may not write there" in done.stderr
+        assert "nobody, who invoked sudo, may not write there" in done.stderr
         assert done.returncode == 1 and not Path(output).exists()
     assert not (theirs / "ran").exists()
 

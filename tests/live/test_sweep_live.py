@@ -69,7 +69,7 @@ def test_a_delay_shows_in_bandwidth_against_block_size(
     )
     counters = delayed.counters()
     assert counters["samplefs.ns_delay_read"] >= 1_000_000 * counters["samplefs.n_delay_read"]
-    points = {(p["params"]["bs"], p["params"]["where"]): p for p in found["points"]}
+    points = {(p["point"]["bs"], p["point"]["where"]): p for p in found["points"]}
     reads = 0
     for name, size in sizes.items():
         without, with_ = (points[name, str(mount.path)] for mount in (plain, delayed))
@@ -100,7 +100,7 @@ def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path
     process.send_signal(signal.SIGKILL)
     process.wait()
     found = sweep(tmp_path, *arguments)
-    assert [one["params"]["bs"] for one in found["points"]] == ["16k", "1M"]
+    assert [one["point"]["bs"] for one in found["points"]] == ["16k", "1M"]
     assert found["to_do"] == 0 and found["lost"] == 0
     assert not os.path.exists("/run/fusetools/state.json")
     for one, place in zip(found["points"], sorted(tmp_path.glob("sweep/runs/*/1"))):

@@ -155,7 +155,7 @@ FRAMES = {
     "queue+dispatch": "[queue]",
     "dispatch": "[dispatch]",
     "reply": "[reply]",
-    "wakeup": "[wakeup]",
+    "caller_wakeup": "[wakeup]",
 }
 UNKNOWN = ("[queue or daemon]", "[daemon, thread unknown]")
 
@@ -180,7 +180,7 @@ def inside(operations: list[OperationStages], waits: bool) -> Counter[str]:
     found: Counter[str] = Counter()
     for o in operations:
         for stage in o.stages if o.waits == waits else ():
-            if set(stage.name.split("+")) <= {*IN_REQUEST, "wakeup"}:
+            if set(stage.name.split("+")) <= {*IN_REQUEST, "caller_wakeup"}:
                 found[stage.name] += stage.total
     return found
 

@@ -212,7 +212,7 @@ def test_json_has_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     for layer in data["layers"]:
         assert f"{layer['name']} {'yes' if layer['available'] else 'no'} {layer['how']}" in words
     for advice in data["advice"]:
-        assert advice["problem"] in words and " ".join(advice["mend"].split()) in words
+        assert advice["problem"] in words and " ".join(advice["fix"].split()) in words
 
 
 def test_names_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,13 +62,13 @@ def test_an_error_says_what_why_and_try(failing) -> None:
     assert run("hist") == (
         1,
         "",
-        "fusetools: cannot read x\n  why: it is a directory\n  try: fusetools hist -i perf.data\n",
+        "fusetools: cannot read x\n  why: it is a directory\n  fix: fusetools hist -i perf.data\n",
     )
 
 
 def test_several_ways_out_are_listed(failing) -> None:
     failing(errors.Error("a", "", "b\nc"))
-    assert run("hist")[2] == "fusetools: a\n  try: b\n   or: c\n"
+    assert run("hist")[2] == "fusetools: a\n  fix: b\n   or: c\n"
 
 
 def test_an_error_cannot_steer_the_terminal(failing) -> None:

@@ -242,8 +242,8 @@ def test_a_recording_is_read_without_the_host(
     assert by_file.kernel.source == str(client[1]) and by_file.kernel.nameless == 0
     # The demo holds all that it needs: but for what is stripped.
     figures = json.loads(run("flame", "--offcpu", "-i", "demo.data", "--json").output)
-    assert figures["names"]["kernel"]["source"] == figures["names"]["user"]["source"] == "recording"
-    assert figures["names"]["kernel"]["nameless"] == 0 < figures["names"]["kernel"]["addresses"]
+    assert figures["kernel"]["source"] == figures["user"]["source"] == "recording"
+    assert figures["kernel"]["nameless"] == 0 < figures["kernel"]["addresses"]
     text = run("flame", "--offcpu", "-i", "demo.data", "-o", "-").output
     assert "cvmfs::cvmfs_lookup" in run("flame", "-i", "demo.data", "-o", "-").output
     assert ";__x64_sys_openat;" in text
@@ -263,7 +263,7 @@ def test_a_recording_is_read_without_the_host(
         ["count"],
         ["errors"],
         ["queue"],
-        ["export", "--to", "perfetto", "-o", "x.json"],
+        ["export", "--format", "perfetto", "-o", "x.json"],
     ],
 )
 def test_nothing_of_the_host_is_opened(command: list[str], demo: Path) -> None:
@@ -318,7 +318,7 @@ def test_filters(client: tuple[Path, Path]) -> None:
     half = round(recording.counts().facts.seconds * 5e8)
     halves = [total(filters=Filters(end=half)), total(filters=Filters(start=half))]
     assert sum(halves) == pytest.approx(whole) and min(halves) > 0
-    with pytest.raises(Error, match="there is no FUSE operation nosuch"):
+    with pytest.raises(Error, match="no FUSE operation matches nosuch"):
         recording.stacks("off-cpu", "nosuch")
 
 

@@ -89,7 +89,7 @@ def test_mistakes_end_in_a_line(
         ["--help"],
         ["hist", "--help"],
         ["hist", "-i", str(DEMO)],
-        ["export", "-i", str(DEMO), "--to", "csv", "-o", "-"],
+        ["export", "-i", str(DEMO), "--format", "csv", "-o", "-"],
         ["report", str(DEMO), "-o", "-"],
         ["merge", str(DEMO), "-o", "-"],
         ["--version"],

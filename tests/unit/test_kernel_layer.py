@@ -334,9 +334,9 @@ def test_damaged_recordings_give_figures_or_an_error(newest: Recorded, size: int
         result = run(*args, "-i", str(path))
         assert result.exit_code in (0, 1)
         if result.exit_code:
-            assert re.match(r"fusetools: .+\n  why: .+\n  try: .+\n$", result.stderr)
+            assert re.match(r"fusetools: .+\n  why: .+\n  fix: .+\n$", result.stderr)
         elif "--json" in args:
-            assert json.loads(result.stdout)["warnings"]
+            assert json.loads(result.stdout)["recording"]["warnings"]
         else:
             assert "warning: " in result.stdout
 

@@ -17,7 +17,7 @@ from fusetools.experiments.estimate import estimate
 from fusetools.missing import Missing
 from fusetools.plan.parts import PARTS, parts
 from fusetools.plan.request import Workload
-from fusetools.render.json.overhead import render as to_json
+from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.estimate import confidence
 from fusetools.render.text.overhead import render
 from fusetools.results.estimate import Estimate
@@ -92,13 +92,13 @@ def test_overhead_as_text(name: str, runs: int) -> None:
 
 def test_overhead_as_json_has_the_texts_figures() -> None:
     result = _overhead(10)
-    found = json.loads(to_json(result))
+    found = json.loads(to_json("overhead", result))
     text = render(result)
-    for row in found["parts"]:
+    for row in found["costs"]:
         assert f"{row['slow_down']['median']:.3f}" in text
         assert row["events_per_second"] == row["events"] / row["median_seconds"]
-    assert found["probe_pair_ns"] == 2870 and "2.87 us a call" in text
-    assert found["lost"] == 3 and "3 events LOST" in text
+    assert found["pair_ns"] == 2870 and "2.87 us a call" in text
+    assert found["lost"] == 3 and "3 LOST events" in text
 
 
 def test_noise_is_not_shared_out_among_events() -> None:

@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
     [
         ["report", "none.data", "-o"],
         ["flame", "-i", "none.data", "-o"],
-        ["export", "-i", "none.data", "--to", "csv", "-o"],
+        ["export", "-i", "none.data", "--format", "csv", "-o"],
         ["count", "-i", "none.data", "--csv"],
         ["queue", "-i", "none.data", "--csv"],
         ["diff", "none.data", "none.data", "--csv"],
@@ -218,7 +218,7 @@ def test_a_directory_that_was_swapped_is_not_entered(tmp_path: Path) -> None:
 def test_root_writes_for_a_user_only_where_the_user_may(tmp_path: Path, theirs: Path) -> None:
     with pytest.raises(Error) as caught:
         Output(str(tmp_path / "x"), NOBODY)
-    assert caught.value.why == "nobody, who called sudo, may not write there"
+    assert caught.value.why == "nobody, who invoked sudo, may not write there"
     Output(str(theirs / "x"), NOBODY).close()
     sticky = theirs / "sticky"
     sticky.mkdir()

@@ -21,7 +21,8 @@ from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Attach, Count, Request, Workload
 from fusetools.record.perf import Since, Sizes, command_line, sizes
-from fusetools.render.json.plan import render as to_json
+from fusetools.record.planned import summary
+from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.plan import render
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
@@ -299,7 +300,7 @@ def test_a_plan_is_shown() -> None:
         assert event.filter in shown
     assert "/cvmfs/sft.cern.ch: 29 probes" in shown
     assert "missing: kernel functions" in shown
-    found = json.loads(to_json(facts, plan))
+    found = json.loads(to_json("record", summary(facts, plan)))
     assert [(e["name"], e["filter"]) for e in found["events"]] == [
         (event.name, event.filter) for event in plan.events
     ]
@@ -317,7 +318,7 @@ def test_without_a_cgroup_everybody_is_recorded() -> None:
     plan = make(host(), cgroup=False)
     assert not any(event.workload for event in plan.events)
     assert not plan.switch_records
-    assert any("everybody's switches" in one.why for one in plan.unavailable)
+    assert any("all processes are recorded" in one.why for one in plan.unavailable)
 
 
 def test_only_the_mounts_asked_for() -> None:
@@ -336,7 +337,7 @@ def test_only_the_mounts_asked_for() -> None:
         assert [t.mount.connection for t in targets(facts, request)] == [46]
     with pytest.raises(Error, match="no FUSE file system is mounted on /cvmfs/atlas"):
         targets(facts, Attach(mounts=("/cvmfs/atlas",)))
-    with pytest.raises(Error, match="process 7 answers no FUSE mount"):
+    with pytest.raises(Error, match="process 7 serves no known FUSE mount"):
         targets(facts, Attach(pid=7))
     with pytest.raises(Error, match="no FUSE file system is mounted here"):
         targets(replace(facts, mounts=()), Attach())

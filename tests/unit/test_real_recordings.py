@@ -59,7 +59,9 @@ def test_the_clients_form_reads_back(client: Path, truth: dict[str, int], run) -
     for h in json.loads(run("hist", "-i", str(client), "--layer", "daemon", "--json").stdout)[
         "histograms"
     ]:
-        assert [n for n in printed[h["function"]].bins if n] == [n for *_, n in h["buckets"] if n]
+        assert [n for n in printed[h["function"]].bins if n] == [
+            b["calls"] for b in h["buckets"] if b["calls"]
+        ]
 
 
 def test_our_form_is_the_clients_byte_for_byte(run) -> None:
@@ -185,7 +187,7 @@ def test_four_kernels(kernel: str, tmp_path: Path, run) -> None:
 def test_diff_of_a_recording_with_itself(client: Path, run, tmp_path: Path) -> None:
     found = json.loads(run("diff", str(client), str(client), "--json").stdout)["differences"]
     assert found and all(d["change"] == 0 for d in found)
-    assert all(not d["p50_change"] for d in found)
+    assert all(not d["p50_change_ns"] for d in found)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,6 @@ def test_damaged_files_give_figures_or_an_error(client: Path, damage, tmp_path: 
         result = run(command, "-i", str(path))
         assert result.exit_code in (0, 1)
         if result.exit_code:
-            assert re.match(r"fusetools: .+\n  why: .+\n  try: .+\n$", result.stderr)
+            assert re.match(r"fusetools: .+\n  why: .+\n  fix: .+\n$", result.stderr)
         else:
             assert "warning: " in result.stdout

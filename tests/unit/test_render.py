@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusetools.figures import duration, number, plural, took
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural, took
 from fusetools.render.text.layout import bar, table
 
 NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}

@@ -19,12 +19,12 @@ from test_sweep import made
 
 from fusetools.errors import Error
 from fusetools.experiments import sweep
+from fusetools.figures import duration, number
 from fusetools.render.html import flame as flame_html
 from fusetools.render.html.hist import FEW
 from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.page import render
 from fusetools.render.html.plots import Panel, Place, Series, histograms, points
-from fusetools.render.text.figures import duration, number
 from fusetools.report import report
 from fusetools.results.report import Report
 from fusetools.session import read
@@ -109,8 +109,8 @@ def test_latency(page: Page, recording: Path, run) -> None:
         (
             f"{h['layer']} {h['function']}",
             number(h["count"]),
-            *(duration(h["percentiles"][p]) for p in ("50", "90", "99")),
-            duration(h["max"]),
+            *(duration(h["percentiles_ns"][p]) for p in ("50", "90", "99")),
+            duration(h["max_ns"]),
         )
         for h in said["histograms"]
         if h["count"]
@@ -121,7 +121,7 @@ def test_latency(page: Page, recording: Path, run) -> None:
         f"{duration(low)} to {duration(high + 1)}: {number(n)}"
         for h in said["histograms"]
         if h["operation"] and h["count"] >= FEW
-        for low, high, n in h["buckets"]
+        for low, high, n in (bucket.values() for bucket in h["buckets"])
         if n
     )
     assert bins
@@ -138,8 +138,8 @@ def test_stages(page: Page, recording: Path, run) -> None:
         for s in o["stages"]:
             times = (duration(s[f"{key}_ns"]) for key in ("p50", "p99", "max"))
             wanted.append((duration(s["mean_ns"]), f"{100 * s['share']:.1f} %", *times))
-        times = (duration(o[f"total_{key}_ns"]) for key in ("p50", "p99", "max"))
-        wanted.append((duration(o["total_mean_ns"]), "100.0 %", *times))
+        times = (duration(o[f"{key}_ns"]) for key in ("p50", "p99", "max"))
+        wanted.append((duration(o["mean_ns"]), "100.0 %", *times))
     assert wanted
     assert not Counter(wanted) - Counter(row[1:] for row in page.rows())
 
@@ -157,14 +157,14 @@ def test_counts(page: Page, recording: Path, run) -> None:
     ]
     found = next(t for t in page.tables if t[0] == ["function", "layer", "calls"])
     assert [tuple(row) for row in found[1:]] == wanted
-    requests = said["requests"]
+    requests = said["recording"]["requests"]
     assert f"{number(requests['begun'])} sent, {number(requests['matched'])} matched" in page.texts
 
 
 def test_requests(page: Page, recording: Path, run) -> None:
-    slow = answer(run, "slow", "-i", str(recording))["slowest"]
+    slow = answer(run, "slow", "-i", str(recording))["requests"]
     text = page.sections["part-1-slowest"]
-    at = [text.index(f"{duration(r['duration'])} {r['operation']}") for r in slow]
+    at = [text.index(f"{duration(r['duration_ns'])} {r['operation']}") for r in slow]
     assert len(at) == 20 and at == sorted(at)
     for r in slow:
         assert f"request {r['unique']}" in text
@@ -172,7 +172,7 @@ def test_requests(page: Page, recording: Path, run) -> None:
     text = page.sections["part-1-errors"]
     for o in errors:
         if o["failed"]:
-            ((name, n),) = o["errors"].items()
+            ((name, n),) = (error.values() for error in o["errors"])
             share = f"{100 * n / o['requests']:.1f} %"
             row = (o["operation"], number(o["requests"]), name, number(n), share)
             assert row in page.rows()

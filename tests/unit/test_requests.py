@@ -144,7 +144,7 @@ def test_patterns_choose_operations(demo: dict[int, Plain]) -> None:
     assert {r.operation for r in found} == {"read", "readdir", "open", "opendir"}
     assert len(recording.slowest(most=10_000).requests) == len(demo)
     assert recording.slowest("write").requests == ()
-    with pytest.raises(fusetools.Error, match="there is no operation lookups"):
+    with pytest.raises(fusetools.Error, match="no FUSE operation matches lookups"):
         recording.slowest("lookups")
 
 
@@ -227,7 +227,7 @@ def test_a_story_has_every_mark_and_every_event(demo: dict[int, Plain]) -> None:
 def test_a_number_that_is_not_there(run) -> None:
     result = run("show", "999999", "-i", str(DEMO))
     assert result.exit_code == 1 and "has no request 999999" in result.stderr
-    assert "try: fusetools slow" in result.stderr
+    assert "fix: fusetools slow" in result.stderr
     for wrong in ("0", "-1", "x", str(1 << 64)):
         assert run("show", "-i", str(DEMO), "--", wrong).exit_code == 2
 
@@ -347,7 +347,7 @@ def test_sparklines(values: tuple[float, ...], most: float, line: str) -> None:
 
 def exported(run, tmp_path: Path, path: Path, form: str) -> str:
     out = tmp_path / f"out.{form}"
-    result = run("export", "-i", str(path), "--to", form, "-o", str(out))
+    result = run("export", "-i", str(path), "--format", form, "-o", str(out))
     assert result.exit_code == 0, result.output
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     return out.read_text()
@@ -385,7 +385,7 @@ def test_rows_are_the_stories(name: str, run, tmp_path: Path, request) -> None:
         for key, value in by_number[row["unique"]].items():
             cell = str(value).lower() if isinstance(value, bool) else value
             assert row[key] == ("" if cell is None else str(cell)), key
-    assert objects["counts"]["matched"] == len(rows)
+    assert objects["recording"]["requests"]["matched"] == len(rows)
 
 
 def test_the_trace_is_one(run, tmp_path: Path) -> None:
@@ -435,17 +435,17 @@ def test_the_trace_is_one(run, tmp_path: Path) -> None:
 
 def test_export_printed_and_into_nothing(run) -> None:
     for wrong in ("nowhere/x", "/dev/full"):
-        result = run("export", "-i", str(DEMO), "--to", "csv", "-o", wrong)
+        result = run("export", "-i", str(DEMO), "--format", "csv", "-o", wrong)
         assert result.exit_code == 1 and f"cannot write {wrong}" in result.stderr
-    printed = run("export", "-i", str(DEMO), "--to", "json", "-o", "-").stdout
+    printed = run("export", "-i", str(DEMO), "--format", "json", "-o", "-").stdout
     assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin)
 
 
 def test_spans_of_time(run, tmp_path: Path, demo: dict[int, Plain]) -> None:
     first = _core.scan(str(DEMO), [], {})["first"]
     wanted = sum(100_000_000 <= one.begin - first < 400_000_000 for one in demo.values())
-    args = ["--from", "100ms", "--until", "400ms", "-o", str(tmp_path / "x")]
-    run("export", "-i", str(DEMO), "--to", "csv", *args)
+    args = ["--from", "100ms", "--to", "400ms", "-o", str(tmp_path / "x")]
+    run("export", "-i", str(DEMO), "--format", "csv", *args)
     assert len((tmp_path / "x").read_text().splitlines()) == 1 + wanted
     assert 10 < wanted < len(demo)
 

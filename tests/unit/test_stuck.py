@@ -14,7 +14,7 @@ import pytest
 from fusetools.now import bounded, machine, sockets, syscalls
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
 from fusetools.now.stuck import stuck
-from fusetools.render.json.stuck import render as to_json
+from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=2, daemon=100, holders=(100,))
@@ -185,9 +185,9 @@ def test_a_moment_goes_through_json() -> None:
     peer = Descriptor(3, "socket:[1]", Socket("unix", "/run/x", other=(7,)))
     before = moment(caller(descriptors=(peer,)), thread(101, lock=Lock("mutex", 1, 2)))
     assert Moment.from_json(json.loads(json.dumps(before.to_json()))) == before
-    value = json.loads(to_json(stuck(before)))
+    value = json.loads(to_json("stuck", stuck(before)))
     assert value["stuck"] is True
-    assert "\n" not in to_json(stuck(before), compact=True).rstrip("\n")
+    assert "\n" not in to_json("stuck", stuck(before), compact=True).rstrip("\n")
 
 
 # How it is read

@@ -27,7 +27,7 @@ from fusetools.experiments.folder import Folder, Requests, Run
 from fusetools.experiments.moved import moved
 from fusetools.plan import experiment
 from fusetools.plan.experiment import Experiment, parameter
-from fusetools.render.json.sweep import render as to_json
+from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.sweep import render
 
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
@@ -185,7 +185,7 @@ def test_what_only_the_user_knows_is_asked_for(run) -> None:
     assert result.exit_code == 1
     assert result.stderr == (
         "fusetools: the experiment block-size-read needs file: a large file on the mount, such as "
-        "{mount}/big\n  try: fusetools sweep block-size-read --param file=…\n"
+        "{mount}/big\n  fix: fusetools sweep block-size-read --param file=…\n"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for one, n in zip(found["points"], (0.01, 0.03, 0.05)):
-        assert one["params"] == {"n": str(n)}
+        assert one["point"] == {"n": str(n)}
         assert n <= one["seconds"]["low"] <= one["seconds"]["median"] < n + 0.5
         assert one["seconds"]["runs"] == 3 and one["requests"] == {}
     assert found["to_do"] == 0
@@ -516,7 +516,7 @@ def test_a_folder_that_is_read_again_says_the_same(tmp_path: Path) -> None:
     folder = made(tmp_path / "sweep", 7)
     again = Folder.open(tmp_path / "sweep")
     assert render(sweep.figures(again)) == render(sweep.figures(folder))
-    found = json.loads(to_json(sweep.figures(again)))
+    found = json.loads(to_json("sweep", sweep.figures(again)))
     seconds = [run.seconds for run in again.of(0)]
     assert found["points"][0]["seconds"]["median"] == estimate(seconds).median
     assert found["points"][0]["requests"]["read"]["count"]["median"] == 2048

@@ -149,7 +149,7 @@ def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path
     assert requests == Counter(named)
 
     # Each request is queued, copied to the daemon and ended, once.
-    total = json.loads((tmp_path / "hist.json").read_text())["requests"]
+    total = json.loads((tmp_path / "hist.json").read_text())["recording"]["requests"]
     assert total["begun"] == total["ended"] == total["matched"] == sum(own.values()) + flushes
     script = Script((tmp_path / "script").read_text())
     assert script.in_order
@@ -390,7 +390,7 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     )
     assert "warning" not in (tmp_path / "said").read_text()
     assert list(tmp_path.glob("*.trace.dat")) == []
-    total = json.loads((tmp_path / "hist.json").read_text())["requests"]
+    total = json.loads((tmp_path / "hist.json").read_text())["recording"]["requests"]
     assert total["begun"] > 200
     assert total["begun"] - total["matched"] <= 2 and total["ended"] - total["matched"] <= 2
     # function_graph was on for as long as perf, but for moments, and without a gap: while both

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.vm
 MEASURE = """
 from fusetools.experiments.overhead import overhead
 from fusetools.plan.request import Workload
-from fusetools.render.json.overhead import render as overhead_json
+from fusetools.render.json.answer import render as to_json
 
 command = ("{samples}/workload", "stat", "31", "/run/mount/dir-00/file-000")
 log = open("log", "w+b")
 request = Workload(command=command, log=log.fileno())
-print(overhead_json(overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
+print(to_json("overhead", overhead(request, 1, [], lambda *_: None, ("kernel", "daemon"))))
 """
 
 
@@ -38,11 +38,11 @@ def test_parts_of_a_recording_are_measured(guest: vm.Guest, tools: Path, tmp_pat
         {LEFT}"""
     )
     found = json.loads((tmp_path / "overhead.json").read_text())
-    parts = {one["part"]: one["events"] for one in found["parts"]}
+    parts = {one["part"]: one["events"] for one in found["costs"]}
     calls = own_counts((tmp_path / "counters").read_text())
     # Four runs: to warm up, without, with each of the two. A stat is two lookups and a getattr.
     assert calls["cvmfs_lookup"] == 4 * 2 * 31
     assert parts["daemon"] >= 2 * 3 * 31  # both ends of each callback
     assert parts["kernel"] > parts["daemon"]  # function_graph's events are among them
-    assert found["probe_cost_ns"] > 0 and found["lost"] == 0
+    assert found["inside_ns"] > 0 and found["lost"] == 0
     assert (tmp_path / "left").read_text() == ""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.vm
 def usual(operation: dict[str, Any]) -> list[str]:
     """Stages that most requests have: now and then a caller has its answer before it sleeps."""
     most = 0.5 * operation["matched"]
-    return [s["stage"] for s in operation["stages"] if s["requests"] > most]
+    return [s["name"] for s in operation["stages"] if s["requests"] > most]
 
 
 def test_kprobes_and_function_graph(
@@ -41,7 +41,7 @@ def test_kprobes_and_function_graph(
     told = {}
     for way in ("graph", "kprobe"):
         found = json.loads((tmp_path / f"{way}.json").read_text())
-        requests = found["requests"]
+        requests = found["recording"]["requests"]
         assert requests["begun"] > 1_000
         assert requests["matched"] >= 0.999 * requests["begun"]
         for o in found["operations"]:
@@ -53,14 +53,14 @@ def test_kprobes_and_function_graph(
             continue
         assert other and other["matched"] == o["matched"], key
         assert usual(other) == usual(o), key
-    before, after = ["vfs_before", "setup"], ["wakeup", "vfs_after"]
+    before, after = ["vfs_entry", "setup"], ["caller_wakeup", "vfs_exit"]
     inside = ["queue", "dispatch", "daemon", "reply"]
     for way in told:
         # After the lookup of its path.
         assert usual(told[way]["statfs", True]) == ["between", "setup", *inside, *after]
-        assert usual(told[way]["lookup", True]) == [*before, *inside, "wakeup"]
+        assert usual(told[way]["lookup", True]) == [*before, *inside, "caller_wakeup"]
         assert usual(told[way]["release", False]) == inside
-        daemon = next(s for s in told[way]["statfs", True]["stages"] if s["stage"] == "daemon")
+        daemon = next(s for s in told[way]["statfs", True]["stages"] if s["name"] == "daemon")
         assert daemon["p50_ns"] > 5_000_000
         # Nothing but its sleeping is counted so, and of some request nearly all of it.
         assert 0 < daemon["parts_ns"]["blocked"] < daemon["total_ns"]

@@ -6,10 +6,10 @@ import string
 from collections.abc import Sequence
 
 from fusetools.errors import Error
+from fusetools.figures import duration, number
 from fusetools.render.html.markup import Child, Markup, error, join, note, table, tag
 from fusetools.render.html.plots import Panel, histograms
 from fusetools.render.text import compare as compare_text
-from fusetools.render.text.figures import duration, number
 from fusetools.results.compare import TIME, Compared, Measure
 
 

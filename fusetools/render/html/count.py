@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import number
 from fusetools.render.html.markup import Markup, join, table, tag
-from fusetools.render.text.figures import number
 from fusetools.results.count import Counts
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.render.html.markup import Markup, join, table, tag
-from fusetools.render.text import figures as figures_text
-from fusetools.render.text.figures import duration, number
 from fusetools.results.diff import Differences
 
 
@@ -20,10 +19,10 @@ def render(result: Differences, sides: Sequence[str]) -> Markup:
                 number(d.a.count),
                 number(d.b.count),
                 number(d.change, "+") if d.change else "",
-                figures_text.percent(d.percent) if d.change else "",
+                percent(d.percent) if d.change else "",
                 duration(d.a.percentiles.get("50")),
                 duration(d.b.percentiles.get("50")),
-                figures_text.percent(d.slower_percent("50")),
+                percent(d.slower_percent("50")),
             )
             for d in result.differences
             if d.layer == layer

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import number, share
 from fusetools.render.html.markup import Markup, join, table, tag
 from fusetools.render.text import errors as errors_text
-from fusetools.render.text import figures as figures_text
-from fusetools.render.text.figures import number
-from fusetools.results.errors import Errors
+from fusetools.results.errors import Answered, Errors
 
 
 def render(result: Errors) -> Markup:
@@ -16,10 +15,10 @@ def render(result: Errors) -> Markup:
     for o in result.operations:
         counts = list(o.errors)
         if o.negative:
-            counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
+            counts = sorted([*counts, Answered("no such file", o.negative)], key=lambda e: -e[1])
         for i, (name, n) in enumerate(counts):
             first = (o.operation, number(o.requests)) if i == 0 else ("", "")
-            rows.append((*first, name, number(n), figures_text.share(n, o.requests)))
+            rows.append((*first, name, number(n), share(n, o.requests)))
     plain = [o for o in result.operations if not (o.errors or o.negative)]
     heading = ("operation", "requests", "answered", "count", "share")
     said = [table(heading, rows, "<><>>")] if rows else []

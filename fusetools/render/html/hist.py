@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from fusetools.figures import duration, number, plural
 from fusetools.render.html.count import never_called
 from fusetools.render.html.markup import Markup, join, note, tag, wide
 from fusetools.render.html.plots import Panel, histograms
 from fusetools.render.html.stages import sentence
 from fusetools.render.text import hist as hist_text
-from fusetools.render.text.figures import duration, number, plural
 from fusetools.results.hist import Histogram, Histograms
 
 # Of one with fewer calls the table says all.

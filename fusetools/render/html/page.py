@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools import __version__
+from fusetools.figures import duration, number, plural
 from fusetools.render.html import compare as compare_html
 from fusetools.render.html import count as count_html
 from fusetools.render.html import diff as diff_html
@@ -18,7 +19,6 @@ from fusetools.render.html import slow as slow_html
 from fusetools.render.html import stages as stages_html
 from fusetools.render.html import sweep as sweep_html
 from fusetools.render.html.markup import Child, Markup, join, listed, missing, tag
-from fusetools.render.text.figures import duration, number, plural
 from fusetools.results.facts import Facts
 from fusetools.results.report import Recorded, Report
 
@@ -114,8 +114,8 @@ def _facts(one: Recorded) -> Markup:
     losses = facts.losses
     row(
         "Not seen",
-        f"{plural(unmatched, 'call')} unmatched" if unmatched else "no call unmatched",
-        f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost",
+        plural(unmatched, "unmatched call"),
+        plural(losses.lost, "LOST event" if losses.lost else "lost event"),
         f"throttled {plural(losses.throttled, 'time')}" if losses.throttled else "",
     )
     if facts.probe_cost is not None:
@@ -129,8 +129,8 @@ def _facts(one: Recorded) -> Markup:
 def _warnings(facts: Facts) -> Markup:
     said: list[Markup] = []
     if facts.losses.lost:
-        lost = plural(facts.losses.lost, "event")
-        said.append(tag("p", tag("strong", f"{lost} LOST"), ": counts are too low"))
+        lost = plural(facts.losses.lost, "LOST event")
+        said.append(tag("p", tag("strong", lost), ": counts are too low"))
     said += [tag("p", warning) for warning in facts.losses.warnings]
     whole = [tag("div", tag("strong", "Warning"), said, class_="warning")] if said else []
     for m in facts.missing:

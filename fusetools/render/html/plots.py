@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fusetools.figures import duration, number
 from fusetools.render.html.markup import Child, Markup, join, tag
-from fusetools.render.text.figures import duration, number
 
 Ticks = Sequence["tuple[float, str]"]  # place, 0 to 1, and what is said there
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import number, plural
 from fusetools.render.html.markup import Markup, join, note, tag
 from fusetools.render.html.plots import Level, levels
 from fusetools.render.text import queue as queue_text
-from fusetools.render.text.figures import number, plural
 from fusetools.results.queue import MountQueue, Queue
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fusetools.figures import duration
 from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.plots import Part, stacked
 from fusetools.render.html.stages import colour, letters, stage_legend
 from fusetools.render.text import slow as slow_text
 from fusetools.render.text import words as words_text
-from fusetools.render.text.figures import duration
 from fusetools.results.request import Request
 from fusetools.results.slow import Slowest
 
@@ -27,8 +27,8 @@ def render(result: Slowest) -> Markup:
         said.append(
             tag(
                 "p",
-                "Names of files are told by what callers asked for next, since the recording does "
-                "not hold which inodes lookups were answered with (one made now does).",
+                "File names are inferred: this recording lacks lookup replies; "
+                "re-record to get them.",
                 class_="note",
             )
         )

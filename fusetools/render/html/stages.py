@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from fusetools.figures import duration
 from fusetools.render.html.markup import Child, Markup, join, legend, missing, note, table, tag
 from fusetools.render.html.plots import Part, stacked
 from fusetools.render.text import stages as stages_text
 from fusetools.render.text import words as words_text
-from fusetools.render.text.figures import duration
 from fusetools.results.stages import OperationStages, Stages
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
+from fusetools.figures import duration, number, plural, size
 from fusetools.render.html.compare import COLOURS
 from fusetools.render.html.markup import Markup, join, listed, note, table, tag
 from fusetools.render.html.plots import Place, Series, marker, points
 from fusetools.render.text import sweep as sweep_text
 from fusetools.render.text.estimate import confidence
-from fusetools.render.text.figures import duration, number, plural, size
 from fusetools.render.text.sweep import aligned, command_line, main_operations
 from fusetools.results.estimate import Estimate
 from fusetools.results.sweep import PointFigures, Sweep
@@ -52,7 +52,7 @@ def render(result: Sweep) -> Markup:
     if not experiment.trace:
         said.append(note("Not recorded (--no-trace): the requests."))
     if result.lost:
-        lost = f"{plural(result.lost, 'event')} LOST"
+        lost = plural(result.lost, "LOST event")
         said.append(tag("p", tag("strong", lost), " in all runs: counts are too low"))
     said += [note(f"Warning: {warning}") for warning in result.warnings]
     if result.to_do:
@@ -77,7 +77,7 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
         label = " ".join(f"{name}={one.point[name]}" for name in others)
         series.setdefault(label, []).append(one)
     figures = [
-        _Figure("Bandwidth", lambda one: one.bandwidth, lambda v: f"{size(v)}/s"),
+        _Figure("Bandwidth", lambda one: one.bytes_per_second, lambda v: f"{size(v)}/s"),
         _Figure("Time", lambda one: one.seconds, _seconds),
         _Figure("CPU time, user", lambda one: one.user, _seconds),
         _Figure("CPU time, system", lambda one: one.system, _seconds),

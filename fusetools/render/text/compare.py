@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural
-from fusetools.render.text.layout import WIDTH, bar, lines, table
+from fusetools.render.text.layout import bar, lines, table, width
 from fusetools.results.compare import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
 
 MINOR = 0.05  # operations with less of all calls on every side stay out of the text
@@ -34,8 +34,8 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
     said.append("")
     if hidden and not operations:
         names = ", ".join(map(printable, hidden))
-        said += textwrap.wrap(f"few calls, only with --operation or --json: {names}", WIDTH)
-    said += textwrap.wrap(how(result), WIDTH)
+        said += textwrap.wrap(f"few calls, only with --operation or --json: {names}", width())
+    said += textwrap.wrap(how(result), width())
     said += [f"note: {printable(note)}" for note in result.notes]
     return lines(said)
 
@@ -96,7 +96,7 @@ def verdict(side: Figures) -> str:
         return "" if side.times_best == 1 else "too few to tell"
     p = "p < 0.001" if side.p < 0.001 else f"p {side.p:.3f}"
     if not side.differs:
-        return f"not told from noise, {p}"
+        return f"within noise, {p}"
     return f"slower in {100 * side.slower:.0f} % of pairs, {p}"
 
 
@@ -111,7 +111,7 @@ def _shapes(measure: Measure, values: str) -> list[str]:
     totals = [sum(one.values()) for one in counts]
     most = max(n / total for one, total in zip(counts, totals) for n in one.values())
     digits = [max((len(number(n)) for n in one.values()), default=1) for one in counts]
-    width = max((WIDTH - 22 - sum(digits) - 4 * len(counts)) // len(counts), 3)
+    columns = max((width() - 22 - sum(digits) - 4 * len(counts)) // len(counts), 3)
     scale = 1 << 30  # a share, as bar() takes whole numbers
     rows: list[Sequence[str]] = [
         (
@@ -125,7 +125,7 @@ def _shapes(measure: Measure, values: str) -> list[str]:
         for one, total in zip(counts, totals):
             n = one.get(start, 0)
             share = round(scale * n / total) if total else 0
-            row += [number(n), bar(share, round(scale * most), width)]
+            row += [number(n), bar(share, round(scale * most), columns)]
         rows.append(row)
     said = ["  one run's calls above, those of all runs here:"] if values == "run" else []
     return said + table(rows, ">>" + "><" * len(counts), indent="  ")
@@ -144,4 +144,4 @@ def how(result: Compared) -> str:
     )
     if result.values == "run":
         return said
-    return f"{said} How much one recording differs from the next fusetools sweep shows."
+    return f"{said} For run-to-run variation, use fusetools sweep."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, percent
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, table
 from fusetools.results.diff import Difference, Differences
 
-MARKS = ("", "!", "!!", "!!!")
+SIGNS = ("", "!", "!!", "!!!")
 
 
 _COLOURS = (None, "green", "blue", "yellow")
@@ -48,7 +48,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
                     number(d.b.count),
                     number(d.change, "+") if d.change else _only(d),
                     percent(d.percent) if d.change else "",
-                    MARKS[level(d, thresholds)],
+                    SIGNS[level(d, thresholds)],
                     duration(d.a.percentiles.get("50")),
                     duration(d.b.percentiles.get("50")),
                     percent(d.slower_percent("50")),

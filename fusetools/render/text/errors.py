@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools.figures import number, share
 from fusetools.printable import printable
-from fusetools.render.text.figures import number, share
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, table, wrapped
 from fusetools.render.text.words import REASONS
-from fusetools.results.errors import Errors, OperationErrors
+from fusetools.results.errors import Answered, Errors, OperationErrors
 
 
 def render(result: Errors) -> str:
@@ -17,9 +17,9 @@ def render(result: Errors) -> str:
     plain: list[str] = []
     for o in result.operations:
         counts = list(o.errors)
-        counts += [(REASONS[fate], n) for fate, n in o.unanswered]
+        counts += [Answered(REASONS[fate], n) for fate, n in o.unanswered]
         if o.negative:
-            counts = sorted([*counts, ("no such file", o.negative)], key=lambda e: -e[1])
+            counts = sorted([*counts, Answered("no such file", o.negative)], key=lambda e: -e[1])
         if not counts:
             plain.append(f"{o.operation} {number(o.requests)}")
         for i, (name, n) in enumerate(counts):
@@ -38,7 +38,7 @@ def render(result: Errors) -> str:
         calls = [f"{printable(name)} {number(n)}" for name, n in result.disconnected]
         text = "system calls that failed with ENOTCONN, as their mount had no daemon any more"
         said += ["", *wrapped([f"{text}: {calls[0]}", *calls[1:]], "")]
-    return lines([*said, "", *footer(result.facts), *missing(result.facts.missing)])
+    return lines([*said, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 
 def lookups(o: OperationErrors) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusetools.render.text.figures import duration
+from fusetools.figures import duration
 from fusetools.results.estimate import Estimate
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural
 from fusetools.render.text.footer import footer
-from fusetools.render.text.layout import WIDTH, lines
+from fusetools.render.text.layout import lines, width
 from fusetools.results.flame import STATES, Stacks
 
 _TITLES = {
@@ -75,7 +75,7 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     for line in told(shown):
         # A note may end in a command, which is copied whole.
         whole = line.startswith("note:")
-        said += [line] if whole else textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+        said += [line] if whole else textwrap.wrap(line, width(), subsequent_indent="  ")
     return lines([*said, *footer(shown.facts)])
 
 
@@ -144,7 +144,7 @@ def _left_out(shown: Stacks) -> list[str]:
         for amount, what in (
             (left.idle, idle),
             (left.own, "the workload outside of requests"),
-            (left.others, "others"),
+            (left.others, "unrelated processes"),
         )
         if amount[0]
     ]

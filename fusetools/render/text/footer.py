@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from fusetools.figures import duration, number, plural, took
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural, took
 from fusetools.results.facts import Facts
 
 
@@ -19,8 +19,8 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
         without = f", {number(r.unanswered)} without an answer" if r.unanswered else ""
         parts.append(f"{plural(r.begun, 'request')}, {number(r.matched)} matched{without}")
     if calls is not None:
-        parts.append(f"{plural(calls, 'call')} unmatched" if calls else "no call unmatched")
-    parts.append(f"{plural(losses.lost, 'event')} LOST" if losses.lost else "no event lost")
+        parts.append(plural(calls, "unmatched call"))
+    parts.append(plural(losses.lost, "LOST event" if losses.lost else "lost event"))
     said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
@@ -37,18 +37,18 @@ def throttled(facts: Facts) -> list[str]:
     ]
 
 
-def missing(all_missing: Iterable[Missing]) -> list[str]:
+def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) -> list[str]:
     """The layers that were not recorded, and what would bring them."""
     said = []
     for m in all_missing:
-        if m.layer in LAYERS:
+        if m.layer in layers:
             said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
             said += ways_out(m.mend, "  ")
     return said
 
 
 def ways_out(mend: str, indent: str) -> list[str]:
-    labels = ["try", *["or"] * mend.count("\n")]
+    labels = ["fix", *["or"] * mend.count("\n")]
     return [
         f"{indent}{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())
     ]

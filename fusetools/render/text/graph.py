@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fusetools.figures import duration, number
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, table
 from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from fusetools.figures import at_least, duration, number, plural
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.count import never_called
-from fusetools.render.text.figures import at_least, duration, number, plural
 from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import bar, lines, table
 from fusetools.results.facts import Facts
@@ -22,10 +22,9 @@ def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
     if "daemon" not in layers:
         return []
     if facts.probe_cost is None:
-        return ["each daemon call holds the probes' cost, which was not measured here"]
+        return ["each daemon call includes the probes' cost, which was not measured"]
     return [
-        f"each daemon call holds about {duration(facts.probe_cost)} of probe cost, "
-        "measured in this recording"
+        f"each daemon call includes about {duration(facts.probe_cost)} of probe cost, measured here"
     ]
 
 
@@ -121,7 +120,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     said = [f"{h.layer}  {printable(h.function)}"]
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
-        said[0] += f", with a {printable(h.operation)} in it"
+        said[0] += f" (issuing {printable(h.operation)})"
     mean = (">" if h.unanswered else "") + duration(h.mean, unit)
     figures = (
         ("min", at_least(h.min, unit, h.least)),

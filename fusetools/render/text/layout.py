@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
 from fusetools.printable import printable
 
-WIDTH = 80  # of a terminal, in columns
+PIPED = 80  # columns where there is no terminal
 
 
 BAR = 40
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"  # removed where there is no terminal
 
 
-def bar(n: int, most: int, width: int = BAR) -> str:
+def width() -> int:
+    """Columns of the terminal that the standard output is, else 80."""
+    try:
+        return max(os.get_terminal_size(1).columns, 40)
+    except OSError:
+        return PIPED
+
+
+def bar(n: int, most: int, columns: int = BAR) -> str:
     """A bar of eighths of a column; any n > 0 shows."""
-    eighths = max(round(8 * width * n / most), 1) if n else 0
+    eighths = max(round(8 * columns * n / most), 1) if n else 0
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
 
@@ -55,6 +65,10 @@ def wrapped(parts: Iterable[str], indent: str) -> list[str]:
     """Parts with commas between them, broken there alone."""
     whole = ", ".join(re.sub("(?<!,) ", "\xa0", part) for part in parts if part)
     said = textwrap.wrap(
-        whole, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+        whole,
+        width(),
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
     )
     return [line.replace("\xa0", " ") for line in said]

@@ -6,9 +6,9 @@ import shlex
 import statistics
 from collections.abc import Sequence
 
+from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, interval, seconds
-from fusetools.render.text.figures import duration, number, plural, size
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.layout import lines, table
 from fusetools.results.estimate import Estimate
@@ -23,7 +23,7 @@ def render(result: Overhead) -> str:
     rows += [
         (
             cost.part,
-            seconds(cost.median),
+            seconds(cost.median_seconds),
             *_slow_down(cost.slow_down, result.plain),
             number(round(cost.events)),
             duration(cost.event_ns if _sure(cost.slow_down) else None),
@@ -50,7 +50,7 @@ def render(result: Overhead) -> str:
         took = seconds(statistics.median(result.plain))
         said.append(f"warning: the workload takes {took}: one of several seconds tells more")
     if result.lost:
-        said.append(f"{plural(result.lost, 'event')} LOST: the cost of those is not all in there")
+        said.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")
     said += [f"warning: {printable(warning)}" for warning in result.warnings]
     for m in result.missing:
         said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from fusetools.figures import plural
 from fusetools.host.facts import HostFacts
-from fusetools.plan.events import Probe
-from fusetools.plan.planner import ProbePlan, Target
+from fusetools.plan.planner import ProbePlan
 from fusetools.printable import printable
-from fusetools.render.text.figures import plural
+from fusetools.record.planned import places
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.layout import lines
 
@@ -43,21 +41,3 @@ def render(facts: HostFacts, plan: ProbePlan) -> str:
 
 
 STACKS = {"fp": "stacks by frame pointers", "dwarf": "copies of user stacks"}
-
-
-def places(plan: ProbePlan) -> Iterable[tuple[str, list[Probe]]]:
-    """The probes by mount; those of a library that several mounts use stand with the first."""
-    rest = list(plan.probes)
-    for target in plan.targets:
-        own = _of(target, rest)
-        rest = [probe for probe in rest if probe not in own]
-        yield target.mount.path, own
-    for what, in_kernel in (("kernel", True), ("to measure the probes' cost", False)):
-        own = [probe for probe in rest if probe.in_kernel == in_kernel]
-        if own:
-            yield what, own
-
-
-def _of(target: Target, probes: Iterable[Probe]) -> list[Probe]:
-    files = {library.host_path for library in target.libraries}
-    return [probe for probe in probes if probe.place.rpartition(":")[0] in files]

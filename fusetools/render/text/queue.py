@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+from fusetools.figures import number, plural, share
 from fusetools.printable import printable
-from fusetools.render.text.figures import number, plural, share
 from fusetools.render.text.footer import footer, missing, ways_out
-from fusetools.render.text.layout import WIDTH, lines, sparkline, table
+from fusetools.render.text.layout import lines, sparkline, table, width
 from fusetools.results.queue import MountQueue, Queue
 
 # Of the requests' time, spent in the queue while all threads were at work. With one thread and one
@@ -24,7 +24,7 @@ def render(result: Queue) -> str:
         said += [*_mount(m), ""]
     if not said:
         said = ["no requests", ""]
-    return lines([*said, *footer(result.facts), *missing(result.facts.missing)])
+    return lines([*said, *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 
 def _mount(m: MountQueue) -> list[str]:
@@ -63,14 +63,14 @@ def verdict(m: MountQueue) -> list[str]:
         said += textwrap.wrap(
             f"Of {plural(m.unread, 'request')} it is not known when the daemon read them: they "
             "are not in these figures.",
-            WIDTH,
+            width(),
         )
     if m.share_runnable >= AT_TIMES:
         lacking = share(m.runnable, m.total)
         said += textwrap.wrap(
             f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
             "them was ready to run and had no CPU.",
-            WIDTH,
+            width(),
         )
     return said + _threads(m)
 
@@ -88,24 +88,24 @@ def _threads(m: MountQueue) -> list[str]:
         waited = share(m.waited, m.total)
         queued = f" Requests waited in its queue for {waited} of their time." if m.total else ""
         return textwrap.wrap(
-            f"Whether the daemon has enough threads cannot be known: {why}.{queued}", WIDTH
+            f"Whether the daemon has enough threads cannot be known: {why}.{queued}", width()
         )
     waited = share(m.waited, m.total) or "0 %"
     short = share(m.short, m.total) or "0 %"
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
     waits = f"requests waited in its queue for {short} of their time while {threads} at work."
     if m.share_short >= SHORT:
-        said = textwrap.wrap(f"The daemon is short of threads: {waits}", WIDTH)
+        said = textwrap.wrap(f"The daemon is short of threads: {waits}", width())
         more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
         return [*said, *ways_out(more, "  ")]
     if m.share_short >= AT_TIMES:
-        return textwrap.wrap(f"The daemon is short of threads at times: {waits}", WIDTH)
+        return textwrap.wrap(f"The daemon is short of threads at times: {waits}", width())
     enough = f"requests waited in its queue for {waited} of their time, but for {short} while"
     if m.unanswered:
         return textwrap.wrap(
             f"Whether the daemon has enough threads cannot be known: of "
             f"{plural(m.requests, 'request')} {number(m.unanswered)} had no answer. Requests "
             f"waited in its queue for {waited} of their time.",
-            WIDTH,
+            width(),
         )
-    return textwrap.wrap(f"The daemon has enough threads: {enough} {threads} at work.", WIDTH)
+    return textwrap.wrap(f"The daemon has enough threads: {enough} {threads} at work.", width())

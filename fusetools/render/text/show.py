@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from itertools import zip_longest
 
+from fusetools.figures import duration
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration
 from fusetools.render.text.footer import footer
-from fusetools.render.text.layout import WIDTH, lines, wrapped
+from fusetools.render.text.layout import lines, width, wrapped
 from fusetools.render.text.slow import asked_for, names_guessed, outcome, stages_of, what
 from fusetools.results.show import Shown
 
@@ -21,7 +21,7 @@ def render(result: Shown) -> str:
     said += [*wrapped(stages_of(r, whole=True), "  "), ""]
     times = [duration(moment.time, "us") for moment in result.moments]
     wide = max(map(len, times), default=0)
-    left = (WIDTH - wide - 5) // 2
+    left = (width() - wide - 5) // 2
     caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"
     daemon = f"{printable(r.daemon_comm) or 'daemon'} {r.daemon_tid}"
     said.append(f"{'':{wide}}  {caller:{left}} | {daemon}")

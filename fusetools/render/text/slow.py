@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import WIDTH, lines, wrapped
+from fusetools.render.text.layout import lines, width, wrapped
 from fusetools.render.text.words import PARTS, REASONS, short, unsplit
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import Slowest
@@ -20,25 +20,25 @@ def render(result: Slowest) -> str:
     wide = max(map(len, ["REQUEST", *numbers]))
     said = []
     if result.requests:
-        said.append(f"{'DURATION':>9}  {'WHAT':{WIDTH - 13 - wide}}  {'REQUEST':>{wide}}")
+        said.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
     for r in result.requests:
         said += _slow(r, wide)
     said += ["" if said else "no requests", *footer(result.facts)]
     said += names_guessed(result.guessed, result.requests)
-    return lines([*said, *missing(result.facts.missing)])
+    return lines([*said, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
     if not (guessed and any(r.path for r in requests)):
         return []
     return [
-        "names of files are told by what callers asked for next, since the recording does",
-        "not hold which inodes lookups were answered with (one made now does)",
+        "File names are inferred: this recording lacks lookup replies; re-record to get",
+        "them.",
     ]
 
 
 def _slow(r: Request, wide: int) -> list[str]:
-    room = WIDTH - 13 - wide
+    room = width() - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
     said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
     for parts in told(r):

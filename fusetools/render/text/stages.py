@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from fusetools.figures import at_least, duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import at_least, duration, number, plural
 from fusetools.render.text.footer import footer, ways_out
-from fusetools.render.text.layout import WIDTH, lines, table
+from fusetools.render.text.layout import BOLD, PLAIN, lines, table, width
 from fusetools.render.text.words import PARTS, REASONS, WORDS, name_of, unsplit
 from fusetools.results.stages import OperationStages, Stage, Stages
 
@@ -53,7 +53,7 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
 
 def title(o: OperationStages) -> str:
     """The operation, and whether its callers wait."""
-    return o.operation if o.waits or not o.timed else f"{o.operation} (nobody waits)"
+    return o.operation if o.waits or not o.timed else f"{o.operation} (asynchronous)"
 
 
 def requests(o: OperationStages) -> str:
@@ -71,8 +71,10 @@ def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> lis
     if not o.timed:
         return [heading]
     rows: list[Sequence[str]] = [("", "mean", "p50", "p99", "max", "share", _column(overhead))]
+    places: dict[int, int] = {}
     before = 0
     for stage in o.stages:
+        places.setdefault(stage.total, len(rows))
         rows.append((*figures(stage, o, unit), _last(stage, o, before, overhead)))
         before += stage.total
         rows += [
@@ -81,7 +83,10 @@ def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> lis
         ]
     last = duration(o.probes / o.timed) if overhead and o.probes is not None else ""
     rows.append((*total(o, unit), last))
-    return [heading, *table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")]
+    lines = table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")
+    largest = max(stage.total for stage in o.stages)
+    lines[places[largest]] = f"{BOLD}{lines[places[largest]]}{PLAIN}"
+    return [heading, *lines]
 
 
 def _column(overhead: bool) -> str:
@@ -158,7 +163,7 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
 
 def _key(key: str | int | None, by: str) -> str:
     if key is None:
-        return "(not told)"
+        return "(unknown)"
     if by == "size" and isinstance(key, int):
         size, name = next(
             ((n, name) for n, name in ((1 << 20, "MiB"), (1 << 10, "KiB")) if key >= n), (1, "B")
@@ -181,17 +186,17 @@ def _stacked(o: OperationStages) -> str:
 
 def _legend(operations: Iterable[OperationStages]) -> list[str]:
     used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
-    if "vfs_before" in used:
+    if "vfs_entry" in used:
         used.discard("between")
     said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
-    return textwrap.wrap(said, WIDTH)
+    return textwrap.wrap(said, width())
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
     """What recording took of the requests."""
     waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
     if result.event_cost is None or not waits:
-        return ["what recording itself took of this is not known"]
+        return ["what recording itself added is not known"]
     matched = sum(o.timed for o in waits)
     took = sum(o.probes or 0 for o in waits)
     measured = result.facts.event_cost is not None

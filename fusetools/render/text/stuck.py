@@ -6,9 +6,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
+from fusetools.figures import number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import number, plural
-from fusetools.render.text.layout import WIDTH, lines, table
+from fusetools.render.text.layout import lines, table, width
 from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 
 MOST_CALLERS = 10
@@ -141,7 +141,7 @@ def _wrapped(line: str, indent: str) -> list[str]:
     hanging = " " * (len(indent) + 2)
     return textwrap.wrap(
         printable(line),
-        WIDTH,
+        width(),
         initial_indent=indent,
         subsequent_indent=hanging,
         break_long_words=False,

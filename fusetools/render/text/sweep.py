@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, seconds, span
-from fusetools.render.text.figures import duration, number, plural, size
 from fusetools.render.text.layout import lines, table
 from fusetools.results.sweep import Sweep
 
@@ -31,7 +31,7 @@ def render(result: Sweep) -> str:
     if not experiment.trace:
         said.append("not recorded (--no-trace): the requests")
     if result.lost:
-        said.append(f"{plural(result.lost, 'event')} LOST in all runs: counts are too low")
+        said.append(f"{plural(result.lost, 'LOST event')} in all runs: counts are too low")
     said += [f"warning: {printable(warning)}" for warning in result.warnings]
     if result.to_do:
         path = printable(shlex.quote(str(result.path)))
@@ -46,7 +46,7 @@ def points(result: Sweep) -> list[Sequence[str]]:
         (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
     ]
     for one in result.points:
-        band = one.bandwidth
+        band = one.bytes_per_second
         rows.append(
             (
                 *(one.point[name] for name in axes),

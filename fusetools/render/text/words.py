@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from fusetools.render.text.figures import duration
+from fusetools.figures import duration
 
 # A stage in words, and as a part of joined ones; its letter in a bar.
 WORDS = {
-    "vfs_before": ("VFS before FUSE", "VFS before", "v"),
+    "vfs_entry": ("VFS entry", "VFS entry", "v"),
     "between": ("between requests", "between", "v"),
-    "setup": ("set up", "set up", "s"),
-    "queue": ("in the queue", "queue", "q"),
-    "dispatch": ("to the callback", "to callback", "c"),
+    "setup": ("setup", "setup", "s"),
+    "queue": ("queue", "queue", "q"),
+    "dispatch": ("dispatch", "dispatch", "c"),
     "daemon": ("daemon", "daemon", "d"),
     "reply": ("reply", "reply", "r"),
-    "wakeup": ("waking the caller", "waking", "w"),
-    "vfs_after": ("VFS after FUSE", "VFS after", "a"),
+    "caller_wakeup": ("caller wake-up", "caller wake-up", "w"),
+    "vfs_exit": ("VFS exit", "VFS exit", "a"),
 }
 
 
@@ -26,7 +26,7 @@ PARTS = {
     "on_cpu": "on CPU",
     "blocked": "blocked",
     "elsewhere": "with another thread",
-    "untold": "not told",
+    "untold": "unknown",
 }
 
 
@@ -36,7 +36,7 @@ REASONS = {
     "aborted": "aborted",
     "no_reply": "expecting no answer",
     "before": "begun before the recording",
-    "lost": "with events LOST",
+    "lost": "with LOST events",
     "unnumbered": "without a number",
 }
 

@@ -150,7 +150,7 @@ impl<W: Write> Trace<W> {
                 self.span("queue", task, (begin, read.min(until)), "");
             }
             if until > end {
-                self.span("wakeup", task, (end, until), "");
+                self.span("caller_wakeup", task, (end, until), "");
             }
         } else {
             self.point('b', name, task, begin, args);

@@ -33,19 +33,19 @@ const END: usize = 6;
 
 /// What lies between a bound and the next.
 pub const STAGES: [&str; 8] = [
-    "vfs_before",
+    "vfs_entry",
     "setup",
     "queue",
     "dispatch",
     "daemon",
     "reply",
-    "wakeup",
-    "vfs_after",
+    "caller_wakeup",
+    "vfs_exit",
 ];
 const QUEUE: usize = 2;
 const DAEMON: usize = 4;
 const WAKEUP: usize = 6;
-/// In the place of `vfs_before`: since the caller's last request in the same system call.
+/// In the place of `vfs_entry`: since the caller's last request in the same system call.
 pub const BETWEEN: &str = "between";
 
 /// From one bound to another; `resumed`: the first is `Mark::Resumed`.

@@ -332,20 +332,20 @@ fn stages() {
     let whole = &Script::new().run(STAT)[0];
     assert_eq!(
         cut(whole),
-        "vfs_before 5, setup 5, queue 20, dispatch 10, daemon 50, reply 10, wakeup 20, vfs_after 10"
+        "vfs_entry 5, setup 5, queue 20, dispatch 10, daemon 50, reply 10, caller_wakeup 20, vfs_exit 10"
     );
     for (without, expected) in [
         (
             vec!["fuse_lookup", "fuse_lookup__return", "switch", "waking"],
-            "vfs_before+setup 10, queue 20, dispatch 10, daemon 50, reply 10, wakeup+vfs_after 30",
+            "vfs_entry+setup 10, queue 20, dispatch 10, daemon 50, reply 10, caller_wakeup+vfs_exit 30",
         ),
         (
             vec!["lookup", "lookup__return"],
-            "vfs_before 5, setup 5, queue 20, daemon 60, reply 10, wakeup 20, vfs_after 10",
+            "vfs_entry 5, setup 5, queue 20, daemon 60, reply 10, caller_wakeup 20, vfs_exit 10",
         ),
         (
             vec!["enter", "exit"],
-            "setup 5, queue+dispatch 30, daemon+reply 60, wakeup 20",
+            "setup 5, queue+dispatch 30, daemon+reply 60, caller_wakeup 20",
         ),
     ] {
         assert_eq!(cut(&Script::new().without(&without).run(STAT)[0]), expected);
@@ -383,15 +383,15 @@ fn several_in_one_call() {
     };
     assert_eq!(
         cut(first),
-        "vfs_before 5, setup 5, queue+dispatch+daemon+reply 20, wakeup 10"
+        "vfs_entry 5, setup 5, queue+dispatch+daemon+reply 20, caller_wakeup 10"
     );
     assert_eq!(
         cut(second),
-        "between 0, setup 10, queue+dispatch+daemon+reply 20, wakeup 10"
+        "between 0, setup 10, queue+dispatch+daemon+reply 20, caller_wakeup 10"
     );
     assert_eq!(
         cut(third),
-        "between+setup 10, queue+dispatch+daemon+reply 10, wakeup 10, vfs_after 20"
+        "between+setup 10, queue+dispatch+daemon+reply 10, caller_wakeup 10, vfs_exit 20"
     );
     assert_eq!([first.nth, second.nth, third.nth], [0, 1, 2]);
     // Together the system call, of which nothing is counted twice.
@@ -423,7 +423,7 @@ fn read_ahead() {
     assert_eq!(second.fate, Fate::Matched);
     assert_eq!(
         cut(first),
-        "vfs_before+setup 10, queue+dispatch+daemon+reply 40, wakeup 10, vfs_after 10"
+        "vfs_entry+setup 10, queue+dispatch+daemon+reply 40, caller_wakeup 10, vfs_exit 10"
     );
     assert_eq!(cut(second), "queue+dispatch+daemon+reply 68");
     assert_eq!(seen(second), "begin 112, end 180");
@@ -470,7 +470,7 @@ fn without_a_callback() {
     assert_eq!((story.error, story.daemon_tid), (-38, 500));
     assert_eq!(
         cut(story),
-        "vfs_before+setup 10, queue 10, daemon 10, reply 10, wakeup+vfs_after 10"
+        "vfs_entry+setup 10, queue 10, daemon 10, reply 10, caller_wakeup+vfs_exit 10"
     );
 }
 
@@ -631,7 +631,7 @@ fn by_function_graph() {
     );
     assert_eq!(
         cut(story),
-        "setup 10, queue 10, dispatch 10, daemon 10, reply 10, wakeup 20"
+        "setup 10, queue 10, dispatch 10, daemon 10, reply 10, caller_wakeup 20"
     );
 }
 
@@ -652,7 +652,10 @@ fn page_fault() {
         panic!()
     };
     assert_eq!((story.syscall, story.waits), (ABSENT, true));
-    assert_eq!(cut(story), "queue+dispatch+daemon+reply 40, wakeup 10");
+    assert_eq!(
+        cut(story),
+        "queue+dispatch+daemon+reply 40, caller_wakeup 10"
+    );
 }
 
 /// What a thread is at, asked event by event.
@@ -917,7 +920,7 @@ fn what_is_not_answered_counts_to_the_end() {
         (
             Fate::Unfinished,
             Mark::Read,
-            "vfs_before+setup 10, queue 1890".into()
+            "vfs_entry+setup 10, queue 1890".into()
         )
     );
     let read = unread.replace("2000", "130 500 exit 0 49\n2000");
@@ -932,7 +935,7 @@ fn what_is_not_answered_counts_to_the_end() {
         (
             Fate::Unfinished,
             Mark::Reply,
-            "vfs_before+setup 10, queue 20, dispatch 10, daemon 1860".into()
+            "vfs_entry+setup 10, queue 20, dispatch 10, daemon 1860".into()
         )
     );
     assert_eq!(Script::new().run(&called)[0].blocked, 1850);
@@ -943,7 +946,7 @@ fn what_is_not_answered_counts_to_the_end() {
     let (fate, _, stages) = last(killed);
     assert_eq!(
         (fate, stages.as_str()),
-        (Fate::Interrupted, "vfs_before+setup 10, queue 390")
+        (Fate::Interrupted, "vfs_entry+setup 10, queue 390")
     );
     // The daemon dies: the kernel ends what it had in hand.
     let died = unread.replace(
@@ -955,7 +958,7 @@ fn what_is_not_answered_counts_to_the_end() {
         (
             Fate::Aborted,
             Mark::Reply,
-            "vfs_before+setup 10, queue 20, dispatch 10, daemon 860".into()
+            "vfs_entry+setup 10, queue 20, dispatch 10, daemon 860".into()
         )
     );
 }

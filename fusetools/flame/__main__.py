@@ -1,4 +1,4 @@
-"""`python -m flame`: a picture of a file of folded stacks."""
+"""`python -m fusetools.flame`: a picture of a file of folded stacks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import flame
-from flame.folded import check_not_empty
+import fusetools.flame as flame
+from fusetools.flame.folded import check_not_empty
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m flame",
+        prog="python -m fusetools.flame",
         description="Draws folded stacks (root;...;leaf weight) as a flame graph.",
     )
     parser.add_argument(

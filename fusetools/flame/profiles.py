@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flame.folded import Diff, Folded, Graph, check_not_empty, in_order
-from flame.kinds import Kinds
-from flame.tree import tree
+from fusetools.flame.folded import Diff, Folded, Graph, check_not_empty, in_order
+from fusetools.flame.kinds import Kinds
+from fusetools.flame.tree import tree
 
 _SPEEDSCOPE_UNITS = {
     "ns": "nanoseconds",

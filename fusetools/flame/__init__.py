@@ -4,16 +4,27 @@
     Path("out.svg").write_text(flame.svg(graph, title="…"))
     Path("diff.html").write_text(flame.html(flame.diff(before, after)))
 
-On the command line: `python -m flame in.folded -o out.html`.
+On the command line: `python -m fusetools.flame in.folded -o out.html`.
 """
 
 from __future__ import annotations
 
-from flame.folded import Diff, Error, Folded, Graph, diff, folded, parse, read, reverse, stack
-from flame.html import html
-from flame.kinds import ANNOTATIONS, Kinds
-from flame.profiles import firefox, speedscope
-from flame.svg import palettes, svg
+from fusetools.flame.folded import (
+    Diff,
+    Error,
+    Folded,
+    Graph,
+    diff,
+    folded,
+    parse,
+    read,
+    reverse,
+    stack,
+)
+from fusetools.flame.html import html
+from fusetools.flame.kinds import ANNOTATIONS, Kinds
+from fusetools.flame.profiles import firefox, speedscope
+from fusetools.flame.svg import palettes, svg
 
 __all__ = [
     "ANNOTATIONS",

@@ -8,9 +8,9 @@ import sys
 from array import array
 from pathlib import Path
 
-from flame.folded import Diff, Graph, check_not_empty
-from flame.kinds import Kinds
-from flame.tree import tree
+from fusetools.flame.folded import Diff, Graph, check_not_empty
+from fusetools.flame.kinds import Kinds
+from fusetools.flame.tree import tree
 
 
 def html(

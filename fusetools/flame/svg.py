@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flame import _inferno
-from flame.folded import (
+from fusetools.flame import _inferno
+from fusetools.flame.folded import (
     MAX_TOTAL,
     Diff,
     Error,
@@ -13,7 +13,7 @@ from flame.folded import (
     reverse,
     unambiguous,
 )
-from flame.kinds import Kinds
+from fusetools.flame.kinds import Kinds
 
 _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 

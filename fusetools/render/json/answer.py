@@ -1,0 +1,23 @@
+"""JSON: the same for every command, made from the types of results (encode.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fusetools.results.encode import encode
+from fusetools.results.envelope import envelope
+
+
+def render(
+    command: str, result: Any, compact: bool = False, more: Mapping[str, Any] | None = None
+) -> str:
+    """The envelope, then the result's own fields. ``more``: fields beside them; ``compact``: in one
+    line."""
+    facts = (
+        getattr(result, "facts", None) if "facts" in getattr(result, "JSON_HIDDEN", ()) else None
+    )
+    data = {**envelope(command, facts), **encode(result), **encode(more or {})}
+    # ASCII only, so that no name can steer a terminal.
+    return json.dumps(data, indent=None if compact else 1, allow_nan=False) + "\n"

@@ -1,0 +1,180 @@
+"""JSON Schemas of what `--json` prints, made from the types of results.
+
+`python -m fusetools.render.json.schema` writes them into docs/schema/.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fusetools.results import units
+from fusetools.results.compare import Compared
+from fusetools.results.count import Counts
+from fusetools.results.diff import Differences
+from fusetools.results.doctor import Doctor
+from fusetools.results.encode import members
+from fusetools.results.envelope import SCHEMA
+from fusetools.results.errors import Errors
+from fusetools.results.facts import Facts
+from fusetools.results.flame import Stacks
+from fusetools.results.graph import Graph, GraphCall
+from fusetools.results.hist import Histograms
+from fusetools.results.merge import Merged
+from fusetools.results.overhead import Overhead
+from fusetools.results.plan import Planned
+from fusetools.results.queue import Queue
+from fusetools.results.record import Outcome
+from fusetools.results.show import Shown
+from fusetools.results.slow import Slowest
+from fusetools.results.stages import Stages
+from fusetools.results.stuck import Stuck
+from fusetools.results.sweep import Sweep
+
+ANSWERS: dict[str, type] = {
+    "compare": Compared,
+    "count": Counts,
+    "diff": Differences,
+    "doctor": Doctor,
+    "errors": Errors,
+    "flame": Stacks,
+    "graph": Graph,
+    "hist": Histograms,
+    "merge": Merged,
+    "overhead": Overhead,
+    "queue": Queue,
+    "record": Outcome,
+    "record-dry-run": Planned,
+    "show": Shown,
+    "slow": Slowest,
+    "stages": Stages,
+    "stuck": Stuck,
+    "sweep": Sweep,
+}
+FOLDER = Path(__file__).parents[3] / "docs/schema"
+_PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of a command's output."""
+    made = _Made()
+    answer = made.object_of(ANSWERS[name])
+    command = name.removesuffix("-dry-run")
+    recording: dict[str, Any] = {"type": "null"}
+    if "facts" in getattr(ANSWERS[name], "JSON_HIDDEN", ()):
+        recording = made.reference(Facts)
+    properties = {
+        "fusetools": {"type": "string"},
+        "schema": {"const": SCHEMA},
+        "command": {"const": command},
+        "recording": recording,
+        **answer["properties"],
+    }
+    optional = {}
+    if name == "flame":
+        optional = {"before": made.reference(Stacks)}
+    if name == "graph":  # with --calls
+        calls = made.list_of(made.reference(GraphCall))
+        optional = {"calls": calls, "roots": properties.pop("roots")}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"fusetools {command} --json",
+        "type": "object",
+        "properties": {**properties, **optional},
+        "required": list(properties),
+        "additionalProperties": False,
+        "$defs": dict(sorted(made.definitions.items())),
+    }
+
+
+class _Made:
+    def __init__(self) -> None:
+        self.definitions: dict[str, Any] = {}
+
+    def reference(self, cls: type) -> dict[str, Any]:
+        name = cls.__name__
+        if name not in self.definitions:
+            self.definitions[name] = {}  # it may have itself in it
+            self.definitions[name] = self.object_of(cls)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def object_of(self, cls: type) -> dict[str, Any]:
+        found = {key: self.type_of(cls, annotation) for _, key, annotation in members(cls)}
+        return {
+            "type": "object",
+            "properties": found,
+            "required": list(found),
+            "additionalProperties": False,
+        }
+
+    @staticmethod
+    def list_of(items: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "array", "items": items}
+
+    def type_of(self, cls: type, annotation: str) -> dict[str, Any]:
+        """Of an annotation as it stands in the class's module."""
+        return self._node(
+            ast.parse(annotation, mode="eval").body, vars(sys.modules[cls.__module__])
+        )
+
+    def _node(self, node: ast.expr, names: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(node, ast.BinOp):
+            return _either(self._node(node.left, names), self._node(node.right, names))
+        if isinstance(node, ast.Constant) and node.value is None:
+            return {"type": "null"}
+        if isinstance(node, ast.Subscript):
+            container = ast.unparse(node.value)
+            inside = node.slice
+            parts = list(inside.elts) if isinstance(inside, ast.Tuple) else [inside]
+            if container in ("dict", "Mapping"):
+                return {"type": "object", "additionalProperties": self._node(parts[1], names)}
+            parts = [part for part in parts if ast.unparse(part) != "..."]
+            return self.list_of(_any_of([self._node(part, names) for part in parts]))
+        name = ast.unparse(node)
+        if name in _PLAIN:
+            return {"type": _PLAIN[name]}
+        if name in ("Path", "Any"):
+            return {"type": "string"} if name == "Path" else {}
+        known = names.get(name) or vars(units).get(name)
+        if known in (int, float):
+            return {"type": _PLAIN[known.__name__]}
+        if isinstance(known, type) and (
+            dataclasses.is_dataclass(known) or hasattr(known, "_fields")
+        ):
+            return self.reference(known)
+        raise TypeError(f"no schema for {name}")
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    found = schemas[0]
+    for one in schemas[1:]:
+        found = _either(found, one)
+    return found
+
+
+def _either(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    if a == b:
+        return a
+    if set(a) == set(b) == {"type"}:
+        types = [t for one in (a, b) for t in _listed(one["type"])]
+        return {"type": list(dict.fromkeys(types))}
+    return {"anyOf": [a, b]}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def texts() -> dict[str, str]:
+    """File name to content."""
+    return {f"{name}.json": json.dumps(schema(name), indent=1) + "\n" for name in ANSWERS}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in texts().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")

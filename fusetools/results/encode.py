@@ -1,0 +1,64 @@
+"""Results as JSON objects, by their types alone: a key for each field, with its unit.
+
+A class may name fields that are left out (JSON_HIDDEN) and properties that are shown (JSON_SHOWN).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from fusetools.results.units import SUFFIXES
+
+_UNIT = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
+_NAMES = {"mend": "fix"}
+
+
+def encode(value: Any) -> Any:
+    """What json.dumps takes. TypeError: there is no form for it."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
+        cls: Any = type(value)
+        shown = members(cls)
+        return {key: encode(getattr(value, name)) for name, key, _ in shown}
+    if isinstance(value, Mapping):
+        return {str(key): encode(one) for key, one in value.items()}
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Iterable):
+        return [encode(one) for one in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+@cache
+def members(cls: Any) -> tuple[tuple[str, str, str], ...]:
+    """(attribute, key, annotation) of what is shown of a class."""
+    return tuple((name, _key(name, annotation), annotation) for name, annotation in _shown(cls))
+
+
+def _shown(cls: Any) -> Iterator[tuple[str, str]]:
+    hidden = getattr(cls, "JSON_HIDDEN", ())
+    if dataclasses.is_dataclass(cls):
+        rows = [(field.name, str(field.type)) for field in dataclasses.fields(cls)]
+    else:
+        rows = [(name, _text(note)) for name, note in cls.__annotations__.items()]
+    yield from ((name, note) for name, note in rows if name not in hidden)
+    for name in getattr(cls, "JSON_SHOWN", ()):
+        yield name, str(getattr(cls, name).fget.__annotations__["return"])
+
+
+def _text(annotation: Any) -> str:
+    """typing.NamedTuple makes references of its annotations."""
+    return str(getattr(annotation, "__forward_arg__", annotation))
+
+
+def _key(name: str, annotation: str) -> str:
+    unit = _UNIT.search(annotation)
+    suffix = SUFFIXES[unit[1]] if unit else ""
+    name = _NAMES.get(name, name)
+    return name if name.endswith((suffix, suffix[1:])) and suffix else name + suffix

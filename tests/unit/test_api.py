@@ -1,0 +1,35 @@
+"""What a user of the Python API sees."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import fusetools
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "samples/recordings/demo.data"
+
+
+def test_results_show_themselves() -> None:
+    recording = fusetools.open(DEMO)
+    assert re.fullmatch(r"<Recording .*demo\.data, Linux [^,]+, /\S+>", repr(recording))
+    found = recording.hist(filters=fusetools.Filters(start=0))
+    assert repr(found) == f"<Histograms of demo.data: {len(found.histograms)} histograms>"
+    shown = found._repr_html_()
+    assert shown.count("<tr>") == 1 + len(found.histograms)
+    assert "<th>min_ns</th>" in shown and f"<td>{found.histograms[0].min}</td>" in shown
+
+
+def test_names_are_text_in_a_notebook() -> None:
+    errors = fusetools.open(DEMO).errors()
+    from dataclasses import replace
+
+    first = replace(errors.operations[0], operation="<script>")
+    shown = replace(errors, operations=(first,))._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+
+
+def test_the_version_is_one() -> None:
+    cargo = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    assert cargo and cargo[1] == fusetools.__version__
