@@ -197,10 +197,10 @@ def descendants(pid: int) -> list[int]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MiB."""
+    """A file system of 64 MiB."""
     place = tmp_path / "small"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", place], check=True)
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
@@ -299,7 +299,7 @@ def test_a_disk_that_others_fill(sample_mount: Mounter, small: Path, tmp_path: P
     case.until("recording")
     disk = os.statvfs(small)
     with (small / "filler").open("wb") as file:
-        file.write(bytes(disk.f_bavail * disk.f_frsize - (4 << 20)))
+        file.write(bytes(disk.f_bavail * disk.f_frsize - (16 << 20)))
     wait_until(lambda: "is written; the workload" in case.text() or case.ended(), "the end")
     case.go.touch()
     assert case.process.wait(timeout=120) == 1, case.text()
