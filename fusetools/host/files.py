@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_ANSWER = 256 << 20
 MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
 
-NOBODY = 65534
 TRUSTED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Not there, or gone while we looked: no reason to tell anyone.
@@ -206,6 +205,8 @@ def bounded(
     For everything that may touch a FUSE file system: a daemon that does not answer leaves the
     caller of stat() in a sleep that not even SIGKILL ends.
     """
+    if memory is not None:
+        from fusetools.host.rights import limit_memory
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -248,33 +249,6 @@ def bounded(
         return None
     _, status = os.waitpid(child, 0)
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
-
-
-def limit_memory(memory: int, seconds: int | None = 60) -> None:
-    """Of this process: memory beside what it has, CPU time, no core file."""
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        size = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        if seconds is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def drop_privileges() -> None:
-    """In a child that goes on to read what anybody may have made: it may do nothing more than any
-    user, and what it has open."""
-    import ctypes
-
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
-    if os.geteuid() == 0:
-        with contextlib.suppress(OSError):  # in a user namespace that has no such user
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
 def open_regular(path: str) -> int:

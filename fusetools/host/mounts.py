@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from fusetools.core import native
 from fusetools.host.facts import Library, Mount
-from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.processes import FUSE, comm, patiently
+from fusetools.host.rights import drop_privileges
 from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
 

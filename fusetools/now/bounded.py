@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from fusetools.host.files import limit_memory
+from fusetools.host.rights import limit_memory
 
 T = TypeVar("T")
 

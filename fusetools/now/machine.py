@@ -18,9 +18,10 @@ from dataclasses import replace
 from typing import Any
 
 from fusetools.core import native
-from fusetools.host.files import drop_privileges, open_regular
+from fusetools.host.files import open_regular
 from fusetools.host.mounts import names_mount, parse_mountinfo
 from fusetools.host.processes import parse_maps
+from fusetools.host.rights import drop_privileges
 from fusetools.now import sockets, syscalls
 from fusetools.now.bounded import each
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Task

@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.core import native
-from fusetools.host.files import Files, drop_privileges, limit_memory, open_regular
+from fusetools.host.files import Files, open_regular
 from fusetools.host.processes import family
+from fusetools.host.rights import drop_privileges, limit_memory
 from fusetools.record.signals import with_parent
 
 STUCK = 10.0  # seconds without a sign of life

@@ -15,8 +15,9 @@ from typing import Any
 
 from fusetools.core import native
 from fusetools.host.facts import Library
-from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.mounts import MEMORY, PATIENCE
+from fusetools.host.rights import drop_privileges
 
 KALLSYMS = "/proc/kallsyms"
 SECONDS = 20.0  # for a file's symbols, on a busy machine: 300 MB take 2

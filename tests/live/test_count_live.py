@@ -63,7 +63,7 @@ def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> N
     ("arguments", "said"),
     [
         ((), "--live needs a workload"),
-        (("--pid", "3", "--", "true"), "--live counts everybody"),
+        (("--pid", "3", "--", "true"), "--live counts all processes"),
         (("--", "no-such-command"), "there is no command no-such-command"),
     ],
 )

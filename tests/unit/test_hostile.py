@@ -20,9 +20,10 @@ from fusetools.csvfile import written
 from fusetools.errors import Error
 from fusetools.host import files, words
 from fusetools.host.facts import Library
-from fusetools.host.files import Files, bounded, drop_privileges, open_regular
+from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.processes import code, family
+from fusetools.host.rights import drop_privileges
 from fusetools.plan.events import Probe
 from fusetools.record import merger, symbols
 from fusetools.record.tracefs import Tracefs

@@ -1,0 +1,37 @@
+"""What a child may do that goes on to read what anybody may have made.
+
+Imported before such a child gives its rights up: it may then be unable to read Python's own files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+from pathlib import Path
+
+NOBODY = 65534
+
+
+def limit_memory(memory: int, seconds: int | None = 60) -> None:
+    """Of this process: memory beside what it has, CPU time, no core file."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        if seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def drop_privileges() -> None:
+    """In a child that goes on to read what anybody may have made: it may do nothing more than any
+    user, and what it has open."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):  # in a user namespace that has no such user
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
