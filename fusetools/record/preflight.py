@@ -131,7 +131,8 @@ def check_feedback(output: Output, plan: ProbePlan) -> None:
 def output_of(request: Request) -> Output:
     """Where the recording goes. Error: it cannot be written there."""
     if request.output == PRINTED or request.output.startswith(("/dev/std", "/dev/fd/")):
-        raise Error("a recording cannot be printed", "perf writes it at any place", "-o FILE")
+        why = "a recording cannot be printed: perf writes it at any place"
+        raise Error(f"cannot write {request.output}", why, "-o FILE")
     if os.geteuid() != 0:
         raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
     output = Output(request.output, owner(request.as_root))
