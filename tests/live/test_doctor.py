@@ -278,6 +278,8 @@ def test_it_is_fast(sample_mount: Any) -> None:
     sample_mount()
     code = """
 import resource, sys
+import fusetools.now.machine, fusetools.now.stuck, fusetools.record.doctor
+import fusetools.render.text.doctor
 from fusetools.cli import main
 try:
     main(standalone_mode=False)
@@ -302,7 +304,8 @@ def test_unprivileged() -> None:
     code = """
 import os, sys
 import fusetools.cli.doctor, fusetools.record.doctor, fusetools.now.stuck, encodings.idna, json
-import fusetools.render.json.doctor, fusetools.now.machine, fusetools.host.probe
+import fusetools.render.json.answer, fusetools.now.machine, fusetools.host.probe
+import ctypes, resource, shutil, subprocess, traceback
 from fusetools.cli import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 main(["doctor", *sys.argv[1:]])
