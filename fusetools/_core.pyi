@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 __version__: str  # of the sources that it was built from
 
@@ -387,3 +387,55 @@ def merge(
 
 def keep_vdso() -> None:
     """To be called before a process gives up its rights and merges."""
+
+class Now:
+    """Requests out of what perf writes to a pipe.
+
+    ``servers``: processes whose calls in the daemon layer count, none: all. ``mounts``: mount points
+    by connection. ``sums``: for take(). ``wanted`` (operations, none: all; ns at least; a regular
+    expression for the whole path, or None): for lines().
+    """
+
+    def __init__(
+        self,
+        catalogue: Sequence[Row],
+        filters: Filters,
+        servers: Sequence[int],
+        mounts: dict[int, str],
+        arch: str,
+        sums: bool,
+        wanted: tuple[Sequence[str], int, str | None] | None,
+    ) -> None: ...
+    def feed(self, bytes: bytes) -> None: ...
+    def complete(self, upto: int) -> None:
+        """All that happened up to this time (ns on the recording's clock) has been fed."""
+
+    def start(self, upto: int) -> None:
+        """Forgets what began or ended before: not all events may have been recorded then."""
+
+    def set_paths(self, on: bool) -> None:
+        """Whether take() is to know paths."""
+
+    def lost(self) -> int:
+        """Events that the kernel dropped so far."""
+
+    def sums(self) -> list[int]:
+        """So far: requests that ended; of them with an error; wanted, but not kept, since too many
+        waited; without a path that could be looked at."""
+
+    def callers(self) -> list[int]:
+        """Processes that made the requests since the last take()."""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Wanted requests that ended since the last time, as `slowest` has them."""
+
+    def under_way(self, least: int, most: int) -> tuple[list[tuple[dict[str, Any], bool]], int]:
+        """Requests that have not ended and are ``least`` ns old, the oldest first, each with
+        whether its end may be among what was lost; and how many there are of any age."""
+
+    def take(
+        self, by: str, sort: str, most: int, contains: str, labels: dict[int, str]
+    ) -> dict[str, Any]:
+        """Sums of the requests that ended since the last time: total, rows, groups (how many rows
+        there would be), left_out (requests that were too many). ``labels``: of callers, for
+        ``by`` "label"."""

@@ -25,6 +25,8 @@ COMMANDS = {
     "doctor": "Show what this host can trace, and how to fix what is missing.",
     "record": "Record a workload on FUSE mounts into one perf.data.",
     "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
+    "top": "Show which operations, processes and files keep FUSE mounts busy at this moment.",
+    "trace": "Print requests as they end: operation, file, caller, time and error.",
     "hist": "Print latency histograms, per operation and layer.",
     "count": "Print how often each function, request and callback was called.",
     "stages": "Print where requests' time goes, stage by stage.",

@@ -78,7 +78,7 @@ class _Reader:
         rows = [row for row in rows if row]
         threads = {row["pid"]: row["threads"] for row in rows}
         mounts = self._mounts(rows)
-        users = _users()
+        users = users()
         commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], _arguments))
         processes = {
             row["pid"]: Process(
@@ -604,10 +604,22 @@ def _holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:
 # The rest
 
 
-def _users() -> dict[int, str]:
+def users() -> dict[int, str]:
     """Names by uid, of /etc/passwd alone: other databases may hang."""
     fields = (line.split(":") for line in _text("/etc/passwd").splitlines())
     return {int(row[2]): row[0] for row in fields if len(row) > 2 and row[2].isdecimal()}
+
+
+def owner(pid: int) -> tuple[int | None, str]:
+    """A process's user and cgroup; None and "" of one that has ended. Neither file waits for the
+    process's memory."""
+    uid = re.search(r"^Uid:\s*(\d+)", _text(f"/proc/{pid}/status"), re.MULTILINE)
+    if not uid:
+        return None, ""
+    lines = [[*line.split(":", 2), "", ""][:3] for line in _text(f"/proc/{pid}/cgroup").split("\n")]
+    # Version 2's if it tells anything, else any of version 1's.
+    paths = sorted((bool(names), path) for _, names, path in lines if path.startswith("/"))
+    return int(uid[1]), next((path for _, path in paths if path != "/"), "/")
 
 
 def _suspicious(state: str, wchan: str, kernel: bool) -> bool:

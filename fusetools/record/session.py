@@ -94,6 +94,8 @@ def record(
 class Recording(Probing, Finishing):
     """The things of one recording, made and unmade in order."""
 
+    perf_class = Perf
+
     def __enter__(self) -> Recording:
         self._signals = held_signals(self.outcome)
         self._signals.__enter__()
@@ -178,7 +180,7 @@ class Recording(Probing, Finishing):
         then. Error: for another reason it does not record."""
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
-            self.perf = Perf(self._folder())
+            self.perf = self.perf_class(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
             pid = self.perf.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
             self.state.processes.append((pid, started(pid) or 0))

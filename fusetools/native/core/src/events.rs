@@ -55,7 +55,8 @@ pub enum Layer {
 /// One line of the catalogue: an event of the recording and its meaning.
 #[derive(Clone, Debug)]
 pub struct Meaning {
-    /// "system:name", as in the recording's own event list.
+    /// "system:name", as in the recording's own event list; "system:name#3": of an event of several probes the one
+    /// of that number.
     pub event: String,
     pub layer: Layer,
     /// The function's name as users know it, e.g. "cvmfs_lookup"; empty for requests and system calls.
@@ -63,6 +64,15 @@ pub struct Meaning {
     /// The FUSE operation in lower case, e.g. "lookup"; empty where the event does not tell.
     pub operation: String,
     pub role: Role,
+}
+
+impl Meaning {
+    /// Its event, and the number of its probe there.
+    pub(crate) fn of_bundle(&self) -> (&str, Option<u64>) {
+        let parts = self.event.rsplit_once('#');
+        let numbered = parts.and_then(|(event, number)| Some((event, number.parse().ok()?)));
+        numbered.map_or((&self.event, None), |(event, number)| (event, Some(number)))
+    }
 }
 
 /// A field that the event does not have.

@@ -20,6 +20,7 @@ pub mod live;
 pub mod moments;
 pub mod named;
 pub mod names;
+pub mod now;
 pub mod offcpu;
 pub mod operations;
 pub mod outcomes;

@@ -79,6 +79,24 @@ pub trait Listener {
     fn end(&mut self, _names: &Names) {}
 }
 
+impl<L: Listener + ?Sized> Listener for &mut L {
+    fn story(&mut self, known: &Known<'_>) {
+        (**self).story(known);
+    }
+
+    fn event(&mut self, ev: &Ev, role: Role) {
+        (**self).event(ev, role);
+    }
+
+    fn side(&mut self, record: &Side) {
+        (**self).side(record);
+    }
+
+    fn end(&mut self, names: &Names) {
+        (**self).end(names);
+    }
+}
+
 /// Reads a recording once and tells each request that the filters let pass, when nothing more can be learned of it.
 pub fn tell(
     reader: &Reader,
@@ -96,28 +114,24 @@ pub fn tell(
 }
 
 /// Hands a recording's batches to the stitching and to the names, and tells what comes of them.
-pub struct Teller<'a> {
+pub struct Teller<L> {
     roles: Vec<Role>,
     stitch: Stitch,
     /// Stories that are to be told.
     complete: Vec<Story>,
-    all: All<'a>,
+    all: All<L>,
 }
 
-struct All<'a> {
+struct All<L> {
     names: Names,
     followed: Followed,
     counts: RequestCounts,
-    listener: &'a mut dyn Listener,
+    listener: L,
 }
 
-impl<'a> Teller<'a> {
+impl<L: Listener> Teller<L> {
     /// `catalogue` as given to the stitching.
-    pub fn new(
-        stitch: Stitch,
-        catalogue: &[Meaning],
-        listener: &'a mut dyn Listener,
-    ) -> Teller<'a> {
+    pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Teller<L> {
         Teller {
             roles: catalogue.iter().map(|row| row.role).collect(),
             stitch,
@@ -136,6 +150,39 @@ impl<'a> Teller<'a> {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),
         });
+        let complete = &mut self.complete;
+        self.stitch
+            .settle(&mut |story| complete.push(story.clone()));
+        self.all.tell(&mut self.complete, self.stitch.comms());
+    }
+
+    pub fn listener(&mut self) -> &mut L {
+        &mut self.all.listener
+    }
+
+    /// Of what has begun until now the end may not be seen.
+    pub fn lose(&mut self) {
+        self.stitch.lose();
+    }
+
+    /// Forgets what no answer will bring, and names where there are too many of them.
+    pub fn bound(&mut self, names: usize, lost: usize) {
+        self.all.names.keep(names);
+        self.stitch.forget_lost(lost);
+    }
+
+    /// Requests that have begun and not ended, each with whether events were lost since, its end perhaps among them.
+    pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, bool)) {
+        for (story, unsure) in self.stitch.under_way() {
+            let told = self.all.names.told_of(story.daemon_pid, story.unique);
+            let known = Known {
+                story,
+                told,
+                names: &self.all.names,
+                comms: self.stitch.comms(),
+            };
+            see(&known, unsure);
+        }
     }
 
     fn event(&mut self, event: &Ev) {
@@ -170,7 +217,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-impl All<'_> {
+impl<L: Listener> All<L> {
     fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
         for story in complete.drain(..) {
             let told = self.names.take(story.daemon_pid, story.unique);

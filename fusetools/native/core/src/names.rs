@@ -127,6 +127,18 @@ impl Names {
         ino == ROOT || self.names.contains_key(&(daemon, ino))
     }
 
+    /// Keeps no more names than that: then all are forgotten.
+    pub fn keep(&mut self, most: usize) {
+        if self.names.len() > most {
+            self.names = FxHashMap::default();
+        }
+    }
+
+    /// What was told of a request so far.
+    pub fn told_of(&self, daemon: i32, unique: u64) -> &Told {
+        self.open.get(&(daemon, unique)).unwrap_or(&NOTHING)
+    }
+
     /// What was told of a request; once.
     pub fn take(&mut self, daemon: i32, unique: u64) -> Option<Told> {
         self.open.remove(&(daemon, unique))

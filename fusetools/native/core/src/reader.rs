@@ -13,6 +13,7 @@ mod ids;
 mod order;
 mod records;
 mod scan;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
@@ -33,8 +34,9 @@ use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 use blocks::{Block, Blocks};
 use fields::Take;
 use ids::Ids;
-use order::Order;
+use order::{Order, Sink};
 pub use records::{Record, Records};
+pub use stream::Stream;
 pub(crate) use scan::space_change;
 use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
 
@@ -91,7 +93,7 @@ pub struct Reader {
     bytes: Bytes,
     parts: Parts,
     events: Vec<EventInfo>,
-    ids: Ids,
+    ids: Arc<Ids>,
     chunk: usize,
 }
 
@@ -109,7 +111,7 @@ impl Reader {
     pub(crate) fn new(bytes: Bytes) -> Result<Reader, Error> {
         let mut parts = file::parse(&bytes)?;
         let events = name_events(&mut parts);
-        let ids = Ids::new(&parts.attrs, &mut parts.warnings);
+        let ids = Arc::new(Ids::new(&parts.attrs, &mut parts.warnings));
         Ok(Reader {
             bytes,
             parts,
@@ -364,7 +366,8 @@ impl Reader {
             join.number(&mut batch);
             sink(batch);
         };
-        let mut order = Order::new(self.events.len(), &mut joined);
+        let sink: &mut dyn FnMut(Batch) = &mut joined;
+        let mut order = Order::new(self.events.len(), sink);
         order.stacked.clone_from(&plan.stacked);
         order.warnings.extend(self.parts.warnings.iter().cloned());
         let compressed = self.scan_mapped(&plan, &mut order);
@@ -375,7 +378,7 @@ impl Reader {
     }
 
     /// Reads the records where they lie. Some(place) at the first compressed record.
-    fn scan_mapped(&self, plan: &ScanPlan, order: &mut Order) -> Option<usize> {
+    fn scan_mapped(&self, plan: &ScanPlan, order: &mut Order<impl Sink>) -> Option<usize> {
         let bytes: &[u8] = &self.bytes;
         let data = self.parts.data.clone();
         let bytes = &bytes[..data.end];
@@ -440,7 +443,7 @@ impl Reader {
     }
 
     /// Unpacks compressed records one after the other, as their stream demands, and reads them on several cores.
-    fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order, at: usize) {
+    fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, at: usize) {
         let mut blocks = Blocks::new(&self.bytes, at..self.parts.data.end, self.chunk);
         blocks.unpacking = true;
         let ahead = 2 * rayon::current_num_threads() + 1;

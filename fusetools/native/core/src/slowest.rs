@@ -29,7 +29,7 @@ impl Kept {
         }
     }
 
-    fn new(known: &Known<'_>, duration: u64) -> Kept {
+    pub(crate) fn new(known: &Known<'_>, duration: u64) -> Kept {
         Kept {
             story: known.story.clone(),
             told: known.told.clone(),

@@ -93,6 +93,9 @@ pub struct Stitch {
     losses: u32,
     /// ns between two events of one thread that follow each other in the kernel: the least seen.
     least: u64,
+    /// A story is told as its request ends; the last one that did, until its length is known.
+    eager: bool,
+    ended_last: Option<Slot>,
 }
 
 /// What is known beside the stories.
@@ -212,6 +215,8 @@ impl Stitch {
             comm_numbers: FxHashMap::default(),
             losses: 0,
             least: u64::MAX,
+            eager: false,
+            ended_last: None,
         }
     }
 
@@ -238,6 +243,52 @@ impl Stitch {
         });
     }
 
+    /// Tells each story as soon as its request has ended: what happens to the caller and the callback then is not in it.
+    pub fn eager(mut self) -> Stitch {
+        self.eager = true;
+        self
+    }
+
+    /// Tells what has ended. At the end of a batch, of an eager one.
+    pub fn settle(&mut self, tell: &mut dyn FnMut(&Story)) {
+        self.settle_with(&mut |_, story| tell(story));
+    }
+
+    fn settle_with(&mut self, tell: Tell) {
+        if let Some(slot) = self.ended_last.take() {
+            self.tell(slot, tell);
+        }
+    }
+
+    /// Stories of requests that have begun and not ended, each with whether its end may be among what was lost.
+    pub fn under_way(&self) -> impl Iterator<Item = (&Story, bool)> {
+        let open = |open: &&Open| open.generation > 0 && !open.ended;
+        let begun = self.slab.iter().filter(open);
+        begun
+            .filter(|open| open.story.at(Mark::Begin).is_some())
+            .map(|open| (&open.story, open.losses != self.losses))
+    }
+
+    /// Of what has begun until now the end may not be seen.
+    pub fn lose(&mut self) {
+        self.losses += 1;
+        self.forget_lost(0);
+    }
+
+    /// Gives up requests whose end may be among what was lost, where there are more of them than `most`.
+    pub fn forget_lost(&mut self, most: usize) {
+        let unsure = |open: &Open| open.generation > 0 && open.losses != self.losses;
+        let places = self.slab.iter().zip(0u32..);
+        let lost: Vec<Slot> = places
+            .filter(|(open, _)| unsure(open))
+            .map(|(open, place)| (place, open.generation))
+            .collect();
+        if lost.len() > most {
+            lost.into_iter()
+                .for_each(|slot| self.give_up(slot, &mut |_, _| {}));
+        }
+    }
+
     /// One event, or side-band record, for those who look at them one by one (`waiting`, `in_hand`).
     pub fn event(&mut self, ev: &Ev, tell: &mut dyn FnMut(&Story)) {
         self.event_with(ev, &mut |_, story| tell(story));
@@ -253,6 +304,9 @@ impl Stitch {
             return;
         };
         self.now = self.now.max(ev.time);
+        if kind.role != Role::Length {
+            self.settle_with(tell);
+        }
         match kind.role {
             Role::SysEnter => self.sys_enter(ev, tell),
             Role::SysExit => self.sys_exit(ev, tell),

@@ -1,6 +1,7 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
 mod flame;
+mod now;
 mod requests;
 mod stages;
 mod stories;
@@ -602,6 +603,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;
     module.add_function(wrap_pyfunction!(requests::export, module)?)?;
+    module.add_class::<now::Now>()?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     module.add_function(wrap_pyfunction!(keep_vdso, module)?)?;
     module.add_function(wrap_pyfunction!(flame::flame, module)?)?;

@@ -66,11 +66,11 @@ fn facts(py: Python<'_>, info: ScanInfo, counts: RequestCounts) -> PyResult<Boun
     Ok(dict)
 }
 
-fn known(value: u64) -> Option<u64> {
+pub(crate) fn known(value: u64) -> Option<u64> {
     Some(value).filter(|value| *value != ABSENT)
 }
 
-fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'py, PyDict>> {
     let story = &kept.story;
     let dict = PyDict::new(py);
     dict.set_item("operation", story.operation.name())?;
@@ -130,6 +130,15 @@ fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'p
     Ok(dict)
 }
 
+/// A set of operations; all where none is named.
+pub(crate) fn operation_bits(names: &[String]) -> u64 {
+    let bits = names.iter().map(|name| Operation::of_name(name).bit());
+    match names.is_empty() {
+        true => u64::MAX,
+        false => bits.fold(0, |all, bit| all | bit),
+    }
+}
+
 #[pyfunction]
 pub fn slowest<'py>(
     py: Python<'py>,
@@ -140,11 +149,7 @@ pub fn slowest<'py>(
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let bits = operations.iter().map(|name| Operation::of_name(name).bit());
-    let wanted = match operations.is_empty() {
-        true => u64::MAX,
-        false => bits.fold(0, |all, bit| all | bit),
-    };
+    let wanted = operation_bits(&operations);
     let mut slowest = Slowest::new(most, wanted);
     let dict = question.tell(py, &mut slowest)?;
     let kept = slowest.finish();

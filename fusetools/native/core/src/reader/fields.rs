@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The field of an event of several probes that tells them apart.
+const PROBE: &str = "probe";
+
 /// A number in the raw data. `size` 0: not there.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Number {
@@ -56,6 +59,8 @@ pub(super) struct Take {
     pub(super) stack: bool,
     /// Of a callback's name (Role::Name).
     pub(super) name: Option<Field>,
+    /// Of an event of several probes: where a sample has its probe's number, and that of this one.
+    probe: Option<(Number, u64)>,
 }
 
 impl Take {
@@ -109,6 +114,14 @@ impl Take {
             v,
             stack: meaning.role == Role::Stack,
             name,
+            probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
         }
+    }
+
+    /// The sample is of this one's probe.
+    #[inline(always)]
+    pub(super) fn applies(&self, raw: &[u8]) -> bool {
+        self.probe
+            .is_none_or(|(field, number)| field.read(raw) == Some(number))
     }
 }

@@ -2,9 +2,26 @@
 
 use super::*;
 
+/// Takes batches as they are complete.
+pub(super) trait Sink {
+    fn take(&mut self, batch: Batch);
+}
+
+impl Sink for &mut dyn FnMut(Batch) {
+    fn take(&mut self, batch: Batch) {
+        self(batch);
+    }
+}
+
+impl Sink for Vec<Batch> {
+    fn take(&mut self, batch: Batch) {
+        self.push(batch);
+    }
+}
+
 /// Puts parts in time order and hands batches on.
-pub(super) struct Order<'a> {
-    pub(super) sink: &'a mut dyn FnMut(Batch),
+pub(super) struct Order<S> {
+    pub(super) sink: S,
     pub(super) events: Vec<Ev>,
     pub(super) side: Vec<Side>,
     pub(super) stacks: Stacks,
@@ -21,8 +38,8 @@ pub(super) struct Order<'a> {
     pub(super) warnings: Vec<String>,
 }
 
-impl<'a> Order<'a> {
-    pub(super) fn new(events: usize, sink: &'a mut dyn FnMut(Batch)) -> Order<'a> {
+impl<S: Sink> Order<S> {
+    pub(super) fn new(events: usize, sink: S) -> Order<S> {
         Order {
             sink,
             events: Vec::new(),
@@ -134,7 +151,7 @@ impl<'a> Order<'a> {
             self.handed = self.handed.max(side_time(last));
         }
         if !(batch.events.is_empty() && batch.side.is_empty()) {
-            (self.sink)(batch);
+            self.sink.take(batch);
         }
     }
 

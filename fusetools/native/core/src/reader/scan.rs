@@ -3,8 +3,8 @@
 use super::*;
 
 /// What a scan does with each event's samples; shared by all workers.
-pub(super) struct ScanPlan<'a> {
-    pub(super) ids: &'a Ids,
+pub(super) struct ScanPlan {
+    pub(super) ids: Arc<Ids>,
     /// What is taken of each event, and whether in all of the recording or only in the windows.
     pub(super) events: Vec<(Layout, Vec<Take>, bool)>,
     pub(super) windows: Option<Vec<(u64, u64)>>,
@@ -124,17 +124,17 @@ pub(super) fn timed(time: &u64) -> bool {
     *time != 0 && *time != u64::MAX
 }
 
-impl<'a> ScanPlan<'a> {
+impl ScanPlan {
     pub(super) fn new(
-        reader: &'a Reader,
+        reader: &Reader,
         catalogue: &[Meaning],
         windows: Option<Vec<(u64, u64)>>,
-    ) -> ScanPlan<'a> {
+    ) -> ScanPlan {
         let takes = |event: &EventInfo| -> Vec<Take> {
             let named = catalogue
                 .iter()
                 .zip(0u32..)
-                .filter(|(meaning, _)| meaning.event == event.name);
+                .filter(|(meaning, _)| meaning.of_bundle().0 == event.name);
             named
                 .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
                 .filter(|(meaning, take)| meaning.role != Role::Name || take.name.is_some())
@@ -156,7 +156,7 @@ impl<'a> ScanPlan<'a> {
             .map(|meaning| meaning.role == Role::Stack)
             .collect();
         ScanPlan {
-            ids: &reader.ids,
+            ids: reader.ids.clone(),
             events,
             windows,
             switches: catalogue
@@ -333,6 +333,9 @@ impl<'a> ScanPlan<'a> {
             u32_at(record, layout.cpu)?
         };
         for take in takes {
+            if !take.applies(raw) {
+                continue;
+            }
             let v = if take.stack {
                 let word = |place| match place {
                     0 => Some(ABSENT),

@@ -328,6 +328,9 @@ impl Stitch {
             self.ended_for_the_caller(slot);
         }
         self.close(slot, tell);
+        if self.eager {
+            self.ended_last = Some(slot);
+        }
     }
 
     pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {

@@ -1,0 +1,110 @@
+"""A terminal's whole screen, refreshed: the standard library's curses.
+
+It begins in 3 ms and reads keys, which rich does not (its Live takes some 80 ms to import, textual
+more), and it gives the terminal back as it was.
+"""
+
+from __future__ import annotations
+
+import curses
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fusetools.printable import printable
+from fusetools.results.top import BY, SORTS, Top
+
+if TYPE_CHECKING:
+    from fusetools.now.top import View, Watch
+
+STEP = 0.2  # seconds after which callers are looked at
+HELP = "q quit  b by  s sort  / filter  p pause"
+
+
+def run(
+    watch: Watch, view: View, interval: float, lines: Callable[[Top], list[str]], most: int | None
+) -> int:
+    """Shows intervals until q or a signal; how many events were lost."""
+    return int(curses.wrapper(_Screen(watch, view, interval, lines, most).run))
+
+
+class _Screen:
+    def __init__(
+        self,
+        watch: Watch,
+        view: View,
+        interval: float,
+        lines: Callable[[Top], list[str]],
+        most: int | None,
+    ) -> None:
+        self.watch, self.view, self.interval = watch, view, interval
+        self.lines, self.most = lines, most
+        self.top: Top | None = None
+        self.paused = False
+        self.typed: str | None = None  # a filter that is being typed
+        self.lost = 0
+
+    def run(self, window: Any) -> int:
+        curses.curs_set(0) if curses.tigetstr("civis") else None
+        window.nodelay(True)
+        window.keypad(True)
+        end = time.monotonic() + self.interval
+        self.draw(window)
+        while not self.watch.stream.wait(STEP, keys=0):
+            while (key := window.getch()) != -1:
+                if not self.key(key):
+                    return self.lost
+                self.draw(window)
+            if time.monotonic() < end:
+                self.watch.meanwhile(self.view)
+                continue
+            end = time.monotonic() + self.interval
+            rows = window.getmaxyx()[0]
+            top = self.watch.interval(replace(self.view, most=self.most or max(rows - 4, 1)))
+            self.lost += top.lost
+            if not self.paused:
+                self.top = top
+                self.draw(window)
+        return self.lost
+
+    def key(self, key: int) -> bool:
+        """What a key does; False: it ends."""
+        if self.typed is not None:
+            if key in (10, 13, curses.KEY_ENTER):
+                self.view.contains, self.typed = self.typed, None
+            elif key == 27:
+                self.typed = None
+            elif key in (8, 127, curses.KEY_BACKSPACE):
+                self.typed = self.typed[:-1]
+            elif 32 <= key < 127:
+                self.typed += chr(key)
+            return True
+        if key == ord("q"):
+            return False
+        if key == ord("b"):
+            self.view.by = BY[(BY.index(self.view.by) + 1) % len(BY)]
+        elif key == ord("s"):
+            self.view.sort = SORTS[(SORTS.index(self.view.sort) + 1) % len(SORTS)]
+        elif key == ord("p"):
+            self.paused = not self.paused
+        elif key == ord("/"):
+            self.typed = ""
+        return True
+
+    def draw(self, window: Any) -> None:
+        rows, columns = window.getmaxyx()
+        window.erase()
+        state = [f"by {self.view.by}", f"sorted by {self.view.sort}"]
+        if self.view.contains:
+            state.append(f"with {printable(self.view.contains)!r}")
+        if self.paused:
+            state.append("PAUSED")
+        foot = f"filter: {self.typed}_" if self.typed is not None else HELP
+        text = [", ".join(state) + "   " + foot]
+        text += self.lines(self.top) if self.top else ["waiting for the first interval"]
+        for number, line in enumerate(text[:rows]):
+            style = curses.A_REVERSE if number == 0 else curses.A_NORMAL
+            # The last cell of a screen cannot be written.
+            window.addnstr(number, 0, line.ljust(columns - 1), columns - 1, style)
+        window.refresh()

@@ -1,0 +1,112 @@
+"""fusetools top."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from fusetools.results.top import BY, SORTS
+
+LOST = 4  # exit status: the kernel dropped events
+
+
+@click.command()
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="Trace the FUSE file system on PATH (repeatable).  [default: all]",
+)
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    default="operation",
+    show_default=True,
+    help="Put requests together by this.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="requests",
+    show_default=True,
+    help="Sort rows by this, the greatest first.",
+)
+@click.option(
+    "--filter", "contains", default="", metavar="TEXT", help="Show rows whose name contains TEXT."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Refresh every SECONDS.",
+)
+@click.option(
+    "--older",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Show requests that are under way for longer than SECONDS.",
+)
+@click.option("-n", "most", type=click.IntRange(1, 10_000), metavar="N", help="Show N rows.")
+@click.option("--once", is_flag=True, help="Print one interval and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each interval.")
+def command(
+    mounts: tuple[str, ...],
+    by: str,
+    sort: str,
+    contains: str,
+    interval: float,
+    older: float,
+    most: int | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Show which operations, processes and files keep FUSE mounts busy at this moment.
+
+    Refreshes the screen until q or Ctrl-C; prints a line for each interval where the output is no
+    terminal. Keys: b and s change what rows are by and sorted by, / filters, p pauses.
+    Exit status 4 if events were lost.
+    """
+    from fusetools.cli import screen
+    from fusetools.now.top import View, Watch
+    from fusetools.plan.request import Attach
+    from fusetools.record.streaming import streaming
+    from fusetools.render.json.top import render as to_json
+    from fusetools.render.text import top as render
+
+    terminal = os.isatty(0) and os.isatty(1) and not (once or as_json)
+    view = View(by, sort, most or 40, contains, older)
+    request = Attach(mounts=tuple(os.path.abspath(path) for path in mounts), detail="latency")
+    lost = 0
+    with streaming(request, sys.argv[1:]) as stream:
+        watch = Watch(stream)
+        if terminal:
+            lost = screen.run(watch, view, interval, render.lines, most)
+        while not terminal:
+            # Callers may be gone soon, and what comes is taken up while it is little.
+            steps = max(round(interval / 0.2), 1)
+            for _ in range(steps - 1):
+                if stopped := stream.wait(interval / steps):
+                    break
+                watch.meanwhile(view)
+            else:
+                stopped = stream.wait(interval / steps)
+            top = watch.interval(view)
+            lost += top.lost
+            if as_json:
+                click.echo(to_json(top), nl=False)
+            elif once:
+                click.echo(render.render(top), nl=False)
+            else:
+                click.echo(render.line(top), nl=False)
+            sys.stdout.flush()
+            if once or stopped:
+                break
+    if lost:
+        sys.exit(LOST)

@@ -1,0 +1,88 @@
+"""fusetools trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from fusetools.cli.options import glob, pid, span
+
+LOST = 4  # exit status: the kernel dropped events
+PAUSE = 0.2  # seconds between two looks
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="Trace the FUSE file system on PATH (repeatable).  [default: all]",
+)
+@click.option(
+    "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller (repeatable)."
+)
+@click.option(
+    "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of NAME (repeatable)."
+)
+@click.option(
+    "--min",
+    "least",
+    type=span,
+    default="0",
+    metavar="TIME",
+    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
+)
+@click.option(
+    "--path", metavar="GLOB", help="Only files whose path matches GLOB (* matches / too)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each request.")
+def command(
+    patterns: tuple[str, ...],
+    mounts: tuple[str, ...],
+    pids: tuple[int, ...],
+    comms: tuple[str, ...],
+    least: int,
+    path: str | None,
+    as_json: bool,
+) -> None:
+    """Print requests as they end: operation, file, caller, time and error.
+
+    Runs until Ctrl-C. Paths are learned from lookups: what a caller had open before has none yet.
+    Exit status 4 if events were lost.
+    """
+    from fusetools.answers.operations import operations
+    from fusetools.now.trace import Trace
+    from fusetools.plan.request import Attach
+    from fusetools.record.streaming import streaming
+    from fusetools.render.json.trace import render as to_json
+    from fusetools.render.text import trace as render
+
+    wanted = operations(patterns) if patterns else []
+    names = [os.fsencode(name).decode(errors="replace") for name in comms]
+    request = Attach(mounts=tuple(os.path.abspath(mount) for mount in mounts), detail="latency")
+    printed = 0
+    with streaming(request, sys.argv[1:]) as stream:
+        trace = Trace(stream, wanted, least, glob(path) if path else None, pids, names)
+        if not as_json:
+            click.echo(render.HEAD, nl=False)
+            sys.stdout.flush()
+        stopped = False
+        while not stopped:
+            stopped = stream.wait(PAUSE)
+            ended = trace.ended()
+            printed += len(ended)
+            click.echo("".join(map(to_json if as_json else render.line, ended)), nl=False)
+            sys.stdout.flush()
+        requests, dropped, pathless, lost = trace.sums()
+    said = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"
+    if dropped:
+        said += f", {dropped:,} not printed: too many at once"
+    if pathless:
+        said += f", {pathless:,} not looked at: their path is not known"
+    click.echo(said, err=True)
+    if lost or dropped:
+        sys.exit(LOST)

@@ -1,0 +1,143 @@
+//! What perf writes to a pipe, as it comes.
+
+use super::*;
+
+/// perf's header, names and formats are far below; more is no such stream.
+const MOST_HEAD: usize = 256 << 20;
+
+/// Takes a recording's bytes piece by piece and gives its events back in time order. Keeps what is not yet complete, and
+/// no more.
+pub struct Stream {
+    catalogue: Vec<Meaning>,
+    /// Bytes not read yet: the head, then less than a record.
+    rest: Vec<u8>,
+    begun: Option<Begun>,
+}
+
+struct Begun {
+    reader: Reader,
+    plan: ScanPlan,
+    order: Order<Vec<Batch>>,
+    join: Join,
+}
+
+impl Stream {
+    pub fn new(catalogue: Vec<Meaning>) -> Stream {
+        Stream {
+            catalogue,
+            rest: Vec::new(),
+            begun: None,
+        }
+    }
+
+    /// The next bytes. Error: they are no stream of perf's, or damaged.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.rest.extend_from_slice(bytes);
+        if self.begun.is_none() {
+            let Some(len) = head(&self.rest) else {
+                return match self.rest.len() {
+                    0..MOST_HEAD => Ok(()),
+                    len => Err(Error::damaged("its head has no end", len)),
+                };
+            };
+            let records = self.rest.split_off(len);
+            let reader = Reader::from_bytes(std::mem::replace(&mut self.rest, records))?;
+            let plan = ScanPlan::new(&reader, &self.catalogue, None);
+            let mut order = Order::new(reader.events.len(), Vec::new());
+            order.stacked.clone_from(&plan.stacked);
+            self.begun = Some(Begun {
+                plan,
+                order,
+                join: Join::new(&self.catalogue),
+                reader,
+            });
+        }
+        let Some(begun) = &mut self.begun else {
+            return Ok(());
+        };
+        let whole = whole_records(&self.rest);
+        let part = begun.plan.read(&self.rest[..whole], 0, whole);
+        let (next, damage) = (part.next, damage(&part.end));
+        begun.order.add(part);
+        if let Some(why) = damage {
+            return Err(Error::damaged(why, next));
+        }
+        // A record of no size, which no more bytes mend.
+        if let Err(NoRecord::Size(size)) = Header::at(&self.rest, whole) {
+            return Err(Error::damaged(format!("a record of {size} bytes"), whole));
+        }
+        self.rest.drain(..whole);
+        Ok(())
+    }
+
+    /// Nothing older than this can follow, ns on the recording's clock.
+    pub fn complete(&mut self, upto: u64) {
+        if let Some(begun) = &mut self.begun {
+            begun.order.hand(upto);
+        }
+    }
+
+    /// What is complete by now.
+    pub fn batches(&mut self) -> Vec<Batch> {
+        let Some(begun) = &mut self.begun else {
+            return Vec::new();
+        };
+        let mut batches = std::mem::take(&mut begun.order.sink);
+        for batch in &mut batches {
+            begun.join.number(batch);
+        }
+        batches
+    }
+
+    /// The head, once it is there: events and their formats, no records.
+    pub fn head(&self) -> Option<&Reader> {
+        self.begun.as_ref().map(|begun| &begun.reader)
+    }
+
+    /// Events that the kernel dropped so far.
+    pub fn lost(&self) -> u64 {
+        self.begun.as_ref().map_or(0, |begun| {
+            let tally = &begun.order.tally;
+            tally.lost.max(tally.lost_samples)
+        })
+    }
+}
+
+fn damage(end: &End) -> Option<String> {
+    match end {
+        End::More => None,
+        End::Damaged(why) => Some(why.clone()),
+        End::Compressed => Some("compressed records".into()),
+    }
+}
+
+/// Where the records that are no part of perf's head begin; None: not yet there.
+fn head(bytes: &[u8]) -> Option<usize> {
+    let mut at = usize::try_from(u64_at(bytes, 8)?).ok()?;
+    loop {
+        let header = match Header::at(bytes, at) {
+            Ok(header) => header,
+            Err(NoRecord::Short) => return None,
+            Err(NoRecord::Size(_)) => return Some(at),
+        };
+        if header.kind < record::USER
+            || matches!(header.kind, record::FINISHED_ROUND | record::FINISHED_INIT)
+        {
+            return Some(at);
+        }
+        at = file::range_end(at, header.size, header.extra(bytes, at))
+            .filter(|&end| end <= bytes.len())?;
+    }
+}
+
+/// Bytes of the whole records at the begin.
+fn whole_records(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Ok(header) = Header::at(bytes, at) {
+        match file::range_end(at, header.size, header.extra(bytes, at)) {
+            Some(end) if end <= bytes.len() => at = end,
+            _ => break,
+        }
+    }
+    at
+}

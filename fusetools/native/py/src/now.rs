@@ -1,0 +1,192 @@
+//! Requests of this moment, out of what perf writes to a pipe.
+
+use std::collections::HashMap;
+
+use fusetools_core::events::Meaning;
+use fusetools_core::now::{self, By, Group, Sort, View, Wanted};
+use fusetools_core::operations::Arch;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use regex::Regex;
+
+use crate::requests::{kept_dict, operation_bits};
+use crate::{filters_of, meaning, CoreError, Row};
+
+#[pyclass]
+pub struct Now {
+    inner: now::Now,
+    mounts: HashMap<u64, String>,
+    arch: Arch,
+}
+
+/// Filter of full paths; a path that does not begin at the mount point has "…" for what is not known.
+pub(crate) fn path_filter(
+    pattern: Option<&str>,
+    mounts: HashMap<u64, String>,
+) -> PyResult<Option<now::PathFilter>> {
+    let Some(pattern) = pattern else {
+        return Ok(None);
+    };
+    let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let filter = move |connection: u64, path: &str, whole: bool| {
+        let mount = mounts.get(&connection).map_or("", |mount| mount);
+        regex.is_match(&full_path(mount, path, whole))
+    };
+    Ok(Some(Box::new(filter)))
+}
+
+fn full_path(mount: &str, path: &str, whole: bool) -> String {
+    let mount = mount.trim_end_matches('/');
+    match (whole, path) {
+        (true, "") if mount.is_empty() => "/".to_owned(),
+        (true, "") => mount.to_owned(),
+        (true, path) => format!("{mount}/{path}"),
+        (false, path) => format!("{mount}/…/{path}"),
+    }
+}
+
+#[pymethods]
+impl Now {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        catalogue: Vec<Row>,
+        filters: Bound<'_, PyDict>,
+        servers: Vec<i32>,
+        mounts: HashMap<u64, String>,
+        arch: &str,
+        sums: bool,
+        wanted: Option<(Vec<String>, u64, Option<String>)>,
+    ) -> PyResult<Now> {
+        let rows = catalogue.into_iter().map(meaning);
+        let catalogue: Vec<Meaning> = rows.collect::<PyResult<_>>()?;
+        let wanted = match wanted {
+            Some((operations, least, path)) => Some(Wanted {
+                operations: operation_bits(&operations),
+                least,
+                path: path_filter(path.as_deref(), mounts.clone())?,
+            }),
+            None => None,
+        };
+        let filters = filters_of(&filters)?;
+        Ok(Now {
+            inner: now::Now::new(catalogue, filters, servers, sums, wanted),
+            mounts,
+            arch: Arch::new(Some(arch)),
+        })
+    }
+
+    fn feed(&mut self, py: Python<'_>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
+        let inner = &mut self.inner;
+        let bytes = bytes.as_bytes();
+        let fed = py.detach(|| inner.feed(bytes));
+        fed.map_err(|error| CoreError::new_err(("cannot read what perf writes", error.to_string())))
+    }
+
+    fn complete(&mut self, py: Python<'_>, upto: u64) {
+        let inner = &mut self.inner;
+        py.detach(|| inner.complete(upto));
+    }
+
+    fn start(&mut self, py: Python<'_>, upto: u64) {
+        let inner = &mut self.inner;
+        py.detach(|| inner.start(upto));
+    }
+
+    fn set_paths(&mut self, with: bool) {
+        self.inner.set_paths(with);
+    }
+
+    fn lost(&self) -> u64 {
+        self.inner.lost()
+    }
+
+    fn sums(&mut self) -> [u64; 4] {
+        self.inner.sums()
+    }
+
+    fn callers(&mut self) -> Vec<i32> {
+        self.inner.callers()
+    }
+
+    fn lines<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let lines = self.inner.lines();
+        let arch = self.arch;
+        lines.iter().map(|kept| kept_dict(py, kept, arch)).collect()
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn under_way<'py>(
+        &self,
+        py: Python<'py>,
+        least: u64,
+        most: usize,
+    ) -> PyResult<(Vec<(Bound<'py, PyDict>, bool)>, usize)> {
+        let (found, all) = self.inner.under_way(least, most);
+        let found = found
+            .iter()
+            .map(|(kept, unsure)| Ok((kept_dict(py, kept, self.arch)?, *unsure)));
+        Ok((found.collect::<PyResult<_>>()?, all))
+    }
+
+    fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        by: &str,
+        sort: &str,
+        most: usize,
+        contains: &str,
+        labels: HashMap<i32, String>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let bad = || PyValueError::new_err(format!("no such order: {by}, {sort}"));
+        let by = By::of_name(by).ok_or_else(bad)?;
+        let sort = Sort::of_name(sort).ok_or_else(bad)?;
+        let labels = labels.into_iter().collect();
+        let mounts = self.mounts.iter().map(|(n, path)| (*n, path.clone()));
+        let mounts = mounts.collect();
+        let inner = &mut self.inner;
+        let interval = py.detach(|| {
+            inner.take(&View {
+                by,
+                sort,
+                most,
+                contains,
+                labels: &labels,
+                mounts: &mounts,
+            })
+        });
+        let dict = PyDict::new(py);
+        dict.set_item("total", group_dict(py, &interval.total)?)?;
+        dict.set_item("groups", interval.groups)?;
+        dict.set_item("left_out", interval.left_out)?;
+        let rows = interval.rows.iter().map(|group| group_dict(py, group));
+        dict.set_item("rows", rows.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(dict)
+    }
+}
+
+fn group_dict<'py>(py: Python<'py>, group: &Group) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("label", &group.label)?;
+    dict.set_item("id", group.id)?;
+    dict.set_item("connection", group.connection)?;
+    for (name, value) in [
+        ("requests", group.requests),
+        ("errors", group.errors),
+        ("bytes", group.bytes),
+        ("transfers", group.transfers),
+        ("total", group.total),
+        ("waited", group.waited),
+        ("p50", group.p50),
+        ("p99", group.p99),
+        ("max", group.max),
+        ("queue", group.queue),
+        ("daemon", group.daemon),
+        ("queued", group.queued),
+        ("under_way", group.under_way),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}

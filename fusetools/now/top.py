@@ -1,0 +1,154 @@
+"""Sums of the requests on FUSE mounts, interval by interval, while they happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fusetools.now import machine
+from fusetools.record.streaming import Streaming
+from fusetools.results.top import Row, Top, UnderWay
+
+OLDEST = 5  # requests under way that are shown
+GONE = "(ended)"  # a caller that ended before it could be looked at
+MOST_CALLERS = 1 << 16
+_BY = {"user": "label", "cgroup": "label"}
+
+
+@dataclass
+class View:
+    """What is wanted of the next interval; ``most`` rows, those whose label has ``contains``."""
+
+    by: str = "operation"
+    sort: str = "requests"
+    most: int = 40
+    contains: str = ""
+    older: float = 1.0  # seconds from which on a request under way is shown
+
+
+class Watch:
+    """Intervals of a stream, one after the other."""
+
+    def __init__(self, stream: Streaming) -> None:
+        self.stream = stream
+        self.mounts = {t.mount.connection: t.mount.path for t in stream.plan.targets}
+        self._users: dict[int, str] = {}
+        self._callers: dict[int, tuple[str, str]] = {}
+        self._lost = 0
+        stream.watch(sums=True)
+        self._start = stream.begin()
+        self._cpu = stream.cpu_seconds()
+
+    def meanwhile(self, view: View) -> None:
+        """Between two intervals, several times a second: callers are looked at while they live."""
+        self.stream.requests.set_paths(view.by in ("file", "directory"))
+        self.stream.advance()
+        if view.by in _BY:
+            self._look_at_callers()
+
+    def _look_at_callers(self) -> None:
+        if not self._users:
+            self._users = machine.users()
+        if len(self._callers) > MOST_CALLERS:
+            self._callers = {}
+        for pid in self.stream.requests.callers():
+            if pid not in self._callers:
+                uid, cgroup = machine.owner(pid)
+                user = GONE if uid is None else self._users.get(uid, str(uid))
+                self._callers[pid] = (user, cgroup if uid is not None else GONE)
+
+    def interval(self, view: View) -> Top:
+        """Since the one before. Error: perf has ended."""
+        stream = self.stream
+        end = stream.advance()
+        labels = {}
+        if view.by in _BY:
+            self._look_at_callers()
+            which = 0 if view.by == "user" else 1
+            labels = {pid: caller[which] for pid, caller in self._callers.items()}
+        by = _BY.get(view.by, view.by)
+        taken = stream.requests.take(by, view.sort, view.most, view.contains, labels)
+        if view.by in _BY:  # a number may be given again
+            self._callers = {}
+        under_way, count = stream.requests.under_way(round(view.older * 1e9), OLDEST)
+        perf, own = stream.cpu_seconds()
+        start, self._start = self._start, end
+        cpu, self._cpu = self._cpu, (perf, own)
+        lost, self._lost = self._lost, stream.requests.lost()
+        seconds = (end - start) / 1e9
+        return Top(
+            by=view.by,
+            sort=view.sort,
+            start=start,
+            end=end,
+            total=self._row(taken["total"], seconds, "operation"),
+            rows=tuple(self._row(row, seconds, view.by) for row in taken["rows"]),
+            groups=taken["groups"],
+            oldest=tuple(self._under_way(*one) for one in under_way),
+            under_way=count,
+            lost=self._lost - lost,
+            left_out=taken["left_out"],
+            perf_cpu=(perf - cpu[0]) / seconds,
+            own_cpu=(own - cpu[1]) / seconds,
+            pair_cost_ns=stream.pair_cost,
+            unavailable=tuple(stream.unavailable),
+        )
+
+    def _row(self, row: dict[str, Any], seconds: float, by: str) -> Row:
+        def mean(total: int, count: int) -> float | None:
+            return total / count if count else None
+
+        label = row["label"]
+        mount = self.mounts.get(row["connection"], "")
+        if by == "thread":
+            label = next(
+                (
+                    t.mount.comm or ""
+                    for t in self.stream.plan.targets
+                    if t.mount.connection == row["connection"]
+                ),
+                "",
+            )
+        return Row(
+            label=label,
+            id=row["id"],
+            mount=mount,
+            requests=row["requests"],
+            per_second=row["requests"] / seconds,
+            waited=row["waited"] / 1e9,
+            queue_ns=mean(row["queue"], row["queued"]),
+            rtt_ns=mean(row["daemon"], row["queued"]),
+            exec_ns=mean(row["total"], row["requests"]),
+            p50_ns=row["p50"],
+            p99_ns=row["p99"],
+            max_ns=row["max"],
+            bytes=row["bytes"],
+            transfers=row["transfers"],
+            under_way=None if by in ("file", "directory", "thread") else row["under_way"],
+            errors=row["errors"],
+        )
+
+    def _under_way(self, kept: dict[str, Any], unsure: bool) -> UnderWay:
+        path, whole = kept["path"] or (None, False)
+        mount = self.mounts.get(kept["connection"], "")
+        return UnderWay(
+            operation=kept["operation"],
+            age_ns=kept["duration"],
+            mount=mount,
+            path=full_path(mount, path, whole),
+            comm=kept["comm"],
+            pid=kept["pid"],
+            tid=kept["tid"],
+            unique=kept["unique"],
+            thread=kept["daemon_tid"],
+            unsure=unsure,
+        )
+
+
+def full_path(mount: str, path: str | None, whole: bool) -> str | None:
+    """A path from the mount point on; "…" for the part that is not known."""
+    if path is None:
+        return None
+    if not path and whole:
+        return mount
+    return f"{mount.rstrip('/')}/{'' if whole else '…/'}{path}"

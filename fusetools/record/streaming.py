@@ -1,0 +1,249 @@
+"""Requests as they happen: perf writes what it records to a pipe, and nothing to a disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fusetools.answers.catalogue import Probe, catalogue
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.host.facts import Tool
+from fusetools.missing import Missing
+from fusetools.names import CALIBRATION
+from fusetools.plan.bundles import bundled
+from fusetools.plan.request import Request
+from fusetools.record.perf import Perf, Sizes, command_line
+from fusetools.record.preflight import prepared
+from fusetools.record.session import CALIBRATIONS, Recording
+from fusetools.record.signals import ENDING, SIGNALS
+from fusetools.record.tracefs import Tracefs
+
+# What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
+BUFFERS = 128 << 20
+LARGEST, SMALLEST = 16 << 20, 256 << 10
+PIPE = 1 << 20
+STEP = 0.1  # seconds within which a signal is answered
+SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
+PING = (5, 12)  # the perf that answers "ping"; an older one is told to enable what is enabled
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Piped(Perf):
+    """A perf that writes to a pipe, which is emptied while it is waited for."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._pipe, self.output = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._pipe, False)
+        with contextlib.suppress(OSError):  # an unprivileged user's share may be used up
+            import fcntl
+
+            fcntl.fcntl(self._pipe, SET_PIPE_SIZE, PIPE)
+        self._parts: list[bytes] = []
+
+    def start(self, *arguments: object, **more: object) -> int:
+        pid = super().start(*arguments, **more)  # type: ignore[arg-type]
+        assert self.output is not None
+        os.close(self.output)
+        self.output = None
+        return pid
+
+    def tell(self, word: str, seconds: float = 60.0) -> bool:
+        os.write(self._control, word.encode() + b"\n")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ready = select.select([self._answer, self._pipe], [], [], 0.05)[0]
+            if self._answer in ready:
+                return b"ack" in os.read(self._answer, 64)
+            if not self._read() and self.ended:
+                return False
+        return False
+
+    def _read(self) -> bool:
+        """Takes what is in the pipe; False: nothing was."""
+        some = False
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._pipe, PIPE):
+                self._parts.append(part)
+                some = True
+        return some
+
+    def readable(self, seconds: float, other: int | None = None) -> list[int]:
+        """Waits until there is something to read."""
+        wanted = [self._pipe] if other is None else [self._pipe, other]
+        return select.select(wanted, [], [], seconds)[0]
+
+    def parts(self) -> list[bytes]:
+        """What it has written since the last time."""
+        self._read()
+        parts, self._parts = self._parts, []
+        return parts
+
+    def end(self, patience: float) -> bool:
+        """As Recorder.end; nobody wants what it still writes."""
+        os.set_blocking(self._pipe, True)
+
+        def drain() -> None:
+            with contextlib.suppress(OSError):
+                while os.read(self._pipe, PIPE):
+                    pass
+
+        thread = threading.Thread(target=drain, daemon=True)
+        thread.start()
+        good = super().end(patience)
+        thread.join(1.0)
+        return good
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._pipe)
+        if self.output is not None:
+            os.close(self.output)
+
+
+class Streaming(Recording):
+    """As a recording without a workload, whose requests are there at once: ``requests``."""
+
+    perf_class = Piped
+    requests: native.Now
+
+    def arm(self) -> None:
+        assert self.facts.perf is not None and self.facts.tracefs is not None
+        self.raw = self._folder() / "none"
+        self.tracefs = Tracefs(self.facts.tracefs)
+        self.state.tracefs = self.facts.tracefs
+        self._make_probes()
+        bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS
+        self._start_perf(self._pipe_command_line)
+        if any(probe.function == CALIBRATION for probe in self.plan.probes):
+            measured = native.calibrate(CALIBRATIONS) / CALIBRATIONS
+            self.pair_cost = round(max(measured - bare, 0))
+        self.before = self.tracefs.hits(self.plan.probes)
+
+    def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        # It would end perf when so many bytes have gone through the pipe.
+        perf = replace(perf, options=tuple(o for o in perf.options if o != "--max-size"))
+        size = LARGEST
+        while size > SMALLEST and size * self.facts.cpus > BUFFERS:
+            size //= 2
+        return command_line(self.plan, perf, "-", fifos, Sizes(size, 0))
+
+    def _full(self) -> bool:
+        return False
+
+    def watch(self, sums: bool, wanted: tuple[Sequence[str], int, str | None] | None = None,
+              pids: Sequence[int] = (), comms: Sequence[str] = ()) -> None:  # fmt: skip
+        """What is wanted of requests: see native.Now."""
+        targets = [target.mount for target in self.plan.targets]
+        daemons = [
+            (pid, mount.connection)
+            for mount in targets
+            for pid in {*mount.servers, mount.daemon_pid}
+            if pid is not None
+        ]
+        filters: native.Filters = {"pids": pids, "comms": comms, "daemons": daemons}
+        mounts = {mount.connection: mount.path for mount in targets}
+        self.requests = native.Now(
+            self._rows(), filters, self._servers(), mounts, self.facts.arch, sums, wanted
+        )
+
+    def _rows(self) -> list[Probe]:
+        rows = [
+            Probe(
+                f"{probe.bundle}#{probe.number}" if probe.bundle else probe.event,
+                probe.layer,
+                probe.function,
+                probe.operation,
+                probe.role,
+            )
+            for probe in self.plan.probes
+            if probe.function != CALIBRATION and probe not in self.refused
+        ]
+        names = [event.name for event in self.plan.events]
+        rows += [
+            Probe(f"fuse:fuse_request_{name}", "request", "", "", role)
+            for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
+            if f"fuse:fuse_request_{name}" in names
+        ]
+        return catalogue(rows, names)
+
+    def begin(self) -> int:
+        """From when on nothing is missing; ns on the recording's clock."""
+        start = self._all_read()
+        self.requests.start(start)
+        return start
+
+    def advance(self) -> int:
+        """Takes up all that happened until now; ns on the recording's clock. Error: perf ended."""
+        now = self._all_read()
+        self.requests.complete(now)
+        return now
+
+    def _all_read(self) -> int:
+        assert isinstance(self.perf, Piped) and self.facts.perf is not None
+        now = time.monotonic_ns()
+        version = self.facts.perf.version.split(".")
+        new = tuple(int(part) for part in version[:2] if part.isdecimal()) >= PING
+        # It reads its buffers between two answers, so that with the second one all is in the pipe.
+        for _ in range(2):
+            if not self.perf.tell("ping" if new else "enable", 10.0):
+                why = self.perf.complaint() or "it was killed, or does not answer"
+                raise Error("perf records no more", why)
+            self._feed()
+        return now
+
+    def _feed(self) -> None:
+        assert isinstance(self.perf, Piped)
+        for part in self.perf.parts():
+            try:
+                self.requests.feed(part)
+            except native.CoreError as error:
+                raise Error(*error.args) from error
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """What perf, and this process, have used."""
+        times = os.times()
+        own = times.user + times.system
+        assert self.perf is not None and self.perf.process is not None
+        try:
+            text = Path(f"/proc/{self.perf.process.pid}/stat").read_text()
+        except OSError:
+            return 0.0, own
+        fields = text.rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS, own
+
+    def wait(self, seconds: float, keys: int | None = None) -> bool:
+        """Takes up what perf writes by itself, for so many seconds, or until there is something to
+        read from ``keys``; True: a signal asks to end."""
+        assert isinstance(self.perf, Piped)
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            came = signal.sigtimedwait(SIGNALS, 0)
+            if came is not None and came.si_signo in ENDING:
+                return True
+            if keys in self.perf.readable(min(left, STEP), keys):
+                return False
+            self._feed()
+        return False
+
+    @property
+    def unavailable(self) -> list[Missing]:
+        return self.missing
+
+
+@contextlib.contextmanager
+def streaming(request: Request, arguments: Sequence[str]) -> Iterator[Streaming]:
+    """A stream of requests, armed. Error: nothing can be recorded."""
+    with prepared(request, arguments) as (lock, _, user, facts, plan):
+        stream = Streaming(lock, request, arguments, user, facts, bundled(facts, plan))
+        with stream:
+            stream.arm()
+            yield stream

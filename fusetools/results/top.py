@@ -1,0 +1,87 @@
+"""What happened on FUSE mounts in an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusetools.missing import Missing
+
+# What rows are by, in the order of the key that changes it; "cgroup" is a job's.
+BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
+SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_way")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Requests that ended in the interval, put together.
+
+    ``id``: a process's or thread's number. ``waited``: seconds that callers waited for them.
+    Means in ns: ``queue_ns`` until the daemon's callback began, ``rtt_ns`` from there to the end,
+    both None where no callback was seen; ``exec_ns`` from begin to end, of which also the
+    percentiles are. ``bytes`` were read or written, by ``transfers`` of the requests.
+    ``under_way``: requests that had not ended; None where that cannot be known of the row.
+    """
+
+    label: str
+    id: int | None
+    mount: str
+    requests: int
+    per_second: float
+    waited: float
+    queue_ns: float | None
+    rtt_ns: float | None
+    exec_ns: float | None
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+    bytes: int
+    transfers: int
+    under_way: int | None
+    errors: int
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A request that has not ended. ``unsure``: events were lost, its end may be among them."""
+
+    operation: str
+    age_ns: int
+    mount: str
+    path: str | None
+    comm: str
+    pid: int | None
+    tid: int | None
+    unique: int | None
+    thread: int | None
+    unsure: bool
+
+
+@dataclass(frozen=True)
+class Top:
+    """An interval. ``start`` and ``end``: ns on CLOCK_MONOTONIC.
+
+    ``groups``: how many rows there would be without a limit; ``left_out``: requests that are in no
+    row, since there were too many; ``lost``: events that the kernel dropped in the interval.
+    ``perf_cpu`` and ``own_cpu``: shares of a CPU that it took to observe; ``pair_cost_ns``: what
+    the two probes of a callback add to it.
+    """
+
+    by: str
+    sort: str
+    start: int
+    end: int
+    total: Row
+    rows: tuple[Row, ...]
+    groups: int
+    oldest: tuple[UnderWay, ...]
+    under_way: int
+    lost: int
+    left_out: int
+    perf_cpu: float
+    own_cpu: float
+    pair_cost_ns: int | None
+    unavailable: tuple[Missing, ...]
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / 1e9
