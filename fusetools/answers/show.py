@@ -192,7 +192,8 @@ class _Teller:
             return f"{which} is queued"
         if role == "sent":
             return f"{which} is copied to the daemon"
-        error = error_name(-_signed(values[2] or 0))
+        number = values[2] or 0
+        error = error_name(-(number - (1 << 32) if number >> 31 else number))
         return f"{which} ends" + (f" with {error}" if error else "")
 
     def _own(self, values: Sequence[int | None]) -> bool:

@@ -78,7 +78,7 @@ class _Reader:
         rows = [row for row in rows if row]
         threads = {row["pid"]: row["threads"] for row in rows}
         mounts = self._mounts(rows)
-        users = users()
+        names = users()
         commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], _arguments))
         processes = {
             row["pid"]: Process(
@@ -87,7 +87,7 @@ class _Reader:
                 comm=row["comm"],
                 state=row["state"],
                 uid=row["uid"],
-                user=users.get(row["uid"], str(row["uid"])),
+                user=names.get(row["uid"], str(row["uid"])),
                 cgroup=row["cgroup"],
                 tracer=row["tracer"],
                 fuse=tuple(connection for _, connection in row["fuse"]),

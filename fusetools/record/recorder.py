@@ -19,7 +19,7 @@ class Recorder:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self.output: int | None = None  # where what it writes goes; None: the log
+        self.stdout: int | None = None  # where what it writes goes; None: the log
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, argv: Sequence[str], prepare: Callable[[], None], directory: Path) -> int:
@@ -29,7 +29,7 @@ class Recorder:
             self.process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
-                stdout=log if self.output is None else self.output,
+                stdout=log if self.stdout is None else self.stdout,
                 stderr=log,
                 cwd=directory,
                 env=tool_environment(),

@@ -41,7 +41,7 @@ class Piped(Perf):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._pipe, self.output = os.pipe2(os.O_CLOEXEC)
+        self._pipe, self.stdout = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._pipe, False)
         with contextlib.suppress(OSError):  # an unprivileged user's share may be used up
             import fcntl
@@ -51,9 +51,9 @@ class Piped(Perf):
 
     def start(self, *arguments: object, **more: object) -> int:
         pid = super().start(*arguments, **more)  # type: ignore[arg-type]
-        assert self.output is not None
-        os.close(self.output)
-        self.output = None
+        assert self.stdout is not None
+        os.close(self.stdout)
+        self.stdout = None
         return pid
 
     def tell(self, word: str, seconds: float = 60.0) -> bool:
@@ -105,8 +105,8 @@ class Piped(Perf):
     def close(self) -> None:
         super().close()
         os.close(self._pipe)
-        if self.output is not None:
-            os.close(self.output)
+        if self.stdout is not None:
+            os.close(self.stdout)
 
 
 class Streaming(Recording):

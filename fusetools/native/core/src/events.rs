@@ -91,7 +91,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
 /// | Sent | unique | connection | write (0: it is the answer that is copied) | req |
-/// | End | unique | connection | error (sign-extended) | req |
+/// | End | unique | connection | error (32 bits) | req |
 /// | SysEnter | id | | | |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |

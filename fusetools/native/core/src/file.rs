@@ -30,7 +30,7 @@ pub mod feature {
 }
 
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
-const PIPE_HEADER: usize = 16;
+pub(crate) const PIPE_HEADER: usize = 16;
 const HEADER: usize = 104;
 /// perf_event_attr as of its first version; a file may hold more and, by its sizes, tells how much.
 const ATTR_SIZE_VER0: usize = 64;

@@ -36,9 +36,9 @@ use fields::Take;
 use ids::Ids;
 use order::{Order, Sink};
 pub use records::{Record, Records};
-pub use stream::Stream;
 pub(crate) use scan::space_change;
 use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
+pub use stream::Stream;
 
 /// The event that holds a recording's own facts.
 pub const SESSION: &str = "fusetools:session";

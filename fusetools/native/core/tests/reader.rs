@@ -158,7 +158,7 @@ fn every_layout_of_a_sample() {
                 } else {
                     u32::MAX
                 };
-                let v = [1 << 40 | n, 9, -13i64 as u64, ABSENT];
+                let v = [1 << 40 | n, 9, u64::from(-13i32 as u32), ABSENT];
                 expected.push(Ev {
                     time: sample.time,
                     pid,

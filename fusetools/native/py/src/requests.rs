@@ -70,7 +70,11 @@ pub(crate) fn known(value: u64) -> Option<u64> {
     Some(value).filter(|value| *value != ABSENT)
 }
 
-pub(crate) fn kept_dict<'py>(py: Python<'py>, kept: &Kept, arch: Arch) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn kept_dict<'py>(
+    py: Python<'py>,
+    kept: &Kept,
+    arch: Arch,
+) -> PyResult<Bound<'py, PyDict>> {
     let story = &kept.story;
     let dict = PyDict::new(py);
     dict.set_item("operation", story.operation.name())?;

@@ -96,6 +96,10 @@ impl Take {
             None
         };
         let mut v = names.map(find);
+        if meaning.role == Role::End {
+            // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
+            v[2].signed = false;
+        }
         if meaning.role == Role::Connect {
             let address = format.and_then(|format| format.field("daddr_v6"));
             let address = address.filter(|field| field.size == 16);

@@ -34,7 +34,7 @@ impl Stream {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.rest.extend_from_slice(bytes);
         if self.begun.is_none() {
-            let Some(len) = head(&self.rest) else {
+            let Some(len) = head(&self.rest)? else {
                 return match self.rest.len() {
                     0..MOST_HEAD => Ok(()),
                     len => Err(Error::damaged("its head has no end", len)),
@@ -112,21 +112,31 @@ fn damage(end: &End) -> Option<String> {
 }
 
 /// Where the records that are no part of perf's head begin; None: not yet there.
-fn head(bytes: &[u8]) -> Option<usize> {
-    let mut at = usize::try_from(u64_at(bytes, 8)?).ok()?;
+fn head(bytes: &[u8]) -> Result<Option<usize>, Error> {
+    let mut at = file::PIPE_HEADER;
+    let Some(size) = u64_at(bytes, 8) else {
+        return Ok(None);
+    };
+    if !bytes.starts_with(file::MAGIC) || size != at as u64 {
+        let why = "it does not begin as what perf writes to a pipe".into();
+        return Err(Error::NotPerfData { why });
+    }
     loop {
         let header = match Header::at(bytes, at) {
             Ok(header) => header,
-            Err(NoRecord::Short) => return None,
-            Err(NoRecord::Size(_)) => return Some(at),
+            Err(NoRecord::Short) => return Ok(None),
+            Err(NoRecord::Size(_)) => return Ok(Some(at)),
         };
         if header.kind < record::USER
             || matches!(header.kind, record::FINISHED_ROUND | record::FINISHED_INIT)
         {
-            return Some(at);
+            return Ok(Some(at));
         }
-        at = file::range_end(at, header.size, header.extra(bytes, at))
-            .filter(|&end| end <= bytes.len())?;
+        let end = file::range_end(at, header.size, header.extra(bytes, at));
+        match end.filter(|&end| end <= bytes.len()) {
+            Some(end) => at = end,
+            None => return Ok(None),
+        }
     }
 }
 

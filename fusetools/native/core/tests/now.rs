@@ -1,0 +1,176 @@
+//! What perf writes to a pipe, read piece by piece, and the sums that are made of it.
+
+mod perf_data;
+
+use fusetools_core::events::{Batch, Layer, Meaning, Role};
+use fusetools_core::filters::Filters;
+use fusetools_core::now::{By, Now, Sort, View, Wanted};
+use fusetools_core::reader::Stream;
+use fusetools_core::Reader;
+use perf_data::{end, round, send, PerfData, Sample};
+use rustc_hash::FxHashMap;
+
+fn row(event: &str, role: Role) -> Meaning {
+    Meaning {
+        event: event.into(),
+        layer: Layer::Request,
+        function: String::new(),
+        operation: String::new(),
+        role,
+    }
+}
+
+/// 200 requests, one in ten without an end; later ones begin before earlier ones end.
+fn requests() -> PerfData {
+    let mut file = PerfData::fuse();
+    for unique in 1..=200u64 {
+        let ends = (unique % 10 != 0).then(|| (1, unique * 1_000 + 5_000 + unique * unique));
+        for (kind, time) in [Some((0, unique * 1_000)), ends].into_iter().flatten() {
+            let raw = match kind {
+                0 => send(45, unique, 1 + 2 * (unique as u32 % 2)),
+                _ => end(45, unique, -((unique % 4) as i32)),
+            };
+            let sample = Sample {
+                id: 11 + 2 * kind as u64 + unique % 2,
+                time,
+                pid: 7,
+                tid: unique as i32,
+                cpu: unique as u32 % 2,
+                raw,
+                ..Sample::default()
+            };
+            file.records.push(file.events[kind].sample(&sample));
+        }
+        if unique % 50 == 0 {
+            file.records.push(round());
+        }
+    }
+    file
+}
+
+fn catalogue() -> Vec<Meaning> {
+    vec![
+        row("fuse:fuse_request_send", Role::Begin),
+        row("fuse:fuse_request_end", Role::End),
+    ]
+}
+
+fn joined(batches: Vec<Batch>) -> (Vec<fusetools_core::events::Ev>, usize) {
+    let side = batches.iter().map(|batch| batch.side.len()).sum();
+    (
+        batches.into_iter().flat_map(|batch| batch.events).collect(),
+        side,
+    )
+}
+
+#[test]
+fn in_pieces_of_any_size_it_is_the_same() {
+    let bytes = requests().pipe();
+    let reader = Reader::from_bytes(bytes.clone()).unwrap();
+    let mut whole = Vec::new();
+    let info = reader
+        .scan(&catalogue(), &mut |batch| whole.push(batch))
+        .unwrap();
+    let whole = joined(whole);
+    assert!(whole.0.len() >= 2);
+    for size in [1, 7, 64, 1000, bytes.len()] {
+        let mut stream = Stream::new(catalogue());
+        let mut batches = Vec::new();
+        for piece in bytes.chunks(size) {
+            stream.feed(piece).unwrap();
+            batches.extend(stream.batches());
+        }
+        stream.complete(u64::MAX);
+        batches.extend(stream.batches());
+        assert_eq!(joined(batches), whole, "in pieces of {size}");
+        assert_eq!(stream.lost(), info.lost.max(info.lost_samples));
+    }
+}
+
+#[test]
+fn nothing_comes_before_it_is_complete() {
+    let bytes = requests().pipe();
+    let mut stream = Stream::new(catalogue());
+    stream.feed(&bytes).unwrap();
+    assert!(stream.batches().is_empty());
+    stream.complete(u64::MAX);
+    let (events, _) = joined(stream.batches());
+    let middle = events[events.len() / 2].time;
+    let mut stream = Stream::new(catalogue());
+    stream.feed(&bytes).unwrap();
+    stream.complete(middle);
+    let (early, _) = joined(stream.batches());
+    assert!(!early.is_empty() && early.len() < events.len());
+    assert!(early.iter().all(|event| event.time <= middle));
+}
+
+#[test]
+fn what_is_no_stream_is_an_error() {
+    for bad in [&b"no perf.data at all, but long enough"[..], &[0; 4096]] {
+        assert!(Stream::new(catalogue()).feed(bad).is_err());
+    }
+    let mut bytes = requests().pipe();
+    bytes.extend_from_slice(&[0; 8]); // a record of no size
+    assert!(Stream::new(catalogue()).feed(&bytes).is_err());
+}
+
+#[test]
+fn sums_are_of_what_has_ended() {
+    let mut now = Now::new(
+        catalogue(),
+        Filters::default(),
+        Vec::new(),
+        true,
+        Some(Wanted {
+            operations: u64::MAX,
+            least: 0,
+            path: None,
+        }),
+    );
+    let bytes = requests().pipe();
+    now.feed(&bytes).unwrap();
+    now.complete(u64::MAX);
+    let view = View {
+        by: By::Operation,
+        sort: Sort::Requests,
+        most: 10,
+        contains: "",
+        labels: &FxHashMap::default(),
+        mounts: &FxHashMap::default(),
+    };
+    let lines = now.lines();
+    let interval = now.take(&view);
+    assert_eq!(
+        (interval.total.requests, interval.total.under_way),
+        (180, 20)
+    );
+    assert_eq!(
+        interval.total.errors,
+        (1..=200).filter(|n| n % 10 > 0 && n % 4 > 0).count() as u64
+    );
+    let mut took: Vec<u64> = (1..=200)
+        .filter(|n| n % 10 > 0)
+        .map(|n| 5_000 + n * n)
+        .collect();
+    took.sort_unstable();
+    let total = &interval.total;
+    assert_eq!(total.total, took.iter().sum::<u64>());
+    // The 90th and the 179th of 180: the first that half of them, or 99 %, are at or below.
+    assert_eq!(
+        (total.p50, total.p99, total.max),
+        (took[89], took[178], took[179])
+    );
+    let durations: u64 = lines.iter().map(|line| line.duration).sum();
+    assert_eq!((lines.len(), durations), (180, total.total));
+    let names: Vec<_> = interval
+        .rows
+        .iter()
+        .map(|row| (&row.label[..], row.requests))
+        .collect();
+    assert_eq!(names, [("getattr", 100), ("lookup", 80)]);
+    let (oldest, all) = now.under_way(0, 3);
+    let oldest: Vec<u64> = oldest.iter().map(|(kept, _)| kept.story.unique).collect();
+    assert_eq!((oldest, all), (vec![10, 20, 30], 20));
+    // And once only.
+    assert_eq!(now.take(&view).total.requests, 0);
+}
