@@ -392,8 +392,8 @@ class Now:
     """Requests out of what perf writes to a pipe.
 
     ``servers``: processes whose calls in the daemon layer count, none: all. ``mounts``: mount
-    points by connection. ``sums``: for take(). ``wanted`` (operations, none: all; ns at least; a regular
-    expression for the whole path, or None): for lines().
+    points by connection. ``sums``: for take(). ``wanted`` (operations, none: all; ns at least; a
+    regular expression for the whole path, or None): for lines().
     """
 
     def __init__(

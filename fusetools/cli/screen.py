@@ -22,9 +22,10 @@ STEP = 0.2  # seconds after which callers are looked at
 HELP = "q quit  b by  s sort  / filter  p pause"
 
 
-def run(
-    watch: Watch, view: View, interval: float, lines: Callable[[Top], list[str]], most: int | None
-) -> int:
+Lines = Callable[[Top, int], "list[str]"]  # of an interval, for so many columns
+
+
+def run(watch: Watch, view: View, interval: float, lines: Lines, most: int | None) -> int:
     """Shows intervals until q or a signal; how many events were lost."""
     return int(curses.wrapper(_Screen(watch, view, interval, lines, most).run))
 
@@ -35,7 +36,7 @@ class _Screen:
         watch: Watch,
         view: View,
         interval: float,
-        lines: Callable[[Top], list[str]],
+        lines: Lines,
         most: int | None,
     ) -> None:
         self.watch, self.view, self.interval = watch, view, interval
@@ -102,7 +103,9 @@ class _Screen:
             state.append("PAUSED")
         foot = f"filter: {self.typed}_" if self.typed is not None else HELP
         text = [", ".join(state) + "   " + foot]
-        text += self.lines(self.top) if self.top else ["waiting for the first interval"]
+        text += (
+            self.lines(self.top, columns - 1) if self.top else ["waiting for the first interval"]
+        )
         for number, line in enumerate(text[:rows]):
             style = curses.A_REVERSE if number == 0 else curses.A_NORMAL
             # The last cell of a screen cannot be written.

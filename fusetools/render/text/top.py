@@ -9,7 +9,13 @@ from fusetools.render.text.figures import duration, number, plural
 from fusetools.render.text.layout import table
 from fusetools.results.top import Row, Top, UnderWay
 
-_WORDS = {"requests": "op/s", "bytes": "kB/s", "waited": "wait", "under_way": "now"}
+HEADS = ("op/s", "kB/s", "kB/op", "queue", "RTT", "exec", "p50", "p99", "max", "wait", "now", "err")
+SORTED = {
+    "requests": "op/s", "bytes": "kB/s", "waited": "wait", "under_way": "now", "errors": "err",
+}  # fmt: skip
+NAMES = {"cgroup": "cgroup (job)", "thread": "daemon thread"}
+WIDE = 110  # columns from which on there is room for all figures
+SPARED = ("kB/s", "kB/op", "p50", "max")
 
 
 def render(top: Top) -> str:
@@ -17,14 +23,15 @@ def render(top: Top) -> str:
     return "".join(line + "\n" for line in lines(top))
 
 
-def lines(top: Top) -> list[str]:
+def lines(top: Top, width: int | None = None) -> list[str]:
+    """``width``: of the screen, None for as wide as it gets."""
     found = [summary(top), cost(top)]
     if top.lost or top.left_out:
         found.append(dropped(top))
     found += _missing(top)
     if top.oldest:
         found += ["", *table(_oldest(top), "><<<<", "  ")]
-    found += ["", *table(_rows(top), ">" * 12 + "<")]
+    found += ["", *_rows(top, width)]
     if top.groups > len(top.rows):
         found.append(f"and {number(top.groups - len(top.rows))} more rows")
     return found
@@ -76,7 +83,7 @@ def _missing(top: Top) -> list[str]:
 
 
 def _oldest(top: Top) -> list[tuple[str, ...]]:
-    rows = [("under way for", "operation", "caller", "daemon", "path")]
+    rows: list[tuple[str, ...]] = [("under way for", "operation", "caller", "daemon", "path")]
     for one in top.oldest:
         rows.append(
             (
@@ -94,35 +101,51 @@ def _caller(one: UnderWay) -> str:
     return f"{one.comm or '?'} ({one.pid})" if one.pid is not None else "-"
 
 
-def _rows(top: Top) -> list[tuple[str, ...]]:
-    name = {"cgroup": "cgroup (job)", "thread": "daemon thread"}.get(top.by, top.by)
-    heads = ("op/s", "kB/s", "kB/op", "queue", "RTT", "exec", "p50", "p99", "max", "wait", "now")
-    rows = [(*(_mark(top, head) for head in heads), _mark(top, "errors", "err"), name)]
+def _rows(top: Top, width: int | None) -> list[str]:
+    """The table, its names cut to what the width leaves; a narrow one has fewer figures."""
+    narrow = width is not None and width < WIDE
+    heads = [head for head in HEADS if not (narrow and head in SPARED)]
+    rows = [[_mark(top, head) for head in heads]]
     for row in top.rows:
-        per_op = row.bytes / row.transfers / 1e3 if row.transfers else None
-        rows.append(
-            (
-                number(row.per_second),
-                number(row.bytes / 1e3 / top.seconds) if row.bytes else "-",
-                number(per_op),
-                duration(row.queue_ns),
-                duration(row.rtt_ns),
-                duration(row.exec_ns),
-                duration(row.p50_ns if row.requests else None),
-                duration(row.p99_ns if row.requests else None),
-                duration(row.max_ns if row.requests else None),
-                f"{row.waited / top.seconds:.2f}",
-                "-" if row.under_way is None else number(row.under_way),
-                number(row.errors),
-                _label(top, row),
-            )
-        )
-    return rows
+        figures = _figures(top, row)
+        rows.append([figures[head] for head in heads])
+    body = table(rows, ">" * len(heads))
+    names = [NAMES.get(top.by, top.by), *(_label(top, row) for row in top.rows)]
+    room = max(map(len, names))
+    if width is not None:
+        room = min(room, max(width - max(map(len, body)) - 2, 10))
+    keep_end = top.by in ("file", "directory", "cgroup", "mount")
+    return [f"{_cut(name, room, keep_end):{room}}  {line}" for name, line in zip(names, body)]
 
 
-def _mark(top: Top, head: str, shown: str = "") -> str:
+def _cut(name: str, room: int, keep_end: bool) -> str:
+    if len(name) <= room:
+        return name
+    return "…" + name[1 - room :] if keep_end else name[: room - 1] + "…"
+
+
+def _figures(top: Top, row: Row) -> dict[str, str]:
+    per_op = row.bytes / row.transfers / 1e3 if row.transfers else None
+    some = row.requests > 0
+    return {
+        "op/s": number(row.per_second),
+        "kB/s": number(row.bytes / 1e3 / top.seconds) if row.bytes else "-",
+        "kB/op": number(per_op),
+        "queue": duration(row.queue_ns),
+        "RTT": duration(row.rtt_ns),
+        "exec": duration(row.exec_ns),
+        "p50": duration(row.p50_ns if some else None),
+        "p99": duration(row.p99_ns if some else None),
+        "max": duration(row.max_ns if some else None),
+        "wait": f"{row.waited / top.seconds:.2f}",
+        "now": "-" if row.under_way is None else number(row.under_way),
+        "err": number(row.errors),
+    }
+
+
+def _mark(top: Top, head: str) -> str:
     """The head of the column that rows are sorted by has a mark."""
-    return (shown or head) + ("*" if _WORDS.get(top.sort, top.sort) == head else "")
+    return head + ("*" if SORTED.get(top.sort, top.sort) == head else "")
 
 
 def _label(top: Top, row: Row) -> str:

@@ -1,0 +1,259 @@
+"""`fusetools top` and `trace` on this host, beside stock perf and the daemon's own calls."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BUILD, Mounter, SampleMount, wait_until
+
+pytestmark = pytest.mark.live
+
+TRACEFS = Path("/sys/kernel/tracing")
+EVENTS = ("fuse:fuse_request_send", "fuse:fuse_request_end")
+
+
+def fusetools(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "fusetools", *map(str, arguments)]
+
+
+def busy(mount: SampleMount) -> subprocess.Popen[bytes]:
+    """A caller that looks at one file all the time, in a session of its own."""
+    stat = f"{BUILD / 'workload'} stat 97 {mount.path}/dir-00/file-000"
+    return subprocess.Popen(
+        ["sh", "-c", f"while {stat}; do :; done"], stdout=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def nothing_is_left(mount: SampleMount) -> None:
+    assert str(mount.library) not in (TRACEFS / "uprobe_events").read_text()
+
+
+def stock_perf(output: Path, mount: SampleMount) -> subprocess.Popen[bytes]:
+    argv = ["perf", "record", "-a", "-q", "-o", str(output), "-k", "CLOCK_MONOTONIC", "-m", "8M"]
+    for event in EVENTS:
+        argv += ["-e", event, "--filter", f"connection == {mount.connection}"]
+    return subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+
+
+def printed(recording: Path) -> dict[str, list[tuple[int, int]]]:
+    """(end, duration) of requests by operation, as stock perf prints their events."""
+    text = subprocess.run(
+        ["perf", "script", "-i", str(recording), "--ns", "-F", "time,event,trace"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    begun: dict[str, tuple[int, str]] = {}
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for line in text.splitlines():
+        at, event, rest = line.split(None, 2)
+        seconds, _, ns = at.rstrip(":").partition(".")
+        when = int(seconds) * 10**9 + int(ns)
+        unique = re.search(r"\breq (\d+)", rest)
+        assert unique, line
+        if event.startswith(EVENTS[0]):
+            operation = re.search(r"\((FUSE_\w+)\)", rest)
+            assert operation, line
+            begun[unique[1]] = (when, operation[1][len("FUSE_") :].lower())
+        elif unique[1] in begun:
+            start, operation_ = begun.pop(unique[1])
+            found[operation_].append((when, when - start))
+    return found
+
+
+def nearest_rank(values: list[int], percent: int) -> int:
+    return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
+
+
+def test_rates_and_percentiles_are_those_of_stock_perf(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    mount = sample_mount(delay=("lookup=300us", "getattr=2ms:10%"))
+    stock = stock_perf(tmp_path / "stock.data", mount)
+    load = busy(mount)
+    try:
+        done = subprocess.run(
+            fusetools("top", "--mount", mount.path, "--once", "--json", "--interval", 3),
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    finally:
+        os.killpg(load.pid, signal.SIGKILL)
+        load.wait()
+        stock.send_signal(signal.SIGINT)
+        stock.wait()
+    top = json.loads(done.stdout)
+    assert top["lost"] == top["left_out"] == 0
+    rows = {row["label"]: row for row in top["rows"]}
+    expected = printed(tmp_path / "stock.data")
+    compared = 0
+    for operation, ended in expected.items():
+        durations = [ns for end, ns in ended if top["start"] < end <= top["end"]]
+        if len(durations) < 100:
+            continue
+        row = rows[operation]
+        compared += 1
+        # Both take the times of the same two moments, each with its own reading of the clock.
+        assert row["requests"] == pytest.approx(len(durations), rel=0.02, abs=2)
+        for name, percent in (("p50_ns", 50), ("p99_ns", 99)):
+            assert row[name] == pytest.approx(nearest_rank(durations, percent), rel=0.02, abs=3000)
+        assert row["exec_ns"] == pytest.approx(sum(durations) / len(durations), rel=0.02, abs=3000)
+        assert row["queue_ns"] + row["rtt_ns"] == pytest.approx(row["exec_ns"])
+    assert compared >= 2
+    # One caller after the other waits all the time.
+    assert 0.5 < sum(row["waited"] for row in rows.values()) / top["seconds"] <= 1.0
+    nothing_is_left(mount)
+
+
+def test_a_request_under_way_has_its_age_and_its_path(sample_mount: Mounter) -> None:
+    mount = sample_mount(delay=("open=60s",))
+    top = subprocess.Popen(
+        fusetools("top", "--mount", mount.path, "--json", "--interval", "0.5", "--by", "file"),
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert top.stdout is not None
+    json.loads(top.stdout.readline())  # it watches
+    cat = subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"])
+    begun = time.monotonic()
+    try:
+        while not (shown := json.loads(top.stdout.readline()))["oldest"]:
+            assert time.monotonic() - begun < 60
+        age = time.monotonic() - begun
+        (oldest,) = shown["oldest"]
+        assert (oldest["operation"], oldest["pid"], oldest["comm"]) == ("open", cat.pid, "cat")
+        assert oldest["path"] == str(mount.path / "dir-00" / "file-001")
+        assert 1.0 <= oldest["age_ns"] / 1e9 <= age
+        assert oldest["thread"] in {int(t.name) for t in Path(f"/proc/{mount.pid}/task").iterdir()}
+    finally:
+        cat.kill()
+        top.send_signal(signal.SIGINT)
+        top.communicate()
+        mount.process.kill()
+        cat.wait()
+    assert top.returncode == 0
+
+
+def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    top = subprocess.Popen(
+        fusetools("top", "--mount", mount.path, "--json"), stdout=subprocess.PIPE
+    )
+    assert top.stdout is not None and top.stdout.readline()
+    (perf,) = (
+        int(pid) for pid in Path(f"/proc/{top.pid}/task/{top.pid}/children").read_text().split()
+    )
+    assert str(mount.library) in (TRACEFS / "uprobe_events").read_text()
+    top.kill()
+    top.communicate()
+    wait_until(lambda: not Path(f"/proc/{perf}/fd/0").exists(), "the end of perf")
+    subprocess.run(fusetools("clean"), check=True, stdout=subprocess.DEVNULL)
+    nothing_is_left(mount)
+
+
+def test_trace_prints_the_daemon_s_own_calls(sample_mount: Mounter) -> None:
+    mount = sample_mount(error=("open=EIO:50%",))
+    mount.ask("calls")
+    trace = subprocess.Popen(
+        fusetools("trace", "--mount", mount.path, "--json"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert trace.stdout is not None
+    path = mount.path / "dir-01" / "file-000"
+    seen: list[dict[str, Any]] = []
+    # It watches as soon as it prints anything.
+    os.set_blocking(trace.stdout.fileno(), False)
+
+    def first() -> bool:
+        with_retry = subprocess.run(["stat", path], stdout=subprocess.DEVNULL, check=True)
+        return with_retry.returncode == 0 and bool(trace.stdout and trace.stdout.readline())
+
+    wait_until(first, "the first line of trace")
+    os.set_blocking(trace.stdout.fileno(), True)
+    before = {(c.operation, c.unique) for c in mount.calls()}
+    for _ in range(20):
+        subprocess.run(
+            ["cat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
+    own = [c for c in mount.calls() if (c.operation, c.unique) not in before]
+    wait = time.monotonic() + 1.0
+    while time.monotonic() < wait:
+        time.sleep(0.05)
+    trace.send_signal(signal.SIGINT)
+    out, err = trace.communicate()
+    assert trace.returncode == 0, err
+    seen = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    by_number = {one["unique"]: one for one in seen}
+    expected = [c for c in own if c.operation not in ("forget", "forget_multi", "batch_forget")]
+    assert len(expected) > 60
+    for call in expected:
+        one = by_number[call.unique]
+        assert one["operation"] == call.operation
+        assert one["begin"] <= call.entered
+        assert one["begin"] + (one["queue_ns"] or 0) <= call.entered
+    opens = [one for one in seen if one["operation"] == "open" and one["begin"] > 0]
+    assert {one["error"] for one in opens} == {"", "EIO"}
+    assert {one["path"] for one in opens} == {str(path)}
+    assert re.search(r"fusetools: [\d,]+ requests ended, [\d,]+ printed, 0 events lost", err)
+    nothing_is_left(mount)
+
+
+def test_the_screen(sample_mount: Mounter, tmp_path: Path) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("this host has no tmux")
+    mount = sample_mount()
+    tmux = ["tmux", "-S", str(tmp_path / "tmux")]
+    command = " ".join(fusetools("top", "--mount", mount.path, "--interval", "0.5"))
+    load = busy(mount)
+
+    def screen() -> str:
+        done = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True)
+        return done.stdout
+
+    def keys(*names: str) -> None:
+        subprocess.run([*tmux, "send-keys", *names], check=True)
+
+    try:
+        subprocess.run(
+            [*tmux, "new-session", "-d", "-x", "120", "-y", "30", f"{command}; echo left $?; cat"],
+            check=True,
+        )
+        wait_until(lambda: "getattr" in screen(), "rows by operation")
+        assert "by operation, sorted by requests" in screen()
+        keys("b", "s")
+        wait_until(lambda: "workload (" in screen(), "rows by process")
+        assert "wait*" in screen()
+        keys("/", "n", "o", "n", "e", "Enter")
+        wait_until(lambda: "workload (" not in screen(), "the filter")
+        keys("p")
+        wait_until(lambda: "PAUSED" in screen(), "the pause")
+        keys("q")
+        wait_until(lambda: "left 0" in screen(), "the end")
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
+        os.killpg(load.pid, signal.SIGKILL)
+        load.wait()
+    nothing_is_left(mount)
+
+
+def test_one_line_for_each_interval_where_there_is_no_terminal(sample_mount: Mounter) -> None:
+    mount = sample_mount()
+    top = subprocess.Popen(
+        fusetools("top", "--mount", mount.path, "--interval", "0.3"),
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert top.stdout is not None
+    lines = [top.stdout.readline() for _ in range(3)]
+    top.send_signal(signal.SIGTERM)
+    rest, _ = top.communicate()
+    assert all(re.match(r"\d\d:\d\d:\d\d 0 op/s, 0 under way, 0 errors\n", one) for one in lines)
+    assert top.returncode == 0 and rest.count("\n") == 1
+    nothing_is_left(mount)
