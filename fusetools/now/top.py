@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.now import machine
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
@@ -35,7 +36,7 @@ class Watch:
         self._users: dict[int, str] = {}
         self._callers: dict[int, tuple[str, str]] = {}
         self._lost = 0
-        stream.watch(sums=True)
+        stream.watch(catalogue_of(stream), sums=True)
         self._start = stream.begin()
         self._cpu = stream.cpu_seconds()
 
@@ -143,6 +144,12 @@ class Watch:
             thread=kept["daemon_tid"],
             unsure=unsure,
         )
+
+
+def catalogue_of(stream: Streaming) -> list[Probe]:
+    """What tells requests and the names of files."""
+    names = [event.name for event in stream.plan.events]
+    return catalogue([Probe(*row) for row in stream.rows()], names)
 
 
 def full_path(mount: str, path: str | None, whole: bool) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusetools.answers.requests import error_name
-from fusetools.now.top import full_path
+from fusetools.now.top import catalogue_of, full_path
 from fusetools.record.streaming import Streaming
 from fusetools.results.trace import Ended
 
@@ -29,7 +29,8 @@ class Trace:
     ) -> None:
         self.stream = stream
         self._mounts = {t.mount.connection: t.mount.path for t in stream.plan.targets}
-        stream.watch(sums=False, wanted=(operations, least, path), pids=pids, comms=comms)
+        wanted = operations, least, path
+        stream.watch(catalogue_of(stream), sums=False, wanted=wanted, pids=pids, comms=comms)
         stream.begin()
         self._epoch = time.time_ns() - time.monotonic_ns()
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
@@ -30,6 +29,7 @@ from fusetools.record.tracefs import Tracefs
 BUFFERS = 128 << 20
 LARGEST, SMALLEST = 16 << 20, 256 << 10
 PIPE = 1 << 20
+Row = tuple[str, str, str, str, str]
 STEP = 0.1  # seconds within which a signal is answered
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
 PING = (5, 12)  # the perf that answers "ping"; an older one is told to enable what is enabled
@@ -139,8 +139,14 @@ class Streaming(Recording):
     def _full(self) -> bool:
         return False
 
-    def watch(self, sums: bool, wanted: tuple[Sequence[str], int, str | None] | None = None,
-              pids: Sequence[int] = (), comms: Sequence[str] = ()) -> None:  # fmt: skip
+    def watch(
+        self,
+        catalogue: Sequence[Row],
+        sums: bool,
+        wanted: tuple[Sequence[str], int, str | None] | None = None,
+        pids: Sequence[int] = (),
+        comms: Sequence[str] = (),
+    ) -> None:
         """What is wanted of requests: see native.Now."""
         targets = [target.mount for target in self.plan.targets]
         daemons = [
@@ -152,12 +158,13 @@ class Streaming(Recording):
         filters: native.Filters = {"pids": pids, "comms": comms, "daemons": daemons}
         mounts = {mount.connection: mount.path for mount in targets}
         self.requests = native.Now(
-            self._rows(), filters, self._servers(), mounts, self.facts.arch, sums, wanted
+            catalogue, filters, self._servers(), mounts, self.facts.arch, sums, wanted
         )
 
-    def _rows(self) -> list[Probe]:
+    def rows(self) -> list[Row]:
+        """(event, layer, function, operation, role) of what is recorded."""
         rows = [
-            Probe(
+            (
                 f"{probe.bundle}#{probe.number}" if probe.bundle else probe.event,
                 probe.layer,
                 probe.function,
@@ -167,13 +174,13 @@ class Streaming(Recording):
             for probe in self.plan.probes
             if probe.function != CALIBRATION and probe not in self.refused
         ]
-        names = [event.name for event in self.plan.events]
+        names = {event.name for event in self.plan.events}
         rows += [
-            Probe(f"fuse:fuse_request_{name}", "request", "", "", role)
+            (f"fuse:fuse_request_{name}", "request", "", "", role)
             for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
             if f"fuse:fuse_request_{name}" in names
         ]
-        return catalogue(rows, names)
+        return rows
 
     def begin(self) -> int:
         """From when on nothing is missing; ns on the recording's clock."""
