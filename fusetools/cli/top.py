@@ -75,14 +75,14 @@ def command(
     """
     from fusetools.cli import screen
     from fusetools.now.top import View, Watch
-    from fusetools.plan.request import Attach
+    from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
     from fusetools.render.json.top import render as to_json
     from fusetools.render.text import top as render
 
     terminal = os.isatty(0) and os.isatty(1) and not (once or as_json)
     view = View(by, sort, most or 40, contains, older)
-    request = Attach(mounts=tuple(os.path.abspath(path) for path in mounts), detail="latency")
+    request = Stream(tuple(os.path.abspath(path) for path in mounts))
     lost = 0
     with streaming(request, sys.argv[1:]) as stream:
         watch = Watch(stream)

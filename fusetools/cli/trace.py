@@ -56,14 +56,14 @@ def command(
     """
     from fusetools.answers.operations import operations
     from fusetools.now.trace import Trace
-    from fusetools.plan.request import Attach
+    from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
     from fusetools.render.json.trace import render as to_json
     from fusetools.render.text import trace as render
 
     wanted = operations(patterns) if patterns else []
     names = [os.fsencode(name).decode(errors="replace") for name in comms]
-    request = Attach(mounts=tuple(os.path.abspath(mount) for mount in mounts), detail="latency")
+    request = Stream(tuple(os.path.abspath(mount) for mount in mounts))
     printed = 0
     with streaming(request, sys.argv[1:]) as stream:
         trace = Trace(stream, wanted, least, glob(path) if path else None, pids, names)

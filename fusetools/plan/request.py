@@ -43,7 +43,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if type(self) is Request:
-            raise TypeError("a request is a Workload, a Count or an Attach")
+            raise TypeError("a request is a Workload, a Count, an Attach or a Stream")
         if self.wakers and self.detail != "stacks":
             raise ValueError("stacks of wakers need the detail stacks")
 
@@ -61,6 +61,13 @@ class Request:
 @dataclass(frozen=True)
 class Attach(Request):
     """Records the daemons, whoever uses their mounts."""
+
+
+class Stream(Attach):
+    """Requests as they happen, with the names of their files and no more than that."""
+
+    def __init__(self, mounts: tuple[str, ...] = ()) -> None:
+        super().__init__(mounts=mounts, detail="latency")
 
 
 @dataclass(frozen=True)
