@@ -77,7 +77,7 @@ def command(
     from fusetools.now.top import View, Watch
     from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
-    from fusetools.render.json.top import render as to_json
+    from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import top as render
 
     terminal = os.isatty(0) and os.isatty(1) and not (once or as_json)
@@ -100,7 +100,7 @@ def command(
             top = watch.interval(view)
             lost += top.lost
             if as_json:
-                click.echo(to_json(top), nl=False)
+                click.echo(to_json("top", top, compact=True), nl=False)
             elif once:
                 click.echo(render.render(top), nl=False)
             else:

@@ -58,7 +58,7 @@ def command(
     from fusetools.now.trace import Trace
     from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
-    from fusetools.render.json.trace import render as to_json
+    from fusetools.render.json.answer import render as to_json
     from fusetools.render.text import trace as render
 
     wanted = operations(patterns) if patterns else []
@@ -75,7 +75,11 @@ def command(
             stopped = stream.wait(PAUSE)
             ended = trace.ended()
             printed += len(ended)
-            click.echo("".join(map(to_json if as_json else render.line, ended)), nl=False)
+            lines = [
+                to_json("trace", one, compact=True) if as_json else render.line(one)
+                for one in ended
+            ]
+            click.echo("".join(lines), nl=False)
             sys.stdout.flush()
         requests, dropped, pathless, lost = trace.sums()
     said = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"

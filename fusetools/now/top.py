@@ -82,7 +82,7 @@ class Watch:
             sort=view.sort,
             start=start,
             end=end,
-            total=self._row(taken["total"], seconds, "operation"),
+            overall=self._row(taken["total"], seconds, "operation"),
             rows=tuple(self._row(row, seconds, view.by) for row in taken["rows"]),
             groups=taken["groups"],
             oldest=tuple(self._under_way(*one) for one in under_way),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.missing import Missing
+from fusetools.results.units import Bytes, Ns, Seconds
 
 # What rows are by, in the order of the key that changes it; "cgroup" is a job's.
 BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
@@ -27,14 +28,14 @@ class Row:
     mount: str
     requests: int
     per_second: float
-    waited: float
+    waited: Seconds
     queue_ns: float | None
     rtt_ns: float | None
     exec_ns: float | None
     p50_ns: int
     p99_ns: int
     max_ns: int
-    bytes: int
+    bytes: Bytes
     transfers: int
     under_way: int | None
     errors: int
@@ -66,11 +67,13 @@ class Top:
     the two probes of a callback add to it.
     """
 
+    JSON_SHOWN = ("seconds",)
+
     by: str
     sort: str
-    start: int
-    end: int
-    total: Row
+    start: Ns
+    end: Ns
+    overall: Row
     rows: tuple[Row, ...]
     groups: int
     oldest: tuple[UnderWay, ...]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.results.units import Bytes, Ns, Seconds
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -18,8 +20,8 @@ class Ended:
     operation: str
     mount: str
     path: str | None
-    begin: int
-    ended: float
+    begin: Ns
+    ended: Seconds
     duration_ns: int
     queue_ns: int | None
     error: str
@@ -29,5 +31,5 @@ class Ended:
     tid: int | None
     unique: int | None
     daemon_thread: int | None
-    bytes: int | None
+    bytes: Bytes | None
     offset: int | None

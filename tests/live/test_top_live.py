@@ -97,7 +97,7 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
     expected = printed(tmp_path / "stock.data")
     compared = 0
     for operation, ended in expected.items():
-        durations = [ns for end, ns in ended if top["start"] < end <= top["end"]]
+        durations = [ns for end, ns in ended if top["start_ns"] < end <= top["end_ns"]]
         if len(durations) < 100:
             continue
         row = rows[operation]
@@ -110,7 +110,7 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
         assert row["queue_ns"] + row["rtt_ns"] == pytest.approx(row["exec_ns"])
     assert compared >= 2
     # One caller after the other waits all the time.
-    assert 0.5 < sum(row["waited"] for row in rows.values()) / top["seconds"] <= 1.0
+    assert 0.5 < sum(row["waited_seconds"] for row in rows.values()) / top["seconds"] <= 1.0
     nothing_is_left(mount)
 
 
@@ -197,9 +197,9 @@ def test_trace_prints_the_daemon_s_own_calls(sample_mount: Mounter) -> None:
     for call in expected:
         one = by_number[call.unique]
         assert one["operation"] == call.operation
-        assert one["begin"] <= call.entered
-        assert one["begin"] + (one["queue_ns"] or 0) <= call.entered
-    opens = [one for one in seen if one["operation"] == "open" and one["begin"] > 0]
+        assert one["begin_ns"] <= call.entered
+        assert one["begin_ns"] + (one["queue_ns"] or 0) <= call.entered
+    opens = [one for one in seen if one["operation"] == "open" and one["begin_ns"] > 0]
     assert {one["error"] for one in opens} == {"", "EIO"}
     assert {one["path"] for one in opens} == {str(path)}
     assert re.search(r"fusetools: [\d,]+ requests ended, [\d,]+ printed, 0 events lost", err)

@@ -34,6 +34,8 @@ from fusetools.results.slow import Slowest
 from fusetools.results.stages import Stages
 from fusetools.results.stuck import Stuck
 from fusetools.results.sweep import Sweep
+from fusetools.results.top import Top
+from fusetools.results.trace import Ended
 
 ANSWERS: dict[str, type] = {
     "compare": Compared,
@@ -54,6 +56,8 @@ ANSWERS: dict[str, type] = {
     "stages": Stages,
     "stuck": Stuck,
     "sweep": Sweep,
+    "top": Top,
+    "trace": Ended,
 }
 FOLDER = Path(__file__).parents[3] / "docs/schema"
 _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}

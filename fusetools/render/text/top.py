@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration, number, plural
 from fusetools.render.text.layout import table
 from fusetools.results.top import Row, Top, UnderWay
 
@@ -45,7 +45,7 @@ def line(top: Top) -> str:
 
 
 def summary(top: Top) -> str:
-    total = top.total
+    total = top.overall
     figures = [f"{number(total.per_second)} op/s"]
     if total.requests:
         figures.append(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from fusetools.figures import duration
 from fusetools.printable import printable
-from fusetools.render.text.figures import duration
 from fusetools.results.trace import Ended
 
 HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
