@@ -1,7 +1,7 @@
 """A terminal's whole screen, refreshed: the standard library's curses.
 
-It begins in 3 ms and reads keys, which rich does not (its Live takes some 80 ms to import, textual
-more), and it gives the terminal back as it was.
+It reads keys, which rich's Live does not, needs nothing to be installed, and gives the terminal back
+as it was.
 """
 
 from __future__ import annotations

@@ -32,4 +32,4 @@ class Ended:
     unique: int | None
     daemon_thread: int | None
     bytes: Bytes | None
-    offset: int | None
+    offset: Bytes | None
