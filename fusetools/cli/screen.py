@@ -1,7 +1,6 @@
 """A terminal's whole screen, refreshed: the standard library's curses.
 
-It reads keys, which rich's Live does not, needs nothing to be installed, and gives the terminal back
-as it was.
+It reads keys, which rich's Live does not, needs nothing installed, and gives the terminal back.
 """
 
 from __future__ import annotations

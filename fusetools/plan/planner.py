@@ -634,11 +634,12 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     Not of each wait, most are for the next request: 25,000 a second of 8 KB are more than perf
     can write. A wait for somebody else has the stack with which its system call was entered
     (native/core/src/write/stacks.rs); where the thread sleeps for a disk or a lock of the kernel,
-    uninterruptibly, or did not wait at all, that of its switch.
+    uninterruptibly, that of its switch. Not where it is preempted: with 8 callers on 2 CPUs that
+    alone lost 10,000 to 17,000 of 220,000 events.
     """
     mine = _any(("COMM",), copied)
     if name == "sched:sched_switch":
-        return _all(mine, "prev_state != 1")
+        return _all(mine, "prev_state & 2")
     if name == "sched:sched_waking":
         return _all(mine, _any(("comm",), daemons))
     return _all(mine, WAITS) if name == "raw_syscalls:sys_enter" else ""

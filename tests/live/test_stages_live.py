@@ -157,6 +157,12 @@ def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_p
     assert len(waited) == 53 and max(waited) > 0
 
 
+def missing_switches(found: dict) -> int:
+    """How many the recording says were not recorded."""
+    why = [m["why"] for m in found["recording"]["missing"] if m["what"] == "the end of some waits"]
+    return sum(int(text.split()[0].replace(",", "")) for text in why)
+
+
 def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     """8 processes at work: 99.9 % matched, sums exact, system calls whole."""
     mount = sample_mount()
@@ -182,16 +188,22 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     total = 0
     order = np.lexsort((stories.begin, stories.tid))
     start = 0
+    unseen = 0
     for i in order[waits[order]]:
         if stories.sys_enter[i]:
             start, total = int(stories.sys_enter[i]), 0
         from_ = int(stories.sys_enter[i] or stories.resumed[i])
         to = int(stories.sys_exit[i] or stories.runs[i])
+        if not (from_ and to):
+            # A switch that no tracer was shown (docs/design/recording-cost.md).
+            start, unseen = 0, unseen + 1
+            continue
         total += to - from_
         if stories.sys_exit[i] and start:
             assert total == int(stories.sys_exit[i]) - start
             whole[int(stories.tid[i]), start] = total
     assert len(whole) > 5_000
+    assert unseen <= 2 * missing_switches(found)  # of the one before, of the one after
     columns = recording.calls()
     syscalls = columns.layer == 0
     entries = {
