@@ -427,7 +427,7 @@ class Recording(Probing, Finishing):
             if self.state.probes:
                 some = ", ".join(self.state.probes[:3])
                 self.outcome.warnings.append(
-                    f"{len(self.state.probes)} probes are in use and stay ({some}): fusetools clean"
+                    f"{len(self.state.probes)} probes cannot be removed ({some}): fusetools clean"
                 )
         if self.state.cgroup and cgroup.remove(Path(self.state.cgroup)):
             self.state.cgroup = ""

@@ -223,6 +223,9 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
             what.append(f"process {pid} ({name})")
         for other in _session_of(pid, start):
             _end(other, started(other) or 0)
+    if (state.ftrace or state.probes) and not Path(state.tracefs, "events").exists():
+        left.append(f"what was made in {state.tracefs}, which is not mounted any more")
+        return Removed(tuple(what), tuple(left))
     if state.ftrace and state.tracefs:
         changed = tracecmd.restore(Path(state.tracefs), state.ftrace)
         what += [f"ftrace's {name} as it was" for name in changed]

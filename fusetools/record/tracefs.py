@@ -42,6 +42,8 @@ class Tracefs:
         perf's last reference goes some time after perf: EBUSY until then.
         """
         left = list(events)
+        if not (self.root / "events").exists():
+            return left  # unmounted meanwhile: they are still there
         end = time.monotonic() + patience
         while left:
             left = [event for event in left if not self._remove(event)]
