@@ -12,20 +12,24 @@ from fusetools.answers.source import Source
 from fusetools.results.slow import Slowest
 
 
-def slow(source: Source, patterns: Sequence[str], most: int, filters: Filters) -> Slowest:
-    """``most`` of them, of the operations that a shell pattern matches, slowest first.
+def slow(
+    source: Source, patterns: Sequence[str], most: int, least: int, filters: Filters
+) -> Slowest:
+    """``most`` of them, of the operations that a shell pattern matches, that took ``least`` ns or
+    more, slowest first.
 
     Those that have not ended count up to the recording's end.
     """
     asked = Questions(source)
     found, facts = asked("slowest", filters, operations(patterns), most)
-    spans = [at_work(one) for one in found["kept"]]
+    kept = [one for one in found["kept"] if one["duration"] >= least]
+    spans = [at_work(one) for one in kept]
     moments = asked.moments(spans)
     chains = helpers.chains(spans, moments, asked.moments, asked.probes)
     requests = (
         helpers.helped(
             request(one, found["first"], asked.names, meanwhile(one, did, asked.probes)), chain
         )
-        for one, did, chain in zip(found["kept"], moments, chains)
+        for one, did, chain in zip(kept, moments, chains)
     )
     return Slowest(tuple(requests), guessed(asked.probes), facts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say, whole
+from fusetools.cli.options import filters, opened, request_options, say, span, whole
 
 
 @click.command()
@@ -20,10 +20,20 @@ from fusetools.cli.options import filters, opened, request_options, say, whole
     metavar="N",
     help="Show N requests.  [default: 20]",
 )
+@click.option(
+    "--min",
+    "least",
+    type=span,
+    default="0",
+    metavar="TIME",
+    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(patterns: tuple[str, ...], path: str, most: int, as_json: bool, **options: Any) -> None:
+def command(
+    patterns: tuple[str, ...], path: str, most: int, least: int, as_json: bool, **options: Any
+) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
-    result = opened(path).slowest(*patterns, most=most, filters=filters(options))
+    result = opened(path).slowest(*patterns, most=most, least=least, filters=filters(options))
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

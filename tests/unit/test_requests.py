@@ -136,6 +136,10 @@ def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     assert sum(len(made) for _, made in whole) > 100
     assert all(sum(waited[one] for one in made) == ns for ns, made in whole)
     assert fusetools.open(DEMO).slowest(most=50).requests == result.requests[:50]
+    median = result.requests[len(result.requests) // 2].duration
+    least = fusetools.open(DEMO).slowest(most=277, least=median).requests
+    assert least == tuple(r for r in result.requests if r.duration >= median)
+    assert 0 < len(least) < len(result.requests)
 
 
 def test_patterns_choose_operations(demo: dict[int, Plain]) -> None:
