@@ -21,7 +21,7 @@ help:
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
 	@echo 'make lint           ruff, mypy, cargo fmt, clippy'
-	@echo 'make bench          measure speed against stock perf'
+	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
 	@echo 'make clean          remove what was built'
 
 install:
@@ -88,6 +88,7 @@ demo: install build samples
 
 bench: install-tests samples $(VENV)/.tested
 	$(PY) tests/bench/bench.py
+	$(PY) tests/bench/cost.py
 	$(PY) -m pytest --quiet --capture no tests/flamegraphs/speed.py
 
 clean:

@@ -1,0 +1,157 @@
+"""What recording costs a workload, beside other tools, in turn, as ratios: part of `make bench`.
+
+A loop of stat, by fusetools at each detail, bpftrace, `perf record -g` and `strace -c` (where they
+are installed), on the sample client as shipped and on bindfs; seconds of `record -- true`; bytes of
+a request. Needs root. Prints and never asserts: machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fusetools.experiments.estimate import estimate
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "samples/build"
+FUSETOOLS = [sys.executable, "-m", "fusetools"]
+# us of a stat: of the quarter of 200 batches of 50 that is quickest. The first line of its input
+# lets it begin.
+LOOP = """
+import os, sys, time
+input()
+found = []
+for _ in range(200):
+    begin = time.perf_counter()
+    for _ in range(50):
+        os.stat(sys.argv[1])
+    found.append((time.perf_counter() - begin) / 50 * 1e6)
+print("QUICK", sorted(found)[50])
+"""
+
+
+@contextmanager
+def mounted(folder: Path, kind: str) -> Iterator[Path]:
+    """A file below a mount of that kind. The daemon is a child of ours."""
+    tree, mount = folder / "tree", folder / kind
+    if not tree.exists():
+        subprocess.run([BUILD / "make_tree", tree], check=True)
+    mount.mkdir()
+    if kind == "bindfs":
+        uncached = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
+        command = ["bindfs", "-f", "-o", uncached, str(tree), str(mount)]
+    else:
+        daemon = str(BUILD / kind / "samplefs")
+        command = [daemon, "-f", "--kernel-cache", "0", str(tree), str(mount)]
+    with subprocess.Popen(command) as process:
+        try:
+            while not mount.is_mount():
+                time.sleep(0.01)
+            yield mount / "deep/1"
+        finally:
+            process.terminate()
+
+
+def quick(text: str) -> float:
+    found = re.search(r"QUICK (\S+)", text)
+    assert found, text
+    return float(found[1])
+
+
+def run(prefix: list[str], loop: list[str]) -> float:
+    done = subprocess.run([*prefix, *loop], input="\n", text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return quick(done.stdout)
+
+
+def by_bpftrace(loop: list[str], probes: list[str]) -> float:
+    """With histograms of requests and callbacks, once they are armed."""
+    events = ["tracepoint:fuse:fuse_request_send { @begin[args->unique] = nsecs; }"]
+    events += ["tracepoint:fuse:fuse_request_end { @took = hist(nsecs - @begin[args->unique]); }"]
+    for place in probes:
+        events += [f"uprobe:{place} {{ @enter[tid] = nsecs; }}"]
+        events += [f"uretprobe:{place} {{ @call = hist(nsecs - @enter[tid]); }}"]
+    command = ["bpftrace", "-e", " ".join(['BEGIN { printf("armed\\n"); }', *events])]
+    command += ["-B", "line"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as tool:
+        assert tool.stdout is not None
+        assert any("armed" in line for line in tool.stdout), "bpftrace did not begin"
+        try:
+            return run([], loop)
+        finally:
+            tool.send_signal(signal.SIGINT)
+            tool.communicate(timeout=60)
+
+
+def callbacks() -> list[str]:
+    """Of the sample client: FILE:ADDRESS of what a stat calls."""
+    (library,) = (BUILD / "as-shipped").glob("libcvmfs_fuse3.so.*")
+    text = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"(\w+) t _ZN5cvmfsL\d+cvmfs_(?:lookup|getattr)E", text)
+    return [f"{library}:0x{int(address, 16):x}" for address in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=6)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind in ["as-shipped", *["bindfs"] * bool(shutil.which("bindfs"))]:
+            with mounted(folder, kind) as path:
+                compare(kind, folder, path, options.rounds)
+
+
+def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
+    data = folder / "perf.data"
+    loop = [sys.executable, "-c", LOOP, str(path)]
+    record = [*FUSETOOLS, "record", "--mount", str(path.parents[1]), "-o", str(data)]
+    tools = {
+        "nothing": [],
+        **{
+            f"record --detail {detail}": [*record, "--detail", detail, "--"]
+            for detail in ("latency", "stages", "stacks")
+        },
+        "perf record -g": ["perf", "record", "-q", "-g", "-o", str(folder / "own.data"), "--"],
+        "strace -f -c": ["strace", "-f", "-c", "-o", os.devnull],
+    }
+    tools = {name: argv for name, argv in tools.items() if not argv or shutil.which(argv[0])}
+    found: dict[str, list[float]] = {name: [] for name in tools}
+    probes = callbacks() if kind == "as-shipped" and shutil.which("bpftrace") else []
+    sizes: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, argv in tools.items():
+            found[name].append(run(argv, loop))
+            if name.startswith("record "):
+                sizes[name] = data.stat().st_size / (200 * 50 * 3)
+        if probes:
+            found.setdefault("bpftrace", []).append(by_bpftrace(loop, probes))
+    bare = found["nothing"]
+    print(f"{kind}: a stat takes {statistics.median(bare):.1f} us")
+    for name, times in found.items():
+        of = estimate([took / base for took, base in zip(times, bare)])
+        size = f"  {sizes[name]:6,.0f} bytes a request" if name in sizes else ""
+        print(f"  {name:24} {of.median:6.2f} times ({of.low:.2f} to {of.high:.2f}){size}")
+    times = []
+    for _ in range(3):
+        begin = time.monotonic()
+        subprocess.run([*record, "--", "true"], check=True, capture_output=True)
+        times.append(time.monotonic() - begin)
+    print(f"  record -- true           {min(times):6.2f} s")
+
+
+if __name__ == "__main__":
+    main()
