@@ -366,7 +366,7 @@ def merge(
     avoid: Sequence[str | PathLike[str]] | None = None,
     bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
     daemons: Sequence[int] | None = None,
-    workload: int | None = None,
+    scope: Sequence[int] | None = None,
     opener: Callable[[Path], int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
@@ -380,6 +380,7 @@ def merge(
     unwound to call chains and the functions in user stacks become a part of the output. `bundles`:
     (event that several probes share, the field with a probe's number, (number, event that becomes
     of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all).
+    `scope`: of these and of what they start are switches, wake-ups and system calls (None: all).
     `opener`: opens the files of programs in this process's place, and gives the descriptor away.
     The output, of mode 0600, takes its place when it is whole and may be an input; on an error
     nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.

@@ -326,8 +326,7 @@ def plan(
     have = set(facts.tracepoints)
     workload = bool(request.command)
     latency = request.detail == "latency"
-    by_pid = workload and facts.pid_max >= PIDS and not facts.pid_namespace
-    cgroup = cgroup and not by_pid
+    by_pid = workload and not cgroup and facts.pid_max >= PIDS and not facts.pid_namespace
     if not latency:
         of_copied = _comms(copied, comms or {})
         # A daemon that may be a caller, of another mount that is traced, needs all of its calls.

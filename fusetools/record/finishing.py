@@ -61,6 +61,12 @@ class Finishing(Things):
         found = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
         return sorted(found | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
 
+    def _scope(self) -> list[int] | None:
+        """Whose switches and system calls the recording is about; None: everybody's. Not ours:
+        perf is our child."""
+        servers = [pid for pid in self._servers() if pid != os.getpid()]
+        return [*servers, self.workload.pid] if self.workload else None
+
     def finish(self) -> Outcome:
         """The one perf.data, with the session sample, under its name and owned by the user."""
         outcome = self.outcome
@@ -137,7 +143,7 @@ class Finishing(Things):
             avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
-            workload=self.workload.pid if self.workload and self.plan.by_pid else None,
+            scope=self._scope() if self.plan.by_pid else None,
         )
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():

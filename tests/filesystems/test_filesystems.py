@@ -82,7 +82,7 @@ def test_the_daemon_lives_and_nothing_is_left(of: Recorded) -> None:
 
 
 def test_doctor_promises_what_is_recorded(of: Recorded) -> None:
-    assert of.doctor["by"].endswith(f", pid {of.daemon}")
+    assert of.doctor["answered_by"].endswith(f", pid {of.daemon}")
     tracing = next(line for line in of.progress.splitlines() if ": tracing " in line)
     for what in (r"\d+ callbacks", "replies"):
         promised = bool(re.search(what, of.doctor["how"]))

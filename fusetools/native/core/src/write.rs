@@ -177,8 +177,8 @@ pub struct Extras {
     /// The processes whose samples are kept in events of the system `fuse_daemon`: other daemons may run the same library.
     /// None: all.
     pub daemons: Option<Vec<i32>>,
-    /// The workload's first process: switches, wake-ups and system calls only of it, of `daemons`, and of what they start.
-    pub workload: Option<i32>,
+    /// Switches, wake-ups and system calls only of these processes, and of what they start.
+    pub scope: Option<Vec<i32>>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -293,9 +293,8 @@ pub fn merge_with(
     let returns = copied.map(Returns::read).unwrap_or_default();
     let waits = readers().next().map(Waits::read).unwrap_or_default();
     let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, waits);
-    if let Some(workload) = extras.workload {
-        let daemons = extras.daemons.iter().flatten().copied();
-        stacks.scope = Scope::new(daemons.chain([workload]).collect());
+    if let Some(scope) = &extras.scope {
+        stacks.scope = Scope::new(scope.clone());
     }
     written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {

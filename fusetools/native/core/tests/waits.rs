@@ -241,7 +241,7 @@ fn what_is_not_of_the_workload_is_left_out() {
         record(9, 1, &[0; 8]),
     ];
     let extras = Extras {
-        workload: Some(100),
+        scope: Some(vec![42, 100]),
         daemons: Some(vec![42]),
         ..Extras::default()
     };
@@ -284,7 +284,7 @@ fn switches_that_are_missing_are_counted() {
         let path = |end: &str| std::env::temp_dir().join(format!("{name}.{end}"));
         fs::write(path("in"), file.bytes()).unwrap();
         let extras = Extras {
-            workload: Some(100),
+            scope: Some(vec![42, 100]),
             daemons: Some(vec![42]),
             ..Extras::default()
         };

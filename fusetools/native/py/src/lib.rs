@@ -498,7 +498,7 @@ fn keep_vdso() {
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None, workload = None, opener = None))]
+    bundles = Vec::new(), daemons = None, scope = None, opener = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -510,7 +510,7 @@ fn merge<'py>(
     avoid: Option<Vec<PathBuf>>,
     bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
-    workload: Option<i32>,
+    scope: Option<Vec<i32>>,
     opener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
@@ -552,7 +552,7 @@ fn merge<'py>(
             })
             .collect(),
         daemons,
-        workload,
+        scope,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
