@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fusetools.output import Output
     from fusetools.recording import Recording
 
+LOST = 4  # exit status: the kernel dropped events
 F = TypeVar("F", bound=Callable[..., Any])
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -129,6 +130,24 @@ _OPTIONS = {
 }
 
 
+# Mounts to trace, for those who look at what happens now.
+mounts_option = click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="Trace the FUSE file system on PATH (repeatable).  [default: all]",
+)
+min_option = click.option(
+    "--min",
+    "least",
+    type=span,
+    default="0",
+    metavar="TIME",
+    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
+)
+
+
 def recording_options(function: F) -> F:
     """-i/--input and what to leave in."""
     return _with(function, *_OPTIONS)
@@ -157,9 +176,13 @@ def filters(options: dict[str, Any]) -> Filters:
     start, end = options["start"], options["end"]
     if start is not None and end is not None and start >= end:
         raise click.UsageError("--from is not before --to")
-    # As the core has names that are no UTF-8.
-    comms = tuple(os.fsencode(name).decode(errors="replace") for name in options["comms"])
+    comms = as_recorded(options["comms"])
     return Filters(options["pids"], comms, options.get("mounts", ()), start, end)
+
+
+def as_recorded(comms: Iterable[str]) -> tuple[str, ...]:
+    """Names of threads as the core has those that are no UTF-8."""
+    return tuple(os.fsencode(name).decode(errors="replace") for name in comms)
 
 
 def opened(path: str) -> Recording:

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import pid, seconds
+from fusetools.cli.options import LOST, pid, seconds
 from fusetools.cli.options import size as size_option
 from fusetools.plan.request import DETAILS, Attach, Request, Workload
 
-LOST = 4  # exit status: the kernel dropped events
 NEXT = {
     "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
     "stages": ("fusetools hist", "fusetools stages", "fusetools slow"),

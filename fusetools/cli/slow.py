@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say, span, whole
+from fusetools.cli.options import filters, min_option, opened, request_options, say, whole
 
 
 @click.command()
@@ -20,14 +20,7 @@ from fusetools.cli.options import filters, opened, request_options, say, span, w
     metavar="N",
     help="Show N requests.  [default: 20]",
 )
-@click.option(
-    "--min",
-    "least",
-    type=span,
-    default="0",
-    metavar="TIME",
-    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
-)
+@min_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     patterns: tuple[str, ...], path: str, most: int, least: int, as_json: bool, **options: Any

@@ -7,19 +7,12 @@ import sys
 
 import click
 
+from fusetools.cli.options import LOST, mounts_option
 from fusetools.results.top import BY, SORTS
-
-LOST = 4  # exit status: the kernel dropped events
 
 
 @click.command()
-@click.option(
-    "--mount",
-    "mounts",
-    multiple=True,
-    metavar="PATH",
-    help="Trace the FUSE file system on PATH (repeatable).  [default: all]",
-)
+@mounts_option
 @click.option(
     "--by",
     type=click.Choice(BY),

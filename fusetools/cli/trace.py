@@ -7,35 +7,21 @@ import sys
 
 import click
 
-from fusetools.cli.options import glob, pid, span
+from fusetools.cli.options import LOST, as_recorded, glob, min_option, mounts_option, pid
 
-LOST = 4  # exit status: the kernel dropped events
 PAUSE = 0.2  # seconds between two looks
 
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
-@click.option(
-    "--mount",
-    "mounts",
-    multiple=True,
-    metavar="PATH",
-    help="Trace the FUSE file system on PATH (repeatable).  [default: all]",
-)
+@mounts_option
 @click.option(
     "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller (repeatable)."
 )
 @click.option(
     "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of NAME (repeatable)."
 )
-@click.option(
-    "--min",
-    "least",
-    type=span,
-    default="0",
-    metavar="TIME",
-    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
-)
+@min_option
 @click.option(
     "--path", metavar="GLOB", help="Only files whose path matches GLOB (* matches / too)."
 )
@@ -62,11 +48,10 @@ def command(
     from fusetools.render.text import trace as render
 
     wanted = operations(patterns) if patterns else []
-    names = [os.fsencode(name).decode(errors="replace") for name in comms]
     request = Stream(tuple(os.path.abspath(mount) for mount in mounts))
     printed = 0
     with streaming(request, sys.argv[1:]) as stream:
-        trace = Trace(stream, wanted, least, glob(path) if path else None, pids, names)
+        trace = Trace(stream, wanted, least, glob(path) if path else None, pids, as_recorded(comms))
         if not as_json:
             click.echo(render.HEAD, nl=False)
             sys.stdout.flush()

@@ -23,7 +23,7 @@ from fusetools.plan import kernel
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
-from fusetools.plan.request import Request, Stream
+from fusetools.plan.request import Request
 from fusetools.plan.returns import no_returns
 
 DAEMON_GROUP = "fuse_daemon"
@@ -309,9 +309,7 @@ def plan(
     if not probes and any(isinstance(why, _Stripped) for why in missing):
         stripped = next(why for why in missing if isinstance(why, _Stripped))
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
-    if request.detail == "latency" and not isinstance(
-        request, Stream
-    ):  # names of files are of what it does not tell
+    if not request.names:
         probes = [probe for probe in probes if probe.role != "inode"]
     probes = _named_apart(probes)
     if probes and calibration:

@@ -53,6 +53,11 @@ class Request:
         return ()
 
     @property
+    def names(self) -> bool:
+        """Whether the names of files are recorded: what the detail latency is for has none."""
+        return self.detail != "latency"
+
+    @property
     def log(self) -> int | None:
         """The open file that the workload's own output goes to, None: where ours goes."""
         return None
@@ -68,6 +73,10 @@ class Stream(Attach):
 
     def __init__(self, mounts: tuple[str, ...] = ()) -> None:
         super().__init__(mounts=mounts, detail="latency")
+
+    @property
+    def names(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

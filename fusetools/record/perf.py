@@ -38,6 +38,14 @@ class Sizes:
     limit: int
 
 
+def buffer_size(cpus: int, together: int, largest: int, smallest: int) -> int:
+    """Bytes of each CPU's buffer, a power of two: all of them are no more than ``together``."""
+    buffer = largest
+    while buffer > smallest and buffer * cpus > together:
+        buffer //= 2
+    return buffer
+
+
 def sizes(cpus: int, free: int) -> Sizes:
     """For so many CPUs and bytes of free disk.
 
@@ -45,9 +53,7 @@ def sizes(cpus: int, free: int) -> Sizes:
     perf still writes what is in the buffers. A disk that runs full would leave a file that
     lacks the formats of its events.
     """
-    buffer = LARGEST
-    while buffer > SMALLEST and buffer * cpus > min(BUFFERS, free // 8):
-        buffer //= 2
+    buffer = buffer_size(cpus, min(BUFFERS, free // 8), LARGEST, SMALLEST)
     return Sizes(buffer, max(free * 9 // 20 - buffer * cpus, 1 << 20))
 
 

@@ -19,7 +19,7 @@ from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
 from fusetools.plan.request import Request
-from fusetools.record.perf import Perf, Sizes, command_line
+from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
 from fusetools.record.signals import ENDING, SIGNALS
@@ -131,9 +131,7 @@ class Streaming(Recording):
     def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         # It would end perf when so many bytes have gone through the pipe.
         perf = replace(perf, options=tuple(o for o in perf.options if o != "--max-size"))
-        size = LARGEST
-        while size > SMALLEST and size * self.facts.cpus > BUFFERS:
-            size //= 2
+        size = buffer_size(self.facts.cpus, BUFFERS, LARGEST, SMALLEST)
         return command_line(self.plan, perf, "-", fifos, Sizes(size, 0))
 
     def _full(self) -> bool:

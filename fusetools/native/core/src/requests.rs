@@ -38,9 +38,7 @@ impl Told {
             req,
         }
     }
-}
 
-impl Told {
     /// That of a request which began with an event that told as much.
     pub fn key(&self) -> Key {
         match self.req {
