@@ -20,6 +20,7 @@ from fusetools.record.recorder import Recorder
 # second on each CPU; perf reads in time while it gets one.
 BUFFERS = 512 << 20
 LARGEST, SMALLEST = 32 << 20, 64 << 10
+COPIES = 4  # times as much where each event's stack is copied: 20 times the bytes
 # Threads that a workload is expected not to start, and numbers that are not given anew.
 FAR = 1 << 18
 RESERVED = 300
@@ -46,14 +47,15 @@ def buffer_size(cpus: int, together: int, largest: int, smallest: int) -> int:
     return buffer
 
 
-def sizes(cpus: int, free: int) -> Sizes:
-    """For so many CPUs and bytes of free disk.
+def sizes(cpus: int, free: int, copies: bool = False) -> Sizes:
+    """For so many CPUs and bytes of free disk. ``copies``: the stack of each event is copied.
 
     The file is there twice for a moment, when the session sample is added; and after its limit
     perf still writes what is in the buffers. A disk that runs full would leave a file that
     lacks the formats of its events.
     """
-    buffer = buffer_size(cpus, min(BUFFERS, free // 8), LARGEST, SMALLEST)
+    largest = LARGEST * COPIES if copies else LARGEST
+    buffer = buffer_size(cpus, min(BUFFERS, free // 8), largest, SMALLEST)
     return Sizes(buffer, max(free * 9 // 20 - buffer * cpus, 1 << 20))
 
 

@@ -139,7 +139,8 @@ class Recording(Probing, Finishing):
             group = None if self.plan.by_pid else self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
-        self.room = sizes(self.facts.cpus, self._free())
+        copies = self.request.call_graph == "dwarf"
+        self.room = sizes(self.facts.cpus, self._free(), copies)
         if self.request.max_size < self.room.limit:
             self.room = replace(self.room, limit=self.request.max_size)
         for target in self.plan.targets:

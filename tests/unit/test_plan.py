@@ -673,6 +673,8 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
 def test_buffers_and_limit() -> None:
     big = 1 << 40
     assert sizes(2, big).buffer == 32 << 20
+    assert sizes(2, big, copies=True).buffer == 128 << 20
+    assert sizes(128, big, copies=True).buffer == 4 << 20
     assert sizes(128, big).buffer == 4 << 20
     assert sizes(2048, big).buffer == 256 << 10
     for cpus, free in ((2, 4 << 20), (2, 100 << 20), (64, 10 << 30)):
