@@ -95,7 +95,7 @@ def test_the_workload_did_what_it_does_without_a_recording(of: Recorded) -> None
         recorded = dict(of.outcome[call])
         if call in ("open", "read", "opendir", "getdents64"):  # made by the slow part, too
             assert recorded["calls"] > outcome["calls"]
-        elif call == "pread64" and outcome["errors"].keys() | recorded["errors"].keys() == {"EINVAL"}:
+        elif call == "pread64" and {*outcome["errors"], *recorded["errors"]} == {"EINVAL"}:
             # A daemon that opens its file with the caller's O_DIRECT, too, reads it into memory of
             # malloc's, which is aligned by chance.
             assert recorded["calls"] == outcome["calls"]
