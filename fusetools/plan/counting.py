@@ -53,10 +53,9 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
     return kept, tuple(rows)
 
 
-def too_many(plan: ProbePlan, facts: HostFacts) -> list[str]:
-    """What is in the counts of the daemons' calls beside those asked for. The kernel counts a probe
-    of a file for all who run the file; a recording leaves other daemons out, and nested calls."""
-    warnings = []
+def others_call(plan: ProbePlan, facts: HostFacts) -> tuple[int, ...]:
+    """The daemons that are traced, where those of other mounts run the same files, too: the kernel
+    counts a probe of a file for all who run it. Empty: nobody else runs them."""
     places = {probe.place.rpartition(":")[0] for probe in plan.probes if not probe.in_kernel}
     traced = {target.mount.connection for target in plan.targets}
     probed = {
@@ -65,25 +64,26 @@ def too_many(plan: ProbePlan, facts: HostFacts) -> list[str]:
         for library in target.libraries
         if library.host_path in places
     }
-    others = [
-        mount.path
-        for mount in facts.mounts
-        if mount.connection not in traced
+    if not any(
+        mount.connection not in traced
         and any((library.device, library.inode) in probed for library in mount.libraries)
-    ]
-    if others:
-        few = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        warnings.append(
-            f"daemon calls of {few} are counted, too: their daemons run the same files; "
-            "fix: fusetools record, then fusetools count"
-        )
+        for mount in facts.mounts
+    ):
+        return ()
+    pids = {target.mount.daemon_pid for target in plan.targets if target.libraries}
+    return tuple(sorted(pid for pid in pids if pid is not None))
+
+
+def too_many(plan: ProbePlan) -> list[str]:
+    """What is in the counts of the daemons' calls beside those asked for; a recording leaves it
+    out."""
     sets = {target.probe_set.name for target in plan.targets if target.probe_set}
-    if "libfuse_highlevel" in sets:
-        warnings.append(
-            "of functions of libfuse that call each other (modules of a file system) each is "
-            "counted; fix: fusetools record, then fusetools count"
-        )
-    return warnings
+    if "libfuse_highlevel" not in sets:
+        return []
+    return [
+        "of functions of libfuse that call each other (modules of a file system) each is counted; "
+        "fix: fusetools record, then fusetools count"
+    ]
 
 
 def _scope(scopes: dict[str, Event], probe: Probe) -> str:

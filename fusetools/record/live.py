@@ -6,17 +6,22 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
-from fusetools.plan.counting import ANY, Counted, counting, too_many
+from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
 from fusetools.plan.events import DURATIONS
 from fusetools.plan.request import Count
+from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
+from fusetools.record.signals import with_parent
+from fusetools.record.state import started
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
@@ -38,10 +43,16 @@ class Live:
 
 
 def command_line(
-    rows: Sequence[Counted], perf: Tool, output: str, control: tuple[str, str]
+    rows: Sequence[Counted],
+    perf: Tool,
+    output: str,
+    control: tuple[str, str],
+    pids: Sequence[int] = (),
 ) -> list[str]:
-    """`perf stat` of everybody, until SIGINT; a line of CSV for each row, in that order."""
-    argv = [perf.path, "stat", "-a", "-x", ",", "-o", output, "-D", "-1"]
+    """`perf stat` of everybody, or of these processes, until SIGINT; a line of CSV for each row, in
+    that order."""
+    whose = ["-p", ",".join(map(str, pids))] if pids else ["-a"]
+    argv = [perf.path, "stat", *whose, "-x", ",", "-o", output, "-D", "-1"]
     argv += ["--control", f"fifo:{control[0]},{control[1]}"]
     for row in rows:
         argv += ["-e", row.event]
@@ -71,6 +82,11 @@ def _is_request(row: Counted) -> bool:
     return row.layer == "request"
 
 
+def is_daemons(row: Counted) -> bool:
+    """Whether it is a call of a daemon's, not of the kernel's or our own."""
+    return row.layer == "daemon" and row.function != CALIBRATION
+
+
 def count(request: Count, arguments: Sequence[str]) -> Live:
     """Counts while the workload runs. Error: nothing could be counted."""
     with prepared(request, arguments) as (lock, _, user, facts, plan):
@@ -79,7 +95,8 @@ def count(request: Count, arguments: Sequence[str]) -> Live:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
         recording = _Counting(lock, request, arguments, user, facts, plan)
         recording.rows = rows
-        recording.outcome.warnings += too_many(plan, facts)
+        recording.by_process = others_call(plan, facts)
+        recording.outcome.warnings += too_many(plan)
         with recording:
             recording.arm()
             recording.run()
@@ -87,10 +104,16 @@ def count(request: Count, arguments: Sequence[str]) -> Live:
 
 
 class _Counting(Recording):
-    """As a recording, with perf stat in perf record's place."""
+    """As a recording, with perf stat in perf record's place.
+
+    ``by_process``: of which daemons alone their calls are counted, by a second perf: it costs more,
+    as it counts anew at each switch of their threads.
+    """
 
     rows: tuple[Counted, ...] = ()
+    by_process: tuple[int, ...] = ()
     cost: int | None = None
+    second: Perf | None = None
 
     def arm(self) -> None:
         assert self.facts.perf is not None and self.facts.tracefs is not None
@@ -103,6 +126,8 @@ class _Counting(Recording):
             self.workload = Workload(self.request.command, self.user, os.environ)
         before = _call_ns()
         self._start_perf(self._rows_command_line)
+        if self.by_process:
+            self._start_second()
         if any(row.function == CALIBRATION for row in self.rows):
             self.cost = max(round(_call_ns() - before), 0)
         self.before = self.tracefs.hits(self.plan.probes)
@@ -110,7 +135,37 @@ class _Counting(Recording):
     def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         gone = {probe.event for probe in self.refused}
         self.rows = tuple(row for row in self.rows if row.event not in gone)
-        return command_line(self.rows, perf, str(self.raw), fifos)
+        return command_line(self._rows(False), perf, str(self.raw), fifos)
+
+    def _rows(self, by_process: bool) -> tuple[Counted, ...]:
+        """Those of the first perf, or of the second."""
+        return tuple(
+            row for row in self.rows if by_process == (bool(self.by_process) and is_daemons(row))
+        )
+
+    def _start_second(self) -> None:
+        assert self.facts.perf is not None
+        self.second = Perf(self._folder())
+        argv = command_line(
+            self._rows(True),
+            self.facts.perf,
+            f"{self.raw}.daemons",
+            self.second.fifos,
+            self.by_process,
+        )
+        pid = self.second.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
+        self.state.processes.append((pid, started(pid) or 0))
+        self.lock.write()
+        self.second.enable()
+
+    def _stop(self) -> None:
+        if self.second and not self._stopped:
+            self.second.pause()
+            if not self.second.stop():
+                self.outcome.warnings.append("the counting of the daemons' calls ended early")
+                self.outcome.failed = True
+            self.second.close()
+        super()._stop()
 
     def _full(self) -> bool:
         return False
@@ -121,7 +176,11 @@ class _Counting(Recording):
     def counts(self) -> Live:
         if not self.raw.exists():
             raise Error("nothing was counted", "; ".join(self.outcome.warnings))
-        counted = read_counts(self.raw.read_text(), self.rows)
+        counted = read_counts(self.raw.read_text(), self._rows(False))
+        if self.second:
+            counted += read_counts(Path(f"{self.raw}.daemons").read_text(), self._rows(True))
+            order = {row: at for at, row in enumerate(self.rows)}
+            counted = tuple(sorted(counted, key=lambda pair: order[pair[0]]))
         return Live(
             counts=tuple(pair for pair in counted if pair[0].function != CALIBRATION),
             seconds=self.outcome.seconds,

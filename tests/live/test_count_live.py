@@ -50,6 +50,30 @@ def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> N
     assert str(mount.path) not in (TRACEFS / "uprobe_events").read_text()
 
 
+def test_other_daemons_of_the_same_library_are_not_counted(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """… in threads that begin meanwhile neither left out nor taken for others'."""
+    mount, other = sample_mount(), sample_mount()
+    both = " & ".join(
+        f"{BUILD / 'workload'} mixed --processes 4 {one.path} > {number}.json"
+        for number, one in enumerate((mount, other))
+    )
+    command = ("--mount", mount.path, "--json", "--", "sh", "-c", f"{both}; wait")
+    done = run(*command, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "are counted, too" not in done.stderr
+    counted = Counter(
+        {
+            row["function"]: row["count"]
+            for row in json.loads(done.stdout)["counts"]
+            if row["layer"] == "daemon"
+        }
+    )
+    assert counted == Counter({name: value.total for name, value in mount.affairs().items()})
+    assert sum(value.total for value in other.affairs().values()) > 1000
+
+
 def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     done = run("--mount", mount.path, "--", "stat", "-f", mount.path, directory=tmp_path)

@@ -9,7 +9,7 @@ import test_plan
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.plan.counting import ANY, OPCODES, Counted, counting, too_many
+from fusetools.plan.counting import ANY, OPCODES, Counted, counting, others_call, too_many
 from fusetools.plan.request import Count
 from fusetools.record.live import command_line, read_counts
 
@@ -78,18 +78,18 @@ def test_what_was_not_counted_is_no_zero(text: str) -> None:
 
 
 def test_what_else_is_counted_is_said() -> None:
-    """A mount that was not asked for, of the same files; and calls inside calls."""
+    """A mount that was not asked for, of the same files, and calls inside calls; calls of a known
+    daemon are counted by its number."""
     ours, other = test_plan.mount(), test_plan.mount(path="/cvmfs/other.cern.ch")
     other = replace(other, connection=46, daemon_pid=4711)
     strange = replace(other, path="/mnt", connection=47, libraries=())
     facts = test_plan.host("6.18", ours, other, strange)
     request = Count(("find",), (ours.path,))
     plan, _ = counting(test_plan.make(facts, request))
-    (warning,) = too_many(plan, facts)
-    assert warning.startswith("daemon calls of /cvmfs/other.cern.ch are counted, too")
+    assert too_many(plan) == [] and others_call(plan, facts) == (ours.daemon_pid,)
     everything, _ = counting(test_plan.make(facts, Count(("find",))))
-    assert too_many(everything, facts) == []
+    assert others_call(everything, facts) == ()
     program = replace(test_plan.library("daemon", 8), imports=("fuse_new",))
     facts = test_plan.host("6.18", test_plan.mount(libraries=(program, test_plan.FUSE)))
     plan, _ = counting(test_plan.make(facts, request=request, symbols=test_plan.HIGH))
-    assert "functions of libfuse that call each other" in "".join(too_many(plan, facts))
+    assert "functions of libfuse that call each other" in "".join(too_many(plan))
