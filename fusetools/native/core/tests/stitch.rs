@@ -978,8 +978,17 @@ fn waiting_for_a_cpu_is_no_wake_up() {
         let text = STAT.replace("220 500 switch 500 1 900", switch);
         Script::new().run(&text)[0].late
     };
-    assert_eq!(caller("220 500 switch 500 1 900"), 0);
+    // The waker keeps the CPU: from when it comes out of the system call in which it woke the caller.
+    assert_eq!(caller("220 500 switch 500 1 900"), 15);
+    assert_eq!(caller("204 500 switch 500 0 900"), 0);
+    assert_eq!(caller("220 0 switch 0 0 900"), 0);
     assert_eq!(caller("220 77 switch 77 0 900"), 18);
+    // An interrupt came while another task ran, which is no waker.
+    let interrupted = STAT
+        .replace("112 900 waking 500", "112 77 waking 500")
+        .replace("120 900 switch 900 1 500", "120 77 switch 77 0 500");
+    let story = &Script::new().run(&interrupted)[0];
+    assert_eq!((story.no_cpu, story.asleep), (8, 2));
     // Preempted between its read and its callback.
     let text = STAT.replace(
         "140 500 lookup 2",

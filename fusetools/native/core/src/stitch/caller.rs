@@ -202,6 +202,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         let syscall = task.syscall.take();
+        task.left = ev.time;
         let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
         let ring = self.arch.is_ring(number);
         let read = (ret as i64) >= i64::from(!ring) && self.arch.is_read(number);

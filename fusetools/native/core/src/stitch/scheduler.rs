@@ -84,8 +84,8 @@ impl Stitch {
                 story.idle[Mark::Runs as usize] = Some(idle);
                 let waking = story.at(Mark::Waking).or(story.at(Mark::End));
                 let ready = run.ready.max(waking.unwrap_or(time));
-                story.late = match run.busy && run.runs == time {
-                    true => time.saturating_sub(ready),
+                story.late = match run.runs == time {
+                    true => time.saturating_sub(ready.max(run.kept)),
                     false => 0,
                 };
             }
@@ -124,8 +124,8 @@ impl Stitch {
         let ready = within(enter.max(run.runs));
         if story.at(Mark::DaemonWaking).is_some() {
             // Woken up for it; then another task may have had the CPU.
-            let lacked = match run.busy && run.runs == ready {
-                true => ready - within(run.ready),
+            let lacked = match run.runs == ready {
+                true => ready - within(run.kept),
                 false => 0,
             };
             (story.no_thread, story.no_cpu, story.asleep) = (0, lacked, ready - begin - lacked);
@@ -135,8 +135,8 @@ impl Stitch {
             let no_cpu = lacked.max(late.min(free - begin));
             (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
             story.asleep = ready - free;
-            if run.busy && run.runs == ready {
-                let lacked = ready.saturating_sub(within(run.ready).max(free));
+            if run.runs == ready {
+                let lacked = ready.saturating_sub(within(run.kept).max(free));
                 story.no_cpu += lacked;
                 story.asleep -= lacked;
             }
@@ -168,14 +168,36 @@ impl Stitch {
         if task.state == State::Running {
             return;
         }
-        let busy = before > 0 && before != task.waker;
-        task.run(time, busy);
+        let (ready, waker) = (task.ready(time), task.waker);
+        let kept = match before {
+            ..=0 => time,
+            _ if before == waker => self.kept_by_waker(before, ready, time),
+            _ => ready,
+        };
+        let task = self.tasks.of(tid);
+        task.run(time, kept);
         let called = task.called.take();
         if task.awaiting.is_some() {
             self.runs(tid, time);
         }
         if let Some(open) = called.and_then(|slot| self.get_mut(slot)) {
             open.story.set_first(Mark::DaemonRuns, time);
+        }
+    }
+
+    /// Since when the task that woke another one up at `ready`, and had its CPU up to `time`, kept it for itself. The end
+    /// of the system call in which it did so is a part of the wake-up; what follows is not, nor is the work of one that
+    /// an interrupt met.
+    fn kept_by_waker(&self, waker: i32, ready: u64, time: u64) -> u64 {
+        let Some(task) = self.tasks.get(waker) else {
+            return ready;
+        };
+        match task.syscall {
+            Some(call) if call.start <= ready => time,
+            _ if task.left > ready => task.left.min(time),
+            // Its system calls are not recorded.
+            None if task.seen > 0 && task.left == 0 => time,
+            _ => ready,
         }
     }
 

@@ -41,8 +41,8 @@ pub(super) struct Run {
     pub(super) ready: u64,
     pub(super) runs: u64,
     pub(super) late: u64,
-    /// Another task had the CPU until then: neither the one that woke this one up, nor none.
-    pub(super) busy: bool,
+    /// Since when another task kept the CPU from it, with work of its own; `runs`: none did.
+    pub(super) kept: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -65,6 +65,8 @@ pub(super) struct Task {
     pub(super) pid: i32,
     pub(super) comm: u32,
     pub(super) syscall: Option<Syscall>,
+    /// When it last came out of one.
+    pub(super) left: u64,
 
     /// Recorded on it, but for the scheduler's; by when it last ran again; the last one's time.
     pub(super) events: u32,
@@ -153,23 +155,28 @@ impl Task {
     /// It is seen at work.
     pub(super) fn runs(&mut self, time: u64) {
         if matches!(self.state, State::Blocked | State::Runnable) {
-            self.run(time, false);
+            self.run(time, time);
         }
     }
 
-    /// `busy`: as in `Run`.
-    pub(super) fn run(&mut self, time: u64, busy: bool) {
-        let ready = match self.state {
+    /// Since when it has been ready to run, if it does not run.
+    pub(super) fn ready(&self, time: u64) -> u64 {
+        match self.state {
             State::Runnable => self.since,
             _ => time,
-        };
+        }
+    }
+
+    /// `kept`: as in `Run`.
+    pub(super) fn run(&mut self, time: u64, kept: u64) {
+        let ready = self.ready(time);
         self.enter_state(State::Running, time);
         let late = self.run.late.saturating_add(time.saturating_sub(ready));
         self.run = Run {
             ready,
             runs: time,
             late,
-            busy,
+            kept,
         };
     }
 
