@@ -51,6 +51,7 @@ lint: $(VENV)/.tested
 	ruff check .
 	ruff format --check .
 	mypy
+	for folder in live vm flamegraphs; do mypy --no-error-summary tests/$$folder/conftest.py; done
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
 

@@ -4,9 +4,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from fixtures import Core, Driver, Fake, Invoke
 
 from fusetools import cli
 from fusetools import core as binding
@@ -25,12 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """fake(core, …): commands in an empty folder with recordings a.data …, answered by these."""
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.chdir(tmp_path)
 
-    def use(*cores):
-        by_name = {}
+    def use(*cores: Core) -> Core:
+        by_name: dict[str, Core] = {}
         for name, core in zip(("perf.data", "other.data"), cores):
             Path(name).touch()
             by_name[name] = core
@@ -39,16 +40,16 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             CoreError = cores[0].CoreError
             matching = staticmethod(binding.native.matching)
 
-            def describe(self, path):
+            def describe(self, path: str) -> Any:
                 return by_name[path].describe(path)
 
-            def scan(self, path, *question):
+            def scan(self, path: str, *question: Any) -> Any:
                 return by_name[path].scan(path, *question)
 
-            def columns(self, path, *question):
+            def columns(self, path: str, *question: Any) -> Any:
                 return by_name[path].columns(path, *question)
 
-            def graph(self, path, *question):
+            def graph(self, path: str, *question: Any) -> Any:
                 return by_name[path].graph(path, *question)
 
         monkeypatch.setattr(binding, "native", Several())
@@ -58,9 +59,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def run():
-    """run("hist", "lookup") -> click's result; anything but an exit is raised."""
-
+def run() -> Invoke:
     def invoke(*args: str) -> Result:
         # A defect of our own is raised.
         result = CliRunner().invoke(cli.main, args, env={"FUSETOOLS_DEBUG": "1"})
@@ -72,7 +71,7 @@ def run():
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory) -> Iterator[object]:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Chromium without a screen, of Selenium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     chromedriver = shutil.which("chromedriver")

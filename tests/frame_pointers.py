@@ -10,7 +10,7 @@ from pathlib import Path
 def by_readelf(path: Path) -> float | None:
     """Of the functions that save rbp, the share, by bytes, whose frame is found by it."""
     kept = lost = 0
-    command = ["readelf", "--debug-dump=frames", path]
+    command: list[str | Path] = ["readelf", "--debug-dump=frames", path]
     # It complains about what it does not know, such as signal frames.
     shown = subprocess.run(command, capture_output=True, text=True).stdout
     assert " FDE " in shown

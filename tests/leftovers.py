@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -52,7 +53,7 @@ def hidden(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def nobody_records() -> object:
+def nobody_records() -> Iterator[None]:
     """Holds the lock of recordings, once it is free."""
     RUN.mkdir(mode=0o700, exist_ok=True)
     with (RUN / "lock").open("a") as lock:

@@ -98,7 +98,16 @@ def main() -> int:
     subprocess.run([BUILD / "make_tree", tree], check=True)
     mount.mkdir()
     samplefs = BUILD / "with-symbols" / "samplefs"
-    words = [samplefs, "-f", "--socket", place / "socket", "--kernel-cache", "0", tree, mount]
+    words: list[str | Path] = [
+        samplefs,
+        "-f",
+        "--socket",
+        place / "socket",
+        "--kernel-cache",
+        "0",
+        tree,
+        mount,
+    ]
     daemon = subprocess.Popen(words, preexec_fn=end_with_the_test)
     while mount_entry(mount) is None:
         time.sleep(0.01)

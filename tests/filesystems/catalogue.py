@@ -87,7 +87,7 @@ class Place:
         self.mounted.append(path)
         mounts.wait_until(
             lambda: mounts.mount_entry(path) is not None or process.poll() is not None,
-            f"the mount of {process.args}",
+            f"the mount of {process.args!r}",
         )
         assert mounts.mount_entry(path) is not None, (self.folder / "stderr").read_text()
 
@@ -118,7 +118,7 @@ class Place:
                 try:
                     process.wait(5)
                 except subprocess.TimeoutExpired:
-                    left.append(f"{process.args} did not end")
+                    left.append(f"{process.args!r} did not end")
                     process.kill()
                     process.wait()
         return left
@@ -280,7 +280,7 @@ def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
     password.write_text("no secret\n")
     plain = place.source.rename(place.folder / "plain")
     place.source.mkdir()
-    initialise = ["-init", "-plaintextnames", "-scryptn", "10", "-passfile", password]
+    initialise: list[Word] = ["-init", "-plaintextnames", "-scryptn", "10", "-passfile", password]
     run("gocryptfs", "-q", *initialise, place.source)
     filling = place.serve("gocryptfs", "-fg", "-passfile", password, place.source, place.mount)
     run("cp", "-a", *plain.iterdir(), place.mount)

@@ -63,7 +63,16 @@ class Independent:
         control, answers = self.folder / "control", self.folder / "answers"
         os.mkfifo(control)
         os.mkfifo(answers)
-        command = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-D", "-1"]
+        command: list[str | Path] = [
+            "perf",
+            "record",
+            "-q",
+            "-a",
+            "-k",
+            "CLOCK_MONOTONIC",
+            "-D",
+            "-1",
+        ]
         command += ["--control", f"fifo:{control},{answers}", "-o", self.folder / "other.data"]
         for event in ("fuse:fuse_request_send", "fuse:fuse_request_end"):
             command += ["-e", event, "--filter", f"connection=={self.connection}"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 
+from chromium import Page
 from test_page import random_stacks
 
 from fusetools import flame
 
 
-def test_opening(page):
+def test_opening(page: Page) -> None:
     text = flame.html(flame.Folded(random_stacks(1, 205_000)))
     opened = []
     for _ in range(5):
@@ -18,7 +19,7 @@ def test_opening(page):
     print(f"\nflame graph of 200,000 frames: opens in {statistics.median(opened):.0f} ms")
 
 
-def test_zooming(page):
+def test_zooming(page: Page) -> None:
     page.media(prefers_reduced_motion="no-preference")
     page.open(flame.html(flame.Folded(random_stacks(2, 103_000))))
     times: list[float] = []

@@ -19,13 +19,13 @@ from fusetools import flame
 LINE = re.compile(r"^(?P<stack>\S.*?) (?P<weight>[0-9]+(?:\.[0-9]*)?)$")
 
 
-def test_parse_adds_up_equal_stacks():
+def test_parse_adds_up_equal_stacks() -> None:
     graph = flame.parse(["a;b 5", "", "# comment", "a;c;d 7", "a;b 3 ", "with space;b 1.5"])
     assert graph == flame.Folded({"a;b": 8, "a;c;d": 7, "with space;b": 1.5})
     assert graph.total == 16.5
 
 
-def test_parse_two_counts_is_a_difference():
+def test_parse_two_counts_is_a_difference() -> None:
     graph = flame.parse(["a;b 5 7", "a;c 0 2", "a;b 1 0"])
     assert graph == flame.Diff({"a;b": (6, 7), "a;c": (0, 2)})
     assert graph.before == flame.Folded({"a;b": 6})
@@ -53,48 +53,48 @@ def test_parse_two_counts_is_a_difference():
         (["a" * (1 << 20) + " 1"], "in, line 1: longer than 1,048,576 characters"),
     ],
 )
-def test_parse_says_what_is_wrong(lines, message):
+def test_parse_says_what_is_wrong(lines: list[str], message: str) -> None:
     with pytest.raises(flame.Error) as error:
         flame.parse(lines, name="in")
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize("weight", [-1, math.nan, math.inf])
-def test_weights_are_checked(weight):
+def test_weights_are_checked(weight: float) -> None:
     with pytest.raises(flame.Error, match="weights must be finite and not negative"):
         flame.Folded({"a": weight})
     with pytest.raises(flame.Error, match="weights must be finite and not negative"):
         flame.Diff({"a": (1, weight)})
 
 
-def test_weights_that_overflow():
+def test_weights_that_overflow() -> None:
     with pytest.raises(flame.Error, match="too much for a picture"):
         flame.Folded({"a": 1 << 54, "b": 1 << 55})
 
 
-def test_names_are_cleaned():
+def test_names_are_cleaned() -> None:
     assert flame.stack(["a;b", "c"]) == "a:b;c"
     graph = flame.Folded({"a\nb\0": 1, "a?b?": 2, "\ud800": 3})
     assert graph.stacks == {"a?b?": 3, "?": 3}
     assert flame.Diff({"a\n": (1, 2), "a?": (3, 4)}).stacks == {"a?": (4, 6)}
 
 
-def test_folded_is_sorted_by_frames():
+def test_folded_is_sorted_by_frames() -> None:
     graph = flame.Folded({"a;b;c": 1, "a;b!": 2, "a;b": 3})
     assert flame.folded(graph) == "a;b 3\na;b;c 1\na;b! 2\n"
 
 
-def test_folded_of_a_difference():
+def test_folded_of_a_difference() -> None:
     graph = flame.diff(flame.Folded({"a;b": 1}), flame.Folded({"a;c": 2.5}))
     assert flame.folded(graph) == "a;b 1 0\na;c 0 2.5\n"
 
 
-def test_diff_wants_one_unit():
+def test_diff_wants_one_unit() -> None:
     with pytest.raises(flame.Error, match="cannot compare us with samples"):
         flame.diff(flame.Folded({"a": 1}, "us"), flame.Folded({"a": 1}))
 
 
-def test_scale_of_a_difference():
+def test_scale_of_a_difference() -> None:
     before, after = flame.Folded({"a": 10}), flame.Folded({"a": 15, "b": 5})
     assert flame.diff(before, after).scale == 1
     assert flame.diff(before, after, normalise=True).scale == 2
@@ -107,7 +107,7 @@ def test_scale_of_a_difference():
         min_size=1,
     )
 )
-def test_folded_text_is_as_the_scripts_want_it(stacks):
+def test_folded_text_is_as_the_scripts_want_it(stacks: dict[str, float]) -> None:
     graph = flame.Folded(stacks)
     lines = flame.folded(graph).splitlines()
     assert len(lines) == len(graph.stacks)
@@ -124,24 +124,24 @@ def names(letters: str) -> st.SearchStrategy[str]:
 
 
 @given(st.dictionaries(names("abc;_. é"), st.integers(1, 1 << 40), min_size=1))
-def test_folded_text_reads_back(stacks):
+def test_folded_text_reads_back(stacks: dict[str, float]) -> None:
     graph = flame.Folded(stacks)
     assert flame.parse(flame.folded(graph).splitlines()) == graph
 
 
 @given(st.dictionaries(names("a; 1.#"), st.integers(1, 1 << 40), min_size=1))
-def test_no_weight_is_misread(stacks):
+def test_no_weight_is_misread(stacks: dict[str, float]) -> None:
     """Blanks before what looks like a count, and what looks like a comment, are replaced."""
     graph = flame.Folded(stacks)
     again = flame.parse(flame.folded(graph).splitlines())
-    assert again.total == graph.total
+    assert isinstance(again, flame.Folded) and again.total == graph.total
     assert {name.replace("_", " ") for name in again.stacks} <= {
         name.replace("_", " ") for name in [*stacks, *(f"{name} " for name in stacks)]
     }
 
 
 @given(st.lists(st.text() | st.from_regex(r"[a-c; ]{0,6} [0-9.e+-]{0,5}( [0-9]{1,3})?")))
-def test_any_text_is_read_or_refused(lines):
+def test_any_text_is_read_or_refused(lines: list[str]) -> None:
     try:
         graph = flame.parse(lines, name="in")
     except flame.Error as error:
@@ -167,7 +167,7 @@ def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("suffix", ["svg", "html", "speedscope.json", "firefox.json", "folded"])
-def test_command_line(tmp_path, suffix):
+def test_command_line(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "in.folded").write_text("a;b_[k] 5\na;c 7\n")
     out = tmp_path / f"out.{suffix}"
     done = run(str(tmp_path / "in.folded"), "-o", str(out), "--title", "Of <these>", "--kinds")
@@ -175,19 +175,19 @@ def test_command_line(tmp_path, suffix):
     assert "b" in out.read_text()
 
 
-def test_what_is_no_utf8_is_read(tmp_path):
+def test_what_is_no_utf8_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"a\xff;b 1\n")
     assert flame.read(tmp_path / "in") == flame.Folded({"a\ufffd;b": 1})
 
 
-def test_a_line_that_never_ends_is_refused(tmp_path):
+def test_a_line_that_never_ends_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "in").open("wb") as file:
         file.truncate(1 << 32)
     with pytest.raises(flame.Error, match="in, line 1: longer than 1,048,576 characters"):
         flame.read(tmp_path / "in")
 
 
-def test_command_line_stdin_to_stdout():
+def test_command_line_stdin_to_stdout() -> None:
     assert run("-", stdin="b 2\na 1\na 1\n").stdout == "a 2\nb 2\n"
 
 
@@ -204,7 +204,9 @@ def test_command_line_stdin_to_stdout():
         (["-", "--diff", "-"], "a 1 2", "one of these is a difference already"),
     ],
 )
-def test_command_line_errors_are_a_line(args, stdin, message, tmp_path):
+def test_command_line_errors_are_a_line(
+    args: list[str], stdin: str, message: str, tmp_path: Path
+) -> None:
     if "--diff" in args:
         args[-1] = str(tmp_path / "before")
         (tmp_path / "before").write_text("a 1\n")
@@ -215,7 +217,7 @@ def test_command_line_errors_are_a_line(args, stdin, message, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_flamegraph_pl_takes_our_text(tmp_path):
+def test_flamegraph_pl_takes_our_text(tmp_path: Path) -> None:
     script = shutil.which("flamegraph.pl")
     if script is None:
         pytest.skip("no flamegraph.pl here: Debian has no package of it")

@@ -6,8 +6,11 @@ import random
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from typing import Callable
 
 import pytest
+from chromium import Page
 
 from fusetools import flame
 
@@ -27,7 +30,7 @@ GRAPH = flame.Folded(STACKS, "us")
 IDLE, READ_LOOKUP, READ_WAIT, WRITE = 0.05, 0.3, 0.6, 0.8
 
 
-def through(stacks, wanted):
+def through(stacks: dict[str, int], wanted: Callable[[str], bool]) -> int:
     """The weight of the stacks with a frame that matches."""
     return sum(w for name, w in stacks.items() if any(map(wanted, name.split(";"))))
 
@@ -51,15 +54,15 @@ def random_stacks(seed: int, nodes: int, depth: int = 40) -> dict[str, int]:
     return stacks
 
 
-def count_frames(stacks) -> int:
-    nodes = set()
+def count_frames(stacks: dict[str, int]) -> int:
+    nodes: set[int] = set()
     for name in stacks:
         frames = name.split(";")
         nodes.update(hash(tuple(frames[:i])) for i in range(1, len(frames) + 1))
     return len(nodes)
 
 
-def test_tooltip_tells_time_and_share(page):
+def test_tooltip_tells_time_and_share(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     assert page.rows == 4
     assert page.point(0.5, 0) == "all\n1 ms"
@@ -69,7 +72,7 @@ def test_tooltip_tells_time_and_share(page):
     assert page.point(IDLE, 2) == ""
 
 
-def test_root_is_below_unless_inverted(page):
+def test_root_is_below_unless_inverted(page: Page) -> None:
     page.open(flame.html(GRAPH))
     assert page.point(0.5, 3).startswith("all\n")
     assert page.point(READ_LOOKUP, 0).startswith("lookup\n400 us")
@@ -80,7 +83,7 @@ def test_root_is_below_unless_inverted(page):
     assert page.hash == {}
 
 
-def test_click_zooms_and_back_returns(page):
+def test_click_zooms_and_back_returns(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     page.click(WRITE, 2)
     assert page.point(0.01, 2).startswith("write\n")
@@ -99,7 +102,7 @@ def test_click_zooms_and_back_returns(page):
     assert page.point(IDLE, 1).startswith("idle")
 
 
-def test_keyboard_walks_and_zooms(page):
+def test_keyboard_walks_and_zooms(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     page.keys(keys.ARROW_DOWN)
     assert page.detail == "all · 1 ms"
@@ -117,7 +120,7 @@ def test_keyboard_walks_and_zooms(page):
     assert page.run("return document.getElementById('acts').hidden")
 
 
-def test_flame_walks_upwards(page):
+def test_flame_walks_upwards(page: Page) -> None:
     page.open(flame.html(GRAPH))
     page.keys(keys.ARROW_UP, keys.ARROW_UP)
     assert page.detail.startswith("main · 900 us")
@@ -125,7 +128,7 @@ def test_flame_walks_upwards(page):
     assert page.detail == "all · 1 ms"
 
 
-def test_search_share_and_steps(page):
+def test_search_share_and_steps(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     plain = page.colour(READ_WAIT, 3)
     page.keys("/", "^(LOO|loo)k|write$")
@@ -151,7 +154,7 @@ def test_search_share_and_steps(page):
     assert page.hash == {}
 
 
-def test_search_in_case_and_wrong(page):
+def test_search_in_case_and_wrong(page: Page) -> None:
     page.open(flame.html(flame.Folded({"Read": 1, "read": 3})))
     page.run("dispatchEvent(new KeyboardEvent('keydown', { key: 'f', ctrlKey: true }))")
     page.keys("read")
@@ -164,7 +167,7 @@ def test_search_in_case_and_wrong(page):
     assert page.text("found") == "no match"
 
 
-def test_narrow_matches_are_seen(page):
+def test_narrow_matches_are_seen(page: Page) -> None:
     stacks = {f"a{i:05}": 1000 for i in range(2000)} | {"b;needle": 1}
     page.open(flame.html(flame.Folded(stacks), inverted=True), "search=needle")
     assert page.text("found") == "1 match, 0.00 %"
@@ -181,7 +184,7 @@ def test_narrow_matches_are_seen(page):
     assert page.point(0.5, 2).startswith("needle")
 
 
-def test_reverse_merges_from_the_leaves(page):
+def test_reverse_merges_from_the_leaves(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     page.press("reversed")
     assert page.hash == {"reversed": ["1"]}
@@ -197,7 +200,7 @@ def test_reverse_merges_from_the_leaves(page):
     assert page.point(0.3, 1).startswith("lookup\n500 us")
 
 
-def test_sandwich_counts_recursion_once(page):
+def test_sandwich_counts_recursion_once(page: Page) -> None:
     stacks = {"a;f;g;f;h": 40, "a;f": 10, "b;f;g": 30, "c": 20}
     page.open(flame.html(flame.Folded(stacks), inverted=True))
     page.keys(keys.ARROW_DOWN, keys.ARROW_DOWN, keys.ARROW_DOWN)
@@ -226,7 +229,7 @@ def test_sandwich_counts_recursion_once(page):
     assert page.hash == {"inverted": ["0"]}
 
 
-def test_focus_and_hide(page):
+def test_focus_and_hide(page: Page) -> None:
     page.open(flame.html(GRAPH, inverted=True))
     page.click(WRITE, 2)
     page.keys("f")
@@ -253,7 +256,7 @@ def test_focus_and_hide(page):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_trees_hold_the_stacks(page, seed):
+def test_trees_hold_the_stacks(page: Page, seed: int) -> None:
     """Any graph, hidden, focused, sandwiched, turned: the shares are those of the stacks."""
     stacks = random_stacks(seed, 300, depth=8)
     total = sum(stacks.values())
@@ -271,7 +274,7 @@ def test_trees_hold_the_stacks(page, seed):
     assert page.text("found").endswith(f" matches, {100 * expected / total:.2f} %")
 
 
-def test_difference_is_red_and_blue(page):
+def test_difference_is_red_and_blue(page: Page) -> None:
     before = flame.Folded({"a;more": 100, "a;less": 300, "a;same": 200, "a;gone": 50}, "us")
     after = flame.Folded({"a;more": 200, "a;less": 100, "a;same": 200, "a;new": 100}, "us")
     page.open(flame.html(flame.diff(before, after), inverted=True))
@@ -301,7 +304,7 @@ def test_difference_is_red_and_blue(page):
     assert page.point(0.3, 2).endswith("(× 2.00)")
 
 
-def test_colour_by_kind(page):
+def test_colour_by_kind(page: Page) -> None:
     kinds = flame.Kinds({"main": "user", "read": "kernel"}.get, ("user", "kernel"))
     page.open(flame.html(GRAPH, inverted=True, kinds=kinds))
     assert page.text("legend").split("\n") == ["user", "kernel", "other"]
@@ -316,14 +319,14 @@ def test_colour_by_kind(page):
     assert page.colour(0.9, 2) != grey
 
 
-def test_annotations_are_kinds(page):
+def test_annotations_are_kinds(page: Page) -> None:
     graph = flame.Folded({"main;read_[k]": 1, "main;made_[j]": 1})
     page.open(flame.html(graph, inverted=True, kinds=flame.ANNOTATIONS))
     assert page.point(0.3, 2).startswith("made (JIT)\n")
     assert page.point(0.8, 2).startswith("read (kernel)\n")
 
 
-def test_dark_follows_the_system_and_is_toggled(page):
+def test_dark_follows_the_system_and_is_toggled(page: Page) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     page.open(flame.html(GRAPH, inverted=True))
     assert page.run(paper) == "rgb(255, 255, 255)"
@@ -343,7 +346,7 @@ def test_dark_follows_the_system_and_is_toggled(page):
     assert page.hash == {"theme": ["dark"]}
 
 
-def test_text_has_contrast(page):
+def test_text_has_contrast(page: Page) -> None:
     """Every label, quiet text and button is readable: WCAG's 4.5 to 1."""
     kinds = flame.Kinds(lambda frame: frame, tuple("abcdefghi"))
     graph = flame.Folded(dict.fromkeys("abcdefghi", 1))
@@ -402,7 +405,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_address_restores_the_view(page):
+def test_address_restores_the_view(page: Page) -> None:
     text = flame.html(GRAPH)
     page.open(text)
     page.keys("/", "wait|idle", keys.ENTER, "i" * 0)
@@ -422,13 +425,13 @@ def test_address_restores_the_view(page):
     "fragment",
     ["zoom=99999", "zoom=-1&colour=x&theme=y", "sandwich=nobody&focus=&hide=x", "search=(", "%%%"],
 )
-def test_any_address_opens(page, fragment):
+def test_any_address_opens(page: Page, fragment: str) -> None:
     page.open(flame.html(GRAPH), fragment)
     page.keys("0")
     page.settle()
 
 
-def test_hostile_names_are_text(page):
+def test_hostile_names_are_text(page: Page) -> None:
     evil = "</script><img src=x onerror=\"document.title='evil'\">"
     names = [
         evil,
@@ -462,7 +465,7 @@ def test_hostile_names_are_text(page):
     assert page.driver.title == f"</title>{evil}"
 
 
-def test_help_lists_every_key(page):
+def test_help_lists_every_key(page: Page) -> None:
     page.open(flame.html(GRAPH))
     page.keys("?")
     assert page.run("return document.getElementById('help').open")
@@ -473,14 +476,14 @@ def test_help_lists_every_key(page):
     assert page.hash == {}
     page.keys(keys.ESCAPE)
     assert not page.run("return document.getElementById('help').open")
-    handled = re.search(r"const actions = \{(.*?)\n\};", flame.html(GRAPH), re.S).group(1)
+    handled = "".join(re.findall(r"const actions = \{(.*?)\n\};", flame.html(GRAPH), re.S))
     known = set(re.findall(r'^  "?([^":\s]+)"?:', handled, re.M))
     arrows = {"ArrowUp": "↑", "ArrowDown": "↓", "ArrowLeft": "←", "ArrowRight": "→"}
     known = {{"Escape": "Esc", **arrows}.get(key, key) for key in known}
     assert known - {"?"} == set(listed)
 
 
-def test_narrow_window(page):
+def test_narrow_window(page: Page) -> None:
     page.resize(400, 700)
     kinds = flame.Kinds(lambda frame: "kernel", ("kernel", "library", "scheduler"))
     difference = flame.diff(flame.Folded(random_stacks(5, 500)), flame.Folded({"main": 5}))
@@ -506,7 +509,7 @@ def test_narrow_window(page):
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext here")
-def test_printed(page, tmp_path):
+def test_printed(page: Page, tmp_path: Path) -> None:
     page.open(flame.html(GRAPH, title="On paper", subtitle="of a test"), "theme=dark&search=wait")
     (tmp_path / "out.pdf").write_bytes(page.pdf())
     text = subprocess.run(
@@ -531,7 +534,7 @@ def test_printed(page, tmp_path):
     assert page.run("return document.getElementById('print').childElementCount") == 0
 
 
-def test_tall_graph_scrolls_and_prints(page):
+def test_tall_graph_scrolls_and_prints(page: Page) -> None:
     deep = ";".join(f"f{i}" for i in range(4096))
     page.open(flame.html(flame.Folded({deep: 1})))
     assert page.rows == 4097
@@ -546,7 +549,7 @@ def test_tall_graph_scrolls_and_prints(page):
     assert page.pdf().startswith(b"%PDF")
 
 
-def test_too_many_frames_to_turn_are_cut(page):
+def test_too_many_frames_to_turn_are_cut(page: Page) -> None:
     # Every frame has its own weight here: turned, the graph has 3 million nodes and more.
     names = [f"f{k}" for k in range(2500)]
     stacks = {";".join([r, *names[:k]]): 1 for r in "abc" for k in range(2500)}
@@ -554,7 +557,7 @@ def test_too_many_frames_to_turn_are_cut(page):
     assert "stacks are cut after" in page.text("filters")
 
 
-def test_what_is_painted_is_what_can_be_seen(page):
+def test_what_is_painted_is_what_can_be_seen(page: Page) -> None:
     """Of 100,000 frames, at rest and while it zooms: never more than the window has room for."""
     stacks = random_stacks(2, 120_000, depth=10)
     frames = count_frames(stacks)

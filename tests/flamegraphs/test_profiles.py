@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Callable
 
 import pytest
 
@@ -60,13 +61,13 @@ def speedscope_stacks(text: str) -> list[dict[str, float]]:
     return found
 
 
-def test_speedscope_holds_the_stacks():
+def test_speedscope_holds_the_stacks() -> None:
     assert speedscope_stacks(flame.speedscope(GRAPH, title="T")) == [STACKS]
     assert json.loads(flame.speedscope(GRAPH))["profiles"][0]["unit"] == "microseconds"
     assert json.loads(flame.speedscope(flame.Folded({"a": 1})))["profiles"][0]["unit"] == "none"
 
 
-def test_speedscope_of_a_difference():
+def test_speedscope_of_a_difference() -> None:
     assert speedscope_stacks(flame.speedscope(DIFF)) == [{"main;read": 7}, STACKS]
 
 
@@ -109,7 +110,7 @@ def firefox_stacks(text: str) -> list[dict[str, float]]:
     return found
 
 
-def test_firefox_holds_the_stacks():
+def test_firefox_holds_the_stacks() -> None:
     (stacks,) = firefox_stacks(flame.firefox(GRAPH, title="T"))
     assert stacks == pytest.approx({name: weight / 1000 for name, weight in STACKS.items()})
     thread = json.loads(flame.firefox(GRAPH))["threads"][0]
@@ -119,13 +120,13 @@ def test_firefox_holds_the_stacks():
     assert json.loads(text)["threads"][0]["samples"]["weightType"] == "samples"
 
 
-def test_firefox_of_a_difference():
+def test_firefox_of_a_difference() -> None:
     before, after = firefox_stacks(flame.firefox(DIFF))
     assert before == pytest.approx({"main;read": 0.007})
     assert set(after) == set(STACKS)
 
 
-def test_firefox_categories_are_kinds():
+def test_firefox_categories_are_kinds() -> None:
     kinds = flame.Kinds({"read": "kernel"}.get, ("user", "kernel"))
     profile = json.loads(flame.firefox(GRAPH, kinds=kinds))
     firefox_stacks(json.dumps(profile))
@@ -136,12 +137,12 @@ def test_firefox_categories_are_kinds():
 
 
 @pytest.mark.parametrize("draw", [flame.speedscope, flame.firefox, flame.html])
-def test_nothing_to_draw(draw):
+def test_nothing_to_draw(draw: Callable[[flame.Folded], str]) -> None:
     with pytest.raises(flame.Error, match="no stacks in it"):
         draw(flame.Folded({}))
 
 
 @pytest.mark.parametrize("draw", [flame.speedscope, flame.firefox])
-def test_any_name_is_json(draw):
+def test_any_name_is_json(draw: Callable[[flame.Folded], str]) -> None:
     names = {"\ud800x": 1, '"\\': 2, "</script>": 3, "\x07": 4}
     json.loads(draw(flame.Folded(names)))

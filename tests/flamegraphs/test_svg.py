@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
+import golden
 import pytest
-from unit import golden
+from fixtures import Driver
 
 from fusetools import flame
+from fusetools.flame.folded import Graph
 
 GRAPH = flame.Folded(
     {
@@ -30,7 +33,7 @@ def drawn(text: str) -> list[tuple[str, dict[str, str]]]:
     """The frames: title and rectangle of each."""
     root = ET.fromstring(text)
     frames = next(e for e in root.iter(f"{SVG}svg") if e.get("id") == "frames")
-    return [(g.findtext(f"{SVG}title") or "", g.find(f"{SVG}rect").attrib) for g in frames]
+    return [(g.findtext(f"{SVG}title") or "", next(g.iter(f"{SVG}rect")).attrib) for g in frames]
 
 
 def listing(text: str) -> str:
@@ -53,11 +56,11 @@ def listing(text: str) -> str:
         ("diff", flame.diff(GRAPH, flame.Folded({"main;read": 9, "main": 1}, "us")), {}),
     ],
 )
-def test_golden(name, graph, options):
+def test_golden(name: str, graph: Graph, options: dict[str, Any]) -> None:
     golden.check(f"flame-{name}.txt", listing(flame.svg(graph, **options)))
 
 
-def test_counts_are_the_sums():
+def test_counts_are_the_sums() -> None:
     graph = flame.Folded({"main;a": 1200, "main;b;a": 30, "main;b": 4, "idle": 5})
     titles = [title for title, _ in drawn(flame.svg(graph))]
     assert sorted(titles) == [
@@ -70,20 +73,20 @@ def test_counts_are_the_sums():
     ]
 
 
-def test_callees_are_side_by_side():
+def test_callees_are_side_by_side() -> None:
     """By lines, `write!` is between `write` and `write;lookup`: it would part that frame in two."""
     titles = [title for title, _ in drawn(flame.svg(GRAPH))]
     assert titles.count("write (300 us, 27.25%)") == 1
 
 
-def test_fractions_are_drawn_in_the_next_smaller_unit():
+def test_fractions_are_drawn_in_the_next_smaller_unit() -> None:
     titles = [title for title, _ in drawn(flame.svg(flame.Folded({"a": 0.25, "b": 0.75}, "s")))]
     assert "b (750 ms, 75.00%)" in titles and "a (250 ms, 25.00%)" in titles
     titles = [title for title, _ in drawn(flame.svg(flame.Folded({"a": 0.25, "b": 0.75})))]
     assert "b (750 samples / 1000, 75.00%)" in titles
 
 
-def test_difference_is_in_per_cent_of_after():
+def test_difference_is_in_per_cent_of_after() -> None:
     before, after = flame.Folded({"a": 50, "b": 50}), flame.Folded({"a": 150, "b": 50})
     titles = dict(drawn(flame.svg(flame.diff(before, after))))
     a = titles["a (150 samples, 75.00%; +50.00%)"]
@@ -94,24 +97,24 @@ def test_difference_is_in_per_cent_of_after():
     assert titles["b (50 samples, 25.00%; -25.00%)"]["fill"] == "rgb(100,100,255)"
 
 
-def test_difference_with_fractions():
+def test_difference_with_fractions() -> None:
     graph = flame.diff(flame.Folded({"a": 0.5}, "s"), flame.Folded({"a": 1.5, "b": 0.5}, "s"))
     titles = [title for title, _ in drawn(flame.svg(graph))]
     assert "a (1,500 ms, 75.00%; +50.00%)" in titles
 
 
-def test_largest_weights():
+def test_largest_weights() -> None:
     before, after = flame.Folded({"a": 1 << 54}), flame.Folded({"a": 1 << 55, "b": 0.5})
     titles = dict(drawn(flame.svg(flame.diff(before, after))))
     assert titles[f"a ({1 << 55:,} samples, 100.00%; +50.00%)"]["fill"] == "rgb(255,100,100)"
 
 
-def test_colours_are_the_same_each_time():
+def test_colours_are_the_same_each_time() -> None:
     assert flame.svg(GRAPH) == flame.svg(GRAPH)
 
 
 @pytest.mark.parametrize("palette", flame.palettes())
-def test_palettes(palette):
+def test_palettes(palette: str) -> None:
     assert drawn(flame.svg(GRAPH, palette=palette))
 
 
@@ -125,13 +128,13 @@ def test_palettes(palette):
         (GRAPH, {"min_width": -1}, "the least width"),
     ],
 )
-def test_errors(graph, options, message):
+def test_errors(graph: Graph, options: dict[str, Any], message: str) -> None:
     with pytest.raises(flame.Error, match=message):
         flame.svg(graph, **options)
 
 
 @pytest.mark.parametrize("depth", [4096])
-def test_hostile_shapes(depth):
+def test_hostile_shapes(depth: int) -> None:
     deep = ";".join(["a"] * depth)
     assert len(drawn(flame.svg(flame.Folded({deep: 1 << 55})))) == depth + 1
     names = [";" * 100, "\u0000\u202e", "]]>", "_[k]", " ", "a\r\nb", "\U0001f600" * 3]
@@ -139,13 +142,13 @@ def test_hostile_shapes(depth):
         assert drawn(flame.svg(flame.Folded({name: 1})))
 
 
-def test_searched_and_zoomed_in_a_browser(driver, tmp_path):
+def test_searched_and_zoomed_in_a_browser(driver: Driver, tmp_path: Path) -> None:
     path = Path(tmp_path / "out.svg")
     path.write_text(flame.svg(GRAPH), encoding="utf-8")
     driver.get(f"{path.as_uri()}?s=lookup")
     assert driver.find_element("id", "matched").text == "Matched: 45.4%"
 
-    def frame(name: str):
+    def frame(name: str) -> Any:
         return driver.execute_script(
             """return [...document.querySelectorAll("#frames > g")].find(
                 (g) => g.querySelector("title").textContent.startsWith(arguments[0]))""",

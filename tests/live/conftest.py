@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Protocol
+from typing import Callable
 
-import affairs
 import mounts
 import pytest
-from mounts import HANGS, mount_entry, wait_until
-
-ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "samples" / "build"
+from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer
 
 
 @pytest.fixture(autouse=True)
@@ -24,202 +18,6 @@ def alone() -> Iterator[None]:
     """One live test at a time of all runs on this host, as there is one recording at a time."""
     with mounts.alone():
         yield
-
-
-def until(condition: str) -> str:
-    """Shell: waits until a command succeeds; exits with 97 when it hangs."""
-    tries = int(HANGS * 100)
-    return f"n=0; until {condition}; do n=$((n+1)); [ $n -lt {tries} ] || exit 97; sleep 0.01; done"
-
-
-class SampleMount:
-    """A mounted sample file system, a child process of the test."""
-
-    def __init__(self, directory: Path, arguments: list[str], build: str) -> None:
-        self.tree = directory / "tree"
-        self.path = directory / "mount"
-        self.socket = directory / "socket"
-        self.build = BUILD / build
-        subprocess.run([BUILD / "make_tree", self.tree], check=True)
-        self.path.mkdir()
-
-        def in_child() -> None:
-            # The mount must not outlive a test run that is killed.
-            mounts.end_with_the_test()
-
-        self.process = subprocess.Popen(
-            [self.samplefs, "-f", "--socket", self.socket, *arguments, self.tree, self.path],
-            stdin=subprocess.DEVNULL,
-            preexec_fn=in_child,
-        )
-        self.pid = self.process.pid
-
-    @property
-    def samplefs(self) -> Path:
-        """The daemon's executable."""
-        return self.build / "samplefs"
-
-    @property
-    def library(self) -> Path:
-        """The library with the callbacks cvmfs_lookup …"""
-        return next(self.build.glob("libcvmfs_fuse3.so.*"))
-
-    @property
-    def stub_library(self) -> Path:
-        """The library with stub_lookup …, which call those."""
-        return next(self.build.glob("libcvmfs_fuse3_stub.so.*"))
-
-    @property
-    def mounted(self) -> bool:
-        return mount_entry(self.path) is not None
-
-    @property
-    def connection(self) -> int:
-        """The number that the kernel's tracepoints call the connection."""
-        return mounts.connection(self.path)
-
-    def wait(self) -> None:
-        """Returns when it is mounted."""
-        wait_until(lambda: self.mounted or self.process.poll() is not None, "the mount")
-        assert self.mounted, f"samplefs ended with status {self.process.returncode}"
-
-    def ask(self, *command: str) -> str:
-        """The daemon's answer at this moment."""
-        words = [str(self.samplefs), "--talk", str(self.socket), *command]
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-    def talk(self) -> str:
-        """The answer to `internal affairs`, once all files of the mount have been closed.
-
-        close(2) does not wait for the daemon: its release may still be on the way.
-        """
-        text = ""
-
-        def closed() -> bool:
-            nonlocal text
-            text = self.ask("internal", "affairs")
-            counters = affairs.counters(text)
-            return counters["cvmfs.no_open_files"] == counters["cvmfs.no_open_dirs"] == 0
-
-        wait_until(closed, "the last release")
-        return text
-
-    def calls(self) -> list[affairs.Call]:
-        """Every call of a callback since mount, at most the last 65536, once all have left."""
-        self.talk()
-        calls = affairs.calls(self.ask("calls"))
-        assert all(call.left for call in calls)
-        return calls
-
-    def wait_for(self, operation: str) -> None:
-        """Returns when a callback of the operation is in its delay."""
-
-        def delayed() -> bool:
-            calls = affairs.calls(self.ask("calls"))
-            return any(
-                call.operation == operation and call.delay_begin > call.delay_end for call in calls
-            )
-
-        wait_until(delayed, f"a {operation} in its delay")
-
-    def affairs(self) -> dict[str, affairs.Histogram]:
-        """The daemon's own histograms since mount: "cvmfs_lookup" -> (total, bins, overflow)."""
-        return affairs.parse(self.talk())
-
-    def counters(self) -> dict[str, int]:
-        """The daemon's own counters, such as "samplefs.n_delay_lookup"."""
-        return affairs.counters(self.talk())
-
-    def until_in(self, operation: str) -> str:
-        """Shell: waits until a callback of the operation is in its delay."""
-        row = f"^{operation} [0-9]* [0-9]* [1-9][0-9]* 0 "
-        return until(f"{self.samplefs} --talk {self.socket} calls | grep -q '{row}'")
-
-    def until_forgotten(self) -> str:
-        """Shell: waits until the daemon has been told to forget all inodes, and has done so."""
-        ask = f"{self.samplefs} --talk {self.socket} internal affairs"
-        return until(f"{ask} | grep -q '^inode_tracker.no_reference|1|'")
-
-    def workload(self, operation: str, count: int, *paths: str) -> dict[str, Any]:
-        """Makes count calls on the paths below the mount; returns what the workload says it did."""
-        return self._workload(operation, count, *(self.path / path for path in paths))
-
-    def mixed(self, processes: int = 8) -> dict[str, Any]:
-        """Makes prime numbers of every operation in each of that many processes."""
-        return self._workload("mixed", "--processes", processes, self.path)
-
-    def _workload(self, *arguments: object) -> dict[str, Any]:
-        command = [str(BUILD / "workload"), *map(str, arguments)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
-
-    def pin(self) -> list[str]:
-        """Keeps the daemon on one CPU; returns the words before a workload that keep it there, too.
-
-        Whom a request's caller wakes then runs next, and takes the CPU from it.
-        """
-        cpu = min(os.sched_getaffinity(0))
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {cpu})
-        return ["taskset", "-c", str(cpu)]
-
-    def forget(self) -> None:
-        """Makes the kernel forget the inodes of this mount, and of no other."""
-        subprocess.run(["mount", "-i", "-o", "remount,ro", self.path], check=True)
-
-    def unmount(self) -> int:
-        """Ends the daemon as its users do, by SIGTERM; returns its exit status."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        return self.process.wait(HANGS)
-
-    def clean(self) -> None:
-        """Leaves nothing behind, whatever the test has done."""
-        try:
-            self.unmount()
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.mounted:
-            subprocess.run(["umount", "-l", self.path], check=True)
-
-
-class SlowServer:
-    """A running samples/fs/server.py, a child process of the test."""
-
-    def __init__(self, log: Path, *options: str) -> None:
-        self._log = log
-        with log.open("wb") as output:
-            command = [sys.executable, ROOT / "samples" / "fs" / "server.py", *options]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output)
-        wait_until(lambda: log.read_text().endswith("\n"), "the server's port")
-        self.port = int(log.read_text())
-
-    def requests(self) -> list[dict[str, Any]]:
-        """What it answered so far: "path", and "begin" and "end" in ns of CLOCK_MONOTONIC."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()[1:]]
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-class Mounter(Protocol):
-    """options: further arguments for samplefs; delay, error: values of --delay and --error.
-
-    stripped, as_shipped: another build than the one with symbols and frame pointers.
-    """
-
-    def __call__(
-        self,
-        *options: str,
-        kernel_cache: float = 0,
-        delay: tuple[str, ...] = (),
-        error: tuple[str, ...] = (),
-        stripped: bool = False,
-        as_shipped: bool = False,
-    ) -> SampleMount: ...
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ import os
 import queue
 import signal
 import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -114,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

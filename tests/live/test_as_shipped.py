@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-from conftest import BUILD, Mounter, SampleMount, SlowServer
+from sample import BUILD, Mounter, SampleMount, SlowServer
 
 import fusetools
 from fusetools.recording import Recording
@@ -92,7 +92,7 @@ def test_stock_perf_shows_the_same(client: SampleMount, tmp_path: Path) -> None:
     record(client, path)
     evlist = subprocess.run(["perf", "evlist", "-v", "-i", path], capture_output=True, text=True)
     assert "STACK_USER" not in evlist.stdout
-    command = ["perf", "script", "-i", path, "--no-inline", "-F", "event,ip,sym"]
+    command: list[str | Path] = ["perf", "script", "-i", path, "--no-inline", "-F", "event,ip,sym"]
     script = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     waits = [block for block in script.split("\n\n") if "DownloadManager::Fetch" in block]
     assert len(waits) >= READS

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, Mounter
+from sample import BUILD, Mounter
 
 pytestmark = pytest.mark.live
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import frame_pointers
 import pytest
-from conftest import HANGS, mount_entry, wait_until
+from mounts import HANGS, mount_entry, wait_until
 
 from fusetools.host import mounts
 from fusetools.host.facts import HostFacts, Mount
@@ -231,9 +231,10 @@ def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) ->
     data = tmp_path / "perf.data"
     only = ["--filter", f"connection=={sample.connection}"]
     events = ["-e", "fuse:fuse_request_send", *only, "-e", "fuse:fuse_request_end", *only]
-    record = ["perf", "record", "-q", "-a", "-N", "-B", "--no-bpf-event", "-o", data, *events]
+    record: list[str | Path] = ["perf", "record", "-q", "-a", "-N", "-B", "--no-bpf-event"]
+    record += ["-o", data, *events]
     subprocess.run([*record, "--", "ls", "-lR", sample.path], check=True, capture_output=True)
-    script = ["perf", "script", "-i", data, "-F", "event,trace"]
+    script: list[str | Path] = ["perf", "script", "-i", data, "-F", "event,trace"]
     text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     sent = re.findall(r"request_send:.* req (\d+) ", text)
     ended = set(re.findall(r"request_end:.* req (\d+) ", text))
@@ -317,12 +318,11 @@ main(["doctor", *sys.argv[1:]])
     facts = HostFacts.from_json(json.dumps(data["facts"]))
     root = read_host()
     assert facts.uid == 65534 and facts.capabilities == ()
+    linked = facts.perf.libtraceevent if facts.perf else None
     assert (facts.kernel, facts.cpus, facts.perf) == (
         root.kernel,
         root.cpus,
-        dataclasses.replace(root.perf, libtraceevent=facts.perf and facts.perf.libtraceevent)
-        if root.perf
-        else None,
+        dataclasses.replace(root.perf, libtraceevent=linked) if root.perf else None,
     )
     if facts.tracefs is None:
         assert done.returncode == 1 and not data["works"]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import leftovers
 import pytest
-from conftest import Mounter, SampleMount, wait_until
+from mounts import wait_until
+from sample import Mounter, SampleMount
 from test_record_live import COMMAND, RUN, children, environment, session
 
 import fusetools

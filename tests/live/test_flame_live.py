@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import collapse
 import pytest
 import script
-from conftest import BUILD, Mounter
+from sample import BUILD, Mounter
 from test_live_answers import record
 from truth import Stock, own_calls
 
@@ -121,7 +122,10 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     told = json.loads(out.read_text())
     first = _core.scan(str(tmp_path / "perf.data"), [], {})["first"]
     span = Filters(pids=(told["pid"],), start=told["begin"] - first, end=told["end"] - first)
-    own = {"layers": ["syscall"], "filters": span}  # not what the daemon waited for meanwhile
+    own: dict[str, Any] = {
+        "layers": ["syscall"],
+        "filters": span,
+    }  # not what the daemon waited for meanwhile
     waited = recording.stacks("off-cpu", everything=True, **own)
     wall = told["end"] - told["begin"]
     assert waited.total + told["ran"] == pytest.approx(wall, rel=0.01)
@@ -199,7 +203,7 @@ def test_stacks_are_unwound(sample_mount: Mounter, tmp_path: Path) -> None:
     path, workload = tmp_path / "perf.data", tmp_path / "workload"
     shutil.copy(WORKLOAD, workload)
     name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
-    command = [sys.executable, "-m", "fusetools", "record", "--call-graph", "dwarf"]
+    command: list[object] = [sys.executable, "-m", "fusetools", "record", "--call-graph", "dwarf"]
     command += ["--mount", mount.path, "-o", path, "--", workload, "stat", 53, mount.path / name]
     subprocess.run([str(word) for word in command], check=True, capture_output=True)
     workload.unlink()
@@ -241,8 +245,9 @@ def frames_of(path: Path) -> list[tuple[str, list[tuple[str, str, str]]]]:
     found: list[tuple[str, list[tuple[str, str, str]]]] = []
     for line in done.stdout.splitlines():
         if line.startswith("\t"):
-            address, name, file = re.fullmatch(r"\s*(\w+) (.*) \((.*)\)", line).groups()
-            found[-1][1].insert(0, (address, name, file))
+            frame = re.fullmatch(r"\s*(\w+) (.*) \((.*)\)", line)
+            assert frame, line
+            found[-1][1].insert(0, (frame[1], frame[2], frame[3]))
         elif line.strip():
             found.append((" ".join(line.split()), []))
     return sorted(found, key=lambda sample: sample[0])
@@ -257,7 +262,8 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     source = Path(__file__).with_name("chains.c")
     flags = ["-O2", "-fomit-frame-pointer", "-pthread"]
     subprocess.run(["gcc", *flags, "-o", program, source], check=True)
-    command = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "--call-graph", "dwarf"]
+    command: list[str | Path] = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC"]
+    command += ["--call-graph", "dwarf"]
     command += ["-e", "sched:sched_switch", "-e", "cpu-clock", "-e", "fuse:*", "-o", raw, "--"]
     work = [program, 23, CHAINS, ";", WORKLOAD, "stat", 97, *sorted(mount.path.iterdir())[:3]]
     command += ["sh", "-c", " ".join(str(word) for word in work)]

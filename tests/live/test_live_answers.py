@@ -11,7 +11,7 @@ from typing import Any
 
 import affairs
 import pytest
-from conftest import BUILD, Mounter, SampleMount
+from sample import BUILD, Mounter, SampleMount
 
 import fusetools
 from fusetools.answers.filters import Filters

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
+from mounts import wait_until
 
 from fusetools import _core
 
@@ -33,7 +33,7 @@ def able_to_record(tmp_path_factory: pytest.TempPathFactory) -> None:
     if shutil.which("perf") is None:
         pytest.skip("no perf on this host")
     out = tmp_path_factory.mktemp("try") / "perf.data"
-    command = [*SYSTEM_WIDE, "-o", out, "--", "true"]
+    command: list[str | Path] = [*SYSTEM_WIDE, "-o", out, "--", "true"]
     tried = subprocess.run(command, capture_output=True, check=False)
     if tried.returncode:
         pytest.skip(f"perf cannot record here: {tried.stderr.decode().splitlines()[:1]}")

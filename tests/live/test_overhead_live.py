@@ -10,7 +10,7 @@ from pathlib import Path
 
 import affairs
 import pytest
-from conftest import BUILD, Mounter
+from sample import BUILD, Mounter
 
 from fusetools.experiments import overhead as measured
 from fusetools.plan.request import Workload

@@ -22,7 +22,8 @@ from typing import Any
 
 import affairs
 import pytest
-from conftest import BUILD, HANGS, Mounter, SampleMount, until, wait_until
+from mounts import HANGS, wait_until
+from sample import BUILD, Mounter, SampleMount, until
 from script import events
 
 pytestmark = pytest.mark.live

@@ -17,7 +17,7 @@ from typing import Any
 import affairs
 import pytest
 import trace_format
-from conftest import BUILD, Mounter, SampleMount
+from sample import BUILD, Mounter, SampleMount
 from truth import Stock, overlap, own_calls
 
 import fusetools

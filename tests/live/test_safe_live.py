@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, ROOT, Mounter, SampleMount, wait_until
+from mounts import wait_until
+from sample import BUILD, ROOT, Mounter, SampleMount
 from test_record_live import (
     COMMAND,
     RUN,

@@ -15,7 +15,8 @@ from typing import Any, Callable
 
 import affairs
 import pytest
-from conftest import HANGS, ROOT, Mounter, SampleMount, SlowServer, mount_entry, wait_until
+from mounts import HANGS, mount_entry, wait_until
+from sample import ROOT, Mounter, SampleMount, SlowServer
 
 pytestmark = pytest.mark.live
 
@@ -431,7 +432,7 @@ def test_stripped(sample_mount: Mounter) -> None:
 
 def prologues(library: Path) -> tuple[int, int]:
     """(callbacks, those of them that keep a frame pointer), as objdump shows their code."""
-    command = ["objdump", "-d", "--no-show-raw-insn", library]
+    command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     functions = re.split(r"\n\n[0-9a-f]+ <", done.stdout)
     callbacks = [text for text in functions if re.match(r"_ZN5cvmfsL\d+cvmfs_", text)]

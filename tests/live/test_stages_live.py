@@ -6,11 +6,12 @@ import json
 import platform
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from affairs import Call
-from conftest import Mounter, SampleMount, until
+from sample import Mounter, SampleMount, until
 from test_live_answers import WORKLOAD, fusetools_command, record
 from truth import Stock, behind, hold, own_calls
 
@@ -157,7 +158,7 @@ def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_p
     assert len(waited) == 53 and max(waited) > 0
 
 
-def missing_switches(found: dict) -> int:
+def missing_switches(found: dict[str, Any]) -> int:
     """How many the recording says were not recorded."""
     why = [m["why"] for m in found["recording"]["missing"] if m["what"] == "the end of some waits"]
     return sum(int(text.split()[0].replace(",", "")) for text in why)

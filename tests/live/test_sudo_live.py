@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from sample import ROOT
 
 pytestmark = pytest.mark.live
 

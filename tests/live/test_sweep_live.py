@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Mounter, SampleMount, wait_until
+from mounts import wait_until
+from sample import Mounter, SampleMount
 
 import fusetools
 
@@ -93,7 +94,7 @@ def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path
     arguments += ["dd", "if={mount}/big", "of=/dev/null", "bs={bs}"]
     process = subprocess.Popen([*FUSETOOLS, *map(str, arguments)], cwd=tmp_path)
     wait_until(
-        lambda: list(tmp_path.glob("sweep/runs/*/1/output")) or process.poll() is not None,
+        lambda: any(tmp_path.glob("sweep/runs/*/1/output")) or process.poll() is not None,
         "the first run",
     )
     assert process.poll() is None

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BUILD, Mounter, SampleMount, wait_until
+from mounts import wait_until
+from sample import BUILD, Mounter, SampleMount
 
 pytestmark = pytest.mark.live
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import script
-from conftest import Mounter, mount_entry, until, wait_until
+from mounts import mount_entry, wait_until
+from sample import Mounter, until
 
 import fusetools
 from fusetools.results.hist import READ_TO_REPLY

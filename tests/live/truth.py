@@ -17,7 +17,7 @@ import numpy as np
 import script
 
 if TYPE_CHECKING:
-    from conftest import SampleMount
+    from sample import SampleMount
 
     from fusetools.results.stories import Stories
 
@@ -137,7 +137,9 @@ def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
     for i in np.flatnonzero(stories.fated("matched")):
         key = int(stories.connection[i]), int(stories.unique[i])
         found[key], seen = int(i), stock.seen[key]
-        marks = MARKS if stories.waits[i] == 1 else ("begin", *OF_DAEMON, "reply", "end")
+        marks: tuple[str, ...] = (
+            MARKS if stories.waits[i] == 1 else ("begin", *OF_DAEMON, "reply", "end")
+        )
         if not seen.callback_enter:  # libfuse answers by itself
             marks = tuple(mark for mark in marks if mark not in OF_DAEMON)
         for mark in marks:

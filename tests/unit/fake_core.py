@@ -121,6 +121,14 @@ class FakeCore:
             ],
         }
 
+    def columns(self, path: str, catalogue: list[Any], filters: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def graph(
+        self, path: str, catalogue: list[Any], filters: dict[str, Any], calls: bool
+    ) -> dict[str, Any]:
+        raise NotImplementedError
+
 
 def probes(*functions: tuple[str, str, str], address: int | None = None) -> list[dict[str, Any]]:
     """The session's probes for (layer, function, operation)."""
@@ -128,7 +136,7 @@ def probes(*functions: tuple[str, str, str], address: int | None = None) -> list
     for i, (layer, function, operation) in enumerate(functions):
         group = f"fuse_{layer}"
         for role, suffix in (("entry", ""), ("return", "__return")):
-            row = {
+            row: dict[str, Any] = {
                 "event": f"{group}:{function}{suffix}",
                 "layer": layer,
                 "function": function,

@@ -112,7 +112,7 @@ def facts(recording: fusetools.Recording) -> Iterator[tuple[str, object]]:
         recording.errors(),
         recording.queue(),
     ):
-        yield type(answer).__name__, answer.facts  # type: ignore[attr-defined]
+        yield type(answer).__name__, answer.facts
 
 
 def test_what_is_said_of_the_whole(path: Path, rows: list[dict[str, object]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import golden
 import pytest
 from fake_core import FakeCore, Made, cvmfs_like, probes
+from fixtures import Fake, Invoke
 
 import fusetools
 from fusetools.answers.counts_file import COLUMNS
@@ -38,7 +39,7 @@ from fusetools.render.text import cvmfs
         ("help", ["--help"]),
     ],
 )
-def test_output(fake, run, name: str, args: list[str]) -> None:
+def test_output(fake: Fake, run: Invoke, name: str, args: list[str]) -> None:
     fake(cvmfs_like(), cvmfs_like(0.3))
     result = run(*args)
     assert result.exit_code == 0
@@ -47,7 +48,7 @@ def test_output(fake, run, name: str, args: list[str]) -> None:
         assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
-def test_the_texts_figures_are_jsons(fake, run) -> None:
+def test_the_texts_figures_are_jsons(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     found = json.loads(run("hist", "--json").stdout)
     text = run("hist").stdout
@@ -63,7 +64,7 @@ def test_the_texts_figures_are_jsons(fake, run) -> None:
         assert re.split(r"\s{2,}", line.strip())[2:] == [number(h["count"]), *figures]
 
 
-def test_the_histograms_figures_are_jsons(fake, run) -> None:
+def test_the_histograms_figures_are_jsons(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     (h,) = json.loads(run("hist", "cvmfs_lookup", "--json").stdout)["histograms"]
     text = run("hist", "cvmfs_lookup", "--unit", "ns").stdout
@@ -76,7 +77,7 @@ def test_the_histograms_figures_are_jsons(fake, run) -> None:
     assert exact == [(b["low_ns"], b["high_ns"] + 1, b["calls"]) for b in h["buckets"]]
 
 
-def test_json_has_its_keys(fake, run) -> None:
+def test_json_has_its_keys(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     found = json.loads(run("hist", "--json").stdout)
     assert found["recording"]["lost"] == 0
@@ -88,7 +89,7 @@ def test_json_has_its_keys(fake, run) -> None:
     )
 
 
-def test_lost_events_are_always_said(fake, run) -> None:
+def test_lost_events_are_always_said(fake: Fake, run: Invoke) -> None:
     core = cvmfs_like()
     core.lost, core.warnings = 12_345, ["the file is cut off"]
     fake(core, cvmfs_like())
@@ -101,7 +102,7 @@ def test_lost_events_are_always_said(fake, run) -> None:
     assert json.loads(run("count", "--json").stdout)["recording"]["lost"] == 12_345
 
 
-def test_the_probes_cost_is_said(fake, run) -> None:
+def test_the_probes_cost_is_said(fake: Fake, run: Invoke) -> None:
     core = fake(cvmfs_like())
     assert "about 1.80 us of probe cost" in run("hist", "open").output
     assert "probe cost" not in run("hist", "--layer", "request").output
@@ -109,7 +110,7 @@ def test_the_probes_cost_is_said(fake, run) -> None:
     assert "not measured" in run("hist", "open").output
 
 
-def test_the_probes_part_of_a_bin(fake, run) -> None:
+def test_the_probes_part_of_a_bin(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     found = json.loads(run("hist", "--json").stdout)
     assert found["recording"]["probe_cost_ns"] == 1800
@@ -122,13 +123,13 @@ def test_the_probes_part_of_a_bin(fake, run) -> None:
     assert "other layers was not measured" in run("hist", "--overhead").stdout
 
 
-def test_a_layer_that_was_not_asked_for_is_not_missed(fake, run) -> None:
+def test_a_layer_that_was_not_asked_for_is_not_missed(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     assert "not recorded" in run("hist", "open").output
     assert "not recorded" not in run("hist", "open", "--layer", "daemon").output
 
 
-def test_cvmfs_style_holds_every_call(fake, run) -> None:
+def test_cvmfs_style_holds_every_call(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     result = run("hist", "--style", "cvmfs", "lookup")
     counts = [int(n) for n in re.findall(r"-> +\d+ : +(\d+) ", result.stdout)]
@@ -147,7 +148,7 @@ def test_cvmfs_overflow() -> None:
 
 
 @pytest.mark.parametrize("layer", ["request", "syscall"])
-def test_cvmfs_style_is_of_the_daemon(fake, run, layer: str) -> None:
+def test_cvmfs_style_is_of_the_daemon(fake: Fake, run: Invoke, layer: str) -> None:
     fake(cvmfs_like())
     assert run("hist", "--style", "cvmfs", "--layer", layer).exit_code == 2
 
@@ -162,7 +163,7 @@ def test_cvmfs_style_is_of_the_daemon(fake, run, layer: str) -> None:
         ("7ns", 7),
     ],
 )
-def test_times(fake, run, text: str, ns: int) -> None:
+def test_times(fake: Fake, run: Invoke, text: str, ns: int) -> None:
     core = fake(cvmfs_like())
     assert run("hist", "--from", text).exit_code == 0
     assert core.asked[-1][2] == {"daemons": [(20, 45)], "from_ns": ns}
@@ -185,7 +186,7 @@ def test_times(fake, run, text: str, ns: int) -> None:
         ["diff", "perf.data", "other.data", "--thresholds", "nan,nan"],
     ],
 )
-def test_usage_errors(fake, run, args: list[str]) -> None:
+def test_usage_errors(fake: Fake, run: Invoke, args: list[str]) -> None:
     fake(cvmfs_like(), cvmfs_like())
     assert run(*args).exit_code == 2
 
@@ -193,7 +194,7 @@ def test_usage_errors(fake, run, args: list[str]) -> None:
 # count and CSV
 
 
-def test_csv_holds_what_json_holds(fake, run) -> None:
+def test_csv_holds_what_json_holds(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     run("count", "--csv", "out.csv")
     rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
@@ -210,7 +211,7 @@ def test_csv_holds_what_json_holds(fake, run) -> None:
             assert float(row["mean_ns"]) == h["mean_ns"]
 
 
-def test_csv_reads_back_into_diff(fake, run) -> None:
+def test_csv_reads_back_into_diff(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like(), cvmfs_like(0.3))
     run("count", "-i", "perf.data", "--csv", "perf.csv")
     run("count", "-i", "other.data", "--csv", "other.csv")
@@ -243,7 +244,7 @@ def test_csv_reads_back_into_diff(fake, run) -> None:
         ",".join(COLUMNS) + "\nf\n",
     ],
 )
-def test_a_csv_of_something_else_is_refused(fake, run, text: str) -> None:
+def test_a_csv_of_something_else_is_refused(fake: Fake, run: Invoke, text: str) -> None:
     fake(cvmfs_like())
     Path("x.csv").write_text(text)
     result = run("diff", "perf.data", "x.csv")
@@ -252,14 +253,14 @@ def test_a_csv_of_something_else_is_refused(fake, run, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", ".", "nowhere.data"])
-def test_diff_of_what_cannot_be_read(fake, run, name: str) -> None:
+def test_diff_of_what_cannot_be_read(fake: Fake, run: Invoke, name: str) -> None:
     fake(cvmfs_like())
     result = run("diff", "perf.data", name)
     assert result.exit_code == 1
     assert f"cannot read {name}" in result.stderr and "fix:" in result.stderr
 
 
-def test_a_csv_that_cannot_be_written(fake, run) -> None:
+def test_a_csv_that_cannot_be_written(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     result = run("count", "--csv", "nowhere/out.csv")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -269,8 +270,8 @@ def test_a_csv_that_cannot_be_written(fake, run) -> None:
 # diff
 
 
-def differ(fake, run, a: list[Made], b: list[Made], *args: str) -> str:
-    def core(made):
+def differ(fake: Fake, run: Invoke, a: list[Made], b: list[Made], *args: str) -> str:
+    def core(made: list[Made]) -> FakeCore:
         functions = [(m.layer, m.function, m.operation) for m in made if m.layer == "daemon"]
         return FakeCore(made, session={"probes": probes(*functions)}, requests=(100, 100, 100))
 
@@ -294,42 +295,42 @@ def made(function: str, n: int, ns: int = 1000) -> Made:
         (1000, 1, "!!!", 33),
     ],
 )
-def test_marks_and_colours(fake, a: int, b: int, mark: str, colour: int | None) -> None:
+def test_marks_and_colours(fake: Fake, a: int, b: int, mark: str, colour: int | None) -> None:
     from fusetools.render.text.diff import render
 
     one = FakeCore([made("f", a)], session={"probes": probes(("daemon", "f", ""))})
     two = FakeCore([made("f", b)], session={"probes": probes(("daemon", "f", ""))})
     fake(one, two)
-    counts = [fusetools.open(name).counts() for name in ("perf.data", "other.data")]
-    said = render(diff(*counts)).splitlines()
+    a_counts, b_counts = (fusetools.open(name).counts() for name in ("perf.data", "other.data"))
+    said = render(diff(a_counts, b_counts)).splitlines()
     line = next(line for line in said if re.match(r"(\x1b\[\d+m)?f ", line))
     assert re.findall("!+", line) == ([mark] if mark else [])
     assert re.findall(r"\x1b\[(3\d)m", line) == ([str(colour)] if colour else [])
 
 
-def test_thresholds_can_be_set(fake, run) -> None:
+def test_thresholds_can_be_set(fake: Fake, run: Invoke) -> None:
     out = differ(fake, run, [made("f", 0)], [made("f", 50)], "--thresholds", "10,20")
     assert "!!!" in next(line for line in out.splitlines() if line.startswith("f "))
 
 
-def test_colours_only_on_a_terminal(fake, run) -> None:
+def test_colours_only_on_a_terminal(fake: Fake, run: Invoke) -> None:
     assert "\x1b" not in differ(fake, run, [made("f", 0)], [made("f", 1)])
 
 
-def test_differences_are_signed(fake, run) -> None:
+def test_differences_are_signed(fake: Fake, run: Invoke) -> None:
     out = differ(fake, run, [made("f", 4, 1000)], [made("f", 3, 1500)], "--json")
     (d,) = json.loads(out)["differences"]
     assert (d["change"], d["percent"]) == (-1, -25.0)
     assert (d["p50_change_ns"], d["p50_percent"]) == (500, 50.0)
 
 
-def test_functions_that_only_one_has(fake, run) -> None:
+def test_functions_that_only_one_has(fake: Fake, run: Invoke) -> None:
     out = differ(fake, run, [made("f", 4), made("old", 3)], [made("f", 4), made("new", 5)])
     assert re.search(r"^old +3 +- +only A\b", out, re.MULTILINE)
     assert re.search(r"^new +- +5 +only B\b", out, re.MULTILINE)
 
 
-def test_a_request_that_did_not_happen_is_nought(fake, run) -> None:
+def test_a_request_that_did_not_happen_is_nought(fake: Fake, run: Invoke) -> None:
     both = Made("request", "FUSE_OPEN", "open", [1])
     one = Made("request", "FUSE_READ", "read", [1, 1])
     out = differ(fake, run, [both, one], [both], "--json")
@@ -338,7 +339,7 @@ def test_a_request_that_did_not_happen_is_nought(fake, run) -> None:
     assert by_name["FUSE_READ"]["percent"] == -100.0
 
 
-def test_per_request_and_second(fake, run) -> None:
+def test_per_request_and_second(fake: Fake, run: Invoke) -> None:
     a, b = [made("f", 50)], [made("f", 100)]
     (d,) = json.loads(differ(fake, run, a, b, "--per", "request", "--json"))["differences"]
     assert (d["a"]["count"], d["b"]["count"]) == (0.5, 1.0)
@@ -346,7 +347,7 @@ def test_per_request_and_second(fake, run) -> None:
     assert d["a"]["count"] == 50 / 3.2
 
 
-def test_per_request_needs_requests(fake, run) -> None:
+def test_per_request_needs_requests(fake: Fake, run: Invoke) -> None:
     core = FakeCore([made("f", 1)], session={"probes": probes(("daemon", "f", ""))})
     fake(core, core)
     result = run("diff", "perf.data", "other.data", "--per", "request")
@@ -356,7 +357,7 @@ def test_per_request_needs_requests(fake, run) -> None:
 # Names out of a recording are not to be trusted
 
 
-def test_no_name_steers_the_terminal(fake, run) -> None:
+def test_no_name_steers_the_terminal(fake: Fake, run: Invoke) -> None:
     evil = "f\x1b[2J\x07\u202e\n\x9b"
     core = FakeCore(
         [Made("daemon", evil, evil, [1, 2]), Made("daemon", evil + "0", "", [])],
@@ -389,7 +390,9 @@ def test_no_name_steers_the_terminal(fake, run) -> None:
         assert left.isprintable(), args
 
 
-def test_blocks_become_ascii_where_they_must(fake, run, monkeypatch) -> None:
+def test_blocks_become_ascii_where_they_must(
+    fake: Fake, run: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     import click

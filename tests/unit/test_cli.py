@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Callable
 
 import click
 import pytest
@@ -19,8 +20,11 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+Failing = Callable[[BaseException], None]
+
+
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch):
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     """Makes `fusetools hist` raise what the test says."""
 
     def fail_with(error: BaseException) -> None:
@@ -57,7 +61,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "histo" in err
 
 
-def test_an_error_says_what_why_and_try(failing) -> None:
+def test_an_error_says_what_why_and_try(failing: Failing) -> None:
     failing(errors.Error("cannot read x", "it is a directory", "fusetools hist -i perf.data"))
     assert run("hist") == (
         1,
@@ -66,29 +70,29 @@ def test_an_error_says_what_why_and_try(failing) -> None:
     )
 
 
-def test_several_ways_out_are_listed(failing) -> None:
+def test_several_ways_out_are_listed(failing: Failing) -> None:
     failing(errors.Error("a", "", "b\nc"))
     assert run("hist")[2] == "fusetools: a\n  fix: b\n   or: c\n"
 
 
-def test_an_error_cannot_steer_the_terminal(failing) -> None:
+def test_an_error_cannot_steer_the_terminal(failing: Failing) -> None:
     failing(errors.Error("no \x1b[2Jfile", "be\x07ll\u202e", "x\x9b"))
     err = run("hist")[2]
     assert err.replace("\n", "").isprintable()
     assert r"\x1b[2J" in err
 
 
-def test_an_oserror_is_no_traceback(failing) -> None:
+def test_an_oserror_is_no_traceback(failing: Failing) -> None:
     failing(PermissionError(13, "Permission denied", "out.csv"))
     assert run("hist") == (1, "", "fusetools: cannot use out.csv\n  why: Permission denied\n")
 
 
-def test_interrupt_is_quiet(failing) -> None:
+def test_interrupt_is_quiet(failing: Failing) -> None:
     failing(KeyboardInterrupt())
     assert run("hist") == (130, "", "")
 
 
-def test_a_defect_of_our_own_is_not_hidden(failing) -> None:
+def test_a_defect_of_our_own_is_not_hidden(failing: Failing) -> None:
     failing(ZeroDivisionError())
     assert CliRunner().invoke(cli.main, ["hist"]).exit_code == 70
     debug = {"FUSETOOLS_DEBUG": "1"}

@@ -11,7 +11,9 @@ from pathlib import Path
 import data
 import golden
 import numpy as np
+import numpy.typing as npt
 import pytest
+from fixtures import Invoke
 from test_sweep import made
 
 import fusetools
@@ -21,6 +23,7 @@ from fusetools.experiments.folder import Folder
 from fusetools.figures import duration, number
 from fusetools.render.text import compare as text
 from fusetools.results import compare as compared
+from fusetools.results.hist import Bucket
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -28,7 +31,7 @@ KERNELS = ("6.1.0-56-amd64", "7.2.13+deb14-amd64")
 
 
 @pytest.fixture
-def recordings(tmp_path: Path, monkeypatch) -> list[Path]:
+def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The same workload on two kernels."""
     monkeypatch.chdir(tmp_path)
     return [
@@ -52,11 +55,9 @@ def test_the_figures_are_hists(layer: str, recordings: list[Path]) -> None:
         assert ours.keys() == theirs.keys()
         for name, h in theirs.items():
             side = ours[name]
-            assert (side.count, side.p50, side.p99) == (
-                h.count,
-                pytest.approx(h.percentiles["50"], rel=1 / 2048),
-                pytest.approx(h.percentiles["99"], rel=1 / 2048),
-            )
+            assert side.count == h.count
+            assert side.p50 == pytest.approx(h.percentiles["50"], rel=1 / 2048)
+            assert side.p99 == pytest.approx(h.percentiles["99"], rel=1 / 2048)
             assert side.total == h.total
             assert [row for row in h.buckets if row[2]] == list(side.buckets)
 
@@ -69,13 +70,14 @@ def test_a_large_recordings_figures_are_hists(tmp_path: Path) -> None:
         assert found[h.operation].sum() == h.total
 
 
-def noisy(draw: np.random.Generator, n: int, drift: float = 0.0) -> np.ndarray:
+def noisy(draw: np.random.Generator, n: int, drift: float = 0.0) -> npt.NDArray[np.float64]:
     """Latencies that follow one another alike: what is slow stays slow for a while."""
     noise = draw.normal(size=n)
     slow = np.zeros(n)
     for i in range(1, n):
         slow[i] = 0.9 * slow[i - 1] + 0.3 * noise[i]
-    return np.exp(np.log(50_000) + drift + slow)
+    latencies: npt.NDArray[np.float64] = np.exp(np.log(50_000) + drift + slow)
+    return latencies
 
 
 def test_what_is_noise_is_rarely_called_a_difference() -> None:
@@ -136,7 +138,7 @@ def slower(path: Path, repeat: int, factor: float) -> Folder:
     return folder
 
 
-def test_two_sweeps(tmp_path: Path, run, monkeypatch) -> None:
+def test_two_sweeps(tmp_path: Path, run: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     slower(Path("before"), 6, 1.0)
     slower(Path("after"), 6, 1.25)
@@ -194,7 +196,7 @@ def test_points_that_not_all_have_are_said(tmp_path: Path) -> None:
 # What is printed
 
 
-def test_text_and_json_of_recordings(recordings: list[Path], run) -> None:
+def test_text_and_json_of_recordings(recordings: list[Path], run: Invoke) -> None:
     paths = list(map(str, recordings))
     said = run("compare", *paths, paths[0], "--operation", "*").stdout
     found = json.loads(run("compare", *paths, paths[0], "--json").stdout)
@@ -239,8 +241,8 @@ def test_a_names_letters_never_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_a_histogram_has_every_bin_between() -> None:
-    side = compared.Figures(3, 1.0, 2.0, ((0, 1, 1), (64, 127, 2)))
-    other = compared.Figures(1, 1.0, 2.0, ((256, 511, 1),))
+    side = compared.Figures(3, 1.0, 2.0, (Bucket(0, 1, 1), Bucket(64, 127, 2)))
+    other = compared.Figures(1, 1.0, 2.0, (Bucket(256, 511, 1),))
     rows = text._shapes(compared.Measure("read", "request", (side, other)), "call")
     starts = [" ".join(row.split()[:2]) for row in rows[1:]]
     assert starts == [duration(0), *(duration(2**i) for i in range(1, 9))]
@@ -257,7 +259,9 @@ def test_a_histogram_has_every_bin_between() -> None:
         (["sweep", "other"], "these sweeps have no point in common"),
     ],
 )
-def test_mistakes(arguments: list[str], what: str, run, tmp_path: Path, monkeypatch) -> None:
+def test_mistakes(
+    arguments: list[str], what: str, run: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = made(Path("sweep"), 1)
     Path("a.data").touch()
@@ -270,7 +274,9 @@ def test_mistakes(arguments: list[str], what: str, run, tmp_path: Path, monkeypa
     assert result.stderr.startswith(f"fusetools: {what}")
 
 
-def test_without_scipy_it_says_how_to_get_it(tmp_path: Path, run, monkeypatch) -> None:
+def test_without_scipy_it_says_how_to_get_it(
+    tmp_path: Path, run: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         slower(Path(name), 6, 1.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import frame_pointers
 import pytest
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from fusetools import _core
 
@@ -62,7 +62,7 @@ def by_pyelftools(path: Path) -> set[tuple[str, int, int, int]]:
         loads = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
         for table in (".symtab", ".dynsym"):
             section = elf.get_section_by_name(table)
-            for symbol in section.iter_symbols() if section else ():
+            for symbol in section.iter_symbols() if isinstance(section, SymbolTableSection) else ():
                 if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_shndx"] == "SHN_UNDEF":
                     continue
                 name = symbol.name.split("@")[0]

@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import collapse
 import data
 import golden
 import pytest
+from fixtures import Invoke
 
 import fusetools
 from fusetools import _core
@@ -127,7 +128,7 @@ def test_time_off_the_cpu_is_what_the_switches_say(client: tuple[Path, Path]) ->
 
 def test_no_thread_waits_longer_than_the_recording_takes(client: tuple[Path, Path]) -> None:
     recording = fusetools.open(client[0])
-    names: Counter[str] = Counter()
+    names: dict[str, float] = defaultdict(float)
     for stack, us in recording.stacks("off-cpu", everything=True).stacks.items():
         names[stack.split(";")[0]] += us
     threads = Counter(re.findall(r"PERF_RECORD_COMM(?: exec)?: ([^:]+):", _tasks(client[0])))
@@ -227,7 +228,7 @@ def test_symbols_of_another_kernel_are_refused(client: tuple[Path, Path]) -> Non
 
 
 def test_a_recording_is_read_without_the_host(
-    client: tuple[Path, Path], demo: Path, tmp_path: Path, run
+    client: tuple[Path, Path], demo: Path, tmp_path: Path, run: Invoke
 ) -> None:
     """What no recording holds has no name, and which command names it is said."""
     shown = fusetools.open(client[0]).stacks("off-cpu", everything=True)
@@ -381,7 +382,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("graph", ["--offcpu", "--offwake", "--requests"])
-def test_what_is_said(graph: str, demo: Path, run) -> None:
+def test_what_is_said(graph: str, demo: Path, run: Invoke) -> None:
     result = run("flame", graph, "-i", "demo.data", "-o", "x.folded")
     assert result.exit_code == 0, result.output
     golden.check(f"flame{graph[1:]}.txt", result.output)
@@ -392,7 +393,7 @@ def test_what_is_said(graph: str, demo: Path, run) -> None:
     assert run("flame", graph, "-i", "demo.data", "-o", "-").output == text
 
 
-def test_pictures(demo: Path, run) -> None:
+def test_pictures(demo: Path, run: Invoke) -> None:
     for name, begin in (
         ("a.html", "<!"),
         ("a.svg", "<?xml"),
@@ -426,7 +427,9 @@ def test_pictures(demo: Path, run) -> None:
         (["flame", "--offcpu", "--symfs", "nosuch"], ["cannot read nosuch", "no such directory"]),
     ],
 )
-def test_what_is_missing_is_said(arguments: list[str], said: list[str], demo: Path, run) -> None:
+def test_what_is_missing_is_said(
+    arguments: list[str], said: list[str], demo: Path, run: Invoke
+) -> None:
     result = run(*arguments, "-i", "demo.data")
     assert result.exit_code == 1
     for words in said:

@@ -10,6 +10,7 @@ from typing import Any
 import golden
 import pytest
 from fake_core import FakeCore, Made
+from fixtures import Fake, Invoke
 
 import fusetools
 from fusetools.answers.filters import Filters
@@ -54,9 +55,11 @@ class Graphed(FakeCore):
         functions = [(0x1000 + 64 * i, name) for i, name in enumerate(FUNCTIONS)]
         return {**super().describe(path), "functions": functions}
 
-    def graph(self, path, catalogue, filters, calls):
+    def graph(
+        self, path: str, catalogue: list[Any], filters: dict[str, Any], calls: bool
+    ) -> dict[str, Any]:
         self.asked.append((path, catalogue, filters))
-        found = {
+        found: dict[str, Any] = {
             "first": 5_000_000_000,
             "last": 6_500_000_000,
             "lost": self.lost,
@@ -80,7 +83,7 @@ class Graphed(FakeCore):
 
 
 @pytest.fixture
-def core(fake) -> Graphed:
+def core(fake: Fake) -> Graphed:
     made = [
         Made("kernel", "fuse_lookup", "lookup", [100_000] * 3),
         Made("request", "FUSE_LOOKUP", "lookup", [90_000] * 3),
@@ -99,7 +102,7 @@ def core(fake) -> Graphed:
         ("graph-calls-json", ["graph", "--calls", "--json"]),
     ],
 )
-def test_output(core: Graphed, run, name: str, args: list[str]) -> None:
+def test_output(core: Graphed, run: Invoke, name: str, args: list[str]) -> None:
     result = run(*args)
     assert result.exit_code == 0
     golden.check(f"{name}.txt", result.output)
@@ -135,14 +138,14 @@ def test_single_calls_are_trees(core: Graphed) -> None:
     ]
 
 
-def test_filters_reach_the_core(core: Graphed, run) -> None:
+def test_filters_reach_the_core(core: Graphed, run: Invoke) -> None:
     assert run("graph", "--pid", "7", "--comm", "find", "--from", "1").exit_code == 0
     _, catalogue, filters = core.asked[-1]
     assert {row[0] for row in catalogue} == set(EVENTS)
     assert (filters["pids"], filters["comms"], filters["from_ns"]) == ([7], ["find"], 10**9)
 
 
-def test_an_unknown_function(core: Graphed, run) -> None:
+def test_an_unknown_function(core: Graphed, run: Invoke) -> None:
     for args in (["graph", "fuse_nothing"], ["graph", "fuse_nothing", "--calls"]):
         result = run(*args)
         assert result.exit_code == 1
@@ -150,14 +153,14 @@ def test_an_unknown_function(core: Graphed, run) -> None:
         assert "fusetools count -i perf.data --layer kernel" in result.stderr
 
 
-def test_no_kernel_function_was_recorded(fake, run) -> None:
+def test_no_kernel_function_was_recorded(fake: Fake, run: Invoke) -> None:
     fake(FakeCore([], events=["fuse:fuse_request_send", "fuse_kernel:fuse_lookup"]))
     result = run("graph")
     assert result.exit_code == 1
     assert "holds no calls of kernel functions" in result.stderr
 
 
-def test_function_graph_goes_before_kprobes(fake) -> None:
+def test_function_graph_goes_before_kprobes(fake: Fake) -> None:
     events = [*EVENTS, "fuse_kernel:fuse_lookup", "fuse_kernel:fuse_lookup__return"]
     core = fake(Graphed([], events=[*events, "fuse_kernel:fuse_x", "fuse_kernel:fuse_x__return"]))
     fusetools.open().hist()
@@ -181,11 +184,12 @@ def test_function_graph_goes_before_kprobes(fake) -> None:
         ((), ("kernel",), True),
     ],
 )
-def test_function_graph_is_read_where_it_is_asked_for(fake, patterns, layers, graphed) -> None:
+def test_function_graph_is_read_where_it_is_asked_for(
+    fake: Fake, patterns: tuple[str, ...], layers: tuple[str, ...], graphed: bool
+) -> None:
     daemon = ["fuse_daemon:cvmfs_lookup", "fuse_daemon:cvmfs_lookup__return"]
     made = [Made("daemon", "cvmfs_lookup", "lookup", [1]), Made("kernel", "fuse_lookup", "", [2])]
     core = fake(Graphed(made, events=[*EVENTS, *daemon, "fuse:fuse_request_send"]))
-    core.scan = lambda *asked: core.asked.append(asked) or FakeCore.scan(core, *asked)
     with contextlib.suppress(fusetools.Error):  # the made-up core has no function_graph
         fusetools.open().hist(*patterns, layers=layers, filters=Filters())
     assert ("ftrace:funcgraph_entry" in {row[0] for row in core.asked[-1][1]}) == graphed

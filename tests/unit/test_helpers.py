@@ -7,7 +7,7 @@ from typing import Any
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.helpers import chains
 from fusetools.answers.requests import Span, peer
-from fusetools.results.request import Helper
+from fusetools.results.request import Helper, SyscallTime
 
 ROLES = ("switch", "waking", "sys_enter", "sys_exit", "connect")
 PROBES = [Probe(f"x:{role}", "syscall", "", "", role) for role in ROLES]
@@ -71,7 +71,10 @@ def test_a_download_by_another_thread() -> None:
         Helper(
             DOWNLOAD,
             780,
-            (("poll", 2, 710), ("connect", 1, 10), ("futex", 1, 10)),
+            tuple(
+                SyscallTime(*row)
+                for row in (("poll", 2, 710), ("connect", 1, 10), ("futex", 1, 10))
+            ),
             ("192.0.2.1:3128",),
         ),
     )

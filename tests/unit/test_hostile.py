@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from fixtures import Invoke
 
 from fusetools import _core, cli, session
 from fusetools.answers.counts_file import read_counts
@@ -37,7 +38,9 @@ DEMO = ROOT / "samples" / "recordings" / "demo.data"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def fusetools(*arguments: str | bytes, shell: str = "", **environment: str):
+def fusetools(
+    *arguments: str | bytes, shell: str = "", **environment: str
+) -> tuple[int, bytes, str]:
     """The program itself: status, standard output, standard error. ``shell``: redirections."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "fusetools", *arguments],
@@ -116,7 +119,9 @@ def test_a_file_does_not_become_the_standard_output(tmp_path: Path) -> None:
     assert status == 0 and place.read_text().startswith("function,")
 
 
-def test_a_defect_is_one_line(run, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_defect_is_one_line(
+    run: Invoke, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("1\n2")
 

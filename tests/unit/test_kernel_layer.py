@@ -14,6 +14,7 @@ from typing import NamedTuple
 import data
 import numpy as np
 import pytest
+from fixtures import Invoke
 
 import fusetools
 from fusetools import _core
@@ -327,7 +328,9 @@ def test_a_kernel_functions_operation(newest: Recorded) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 200, 3000, 100_000, 300_000, 450_000])
-def test_damaged_recordings_give_figures_or_an_error(newest: Recorded, size: int, run) -> None:
+def test_damaged_recordings_give_figures_or_an_error(
+    newest: Recorded, size: int, run: Invoke
+) -> None:
     path = newest.folder / "damaged.data"
     path.write_bytes(newest.merged.read_bytes()[:size])
     for args in (["graph"], ["graph", "--calls", "--json"], ["hist", "fuse_lookup"], ["count"]):
@@ -344,7 +347,7 @@ def test_damaged_recordings_give_figures_or_an_error(newest: Recorded, size: int
 # merge
 
 
-def test_merge_by_hand(newest: Recorded, run, tmp_path: Path) -> None:
+def test_merge_by_hand(newest: Recorded, run: Invoke, tmp_path: Path) -> None:
     out = tmp_path / "out.data"
     inputs = [str(newest.folder / name) for name in ("perf.data", "trace.dat")]
     result = run("merge", *inputs, "-o", str(out))
@@ -365,7 +368,9 @@ def convert(newest: Recorded, to: Path, compression: str = "any") -> Path:
 
 
 @pytest.mark.parametrize("compression", ["any", "none"])
-def test_merge_converts_version_7(newest: Recorded, run, tmp_path: Path, compression: str) -> None:
+def test_merge_converts_version_7(
+    newest: Recorded, run: Invoke, tmp_path: Path, compression: str
+) -> None:
     seven, out = convert(newest, tmp_path / "v7.dat", compression), tmp_path / "out.data"
     result = run("merge", str(newest.folder / "perf.data"), str(seven), "-o", str(out))
     assert result.exit_code == 0
@@ -373,7 +378,9 @@ def test_merge_converts_version_7(newest: Recorded, run, tmp_path: Path, compres
     assert Counter(by_us(fusetools.open(out).graph_calls().calls)) == theirs
 
 
-def test_merge_without_trace_cmd(newest: Recorded, run, tmp_path: Path, monkeypatch) -> None:
+def test_merge_without_trace_cmd(
+    newest: Recorded, run: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seven, out = convert(newest, tmp_path / "v7.dat"), tmp_path / "out.data"
     monkeypatch.setenv("PATH", str(tmp_path))
     result = run("merge", str(newest.folder / "perf.data"), str(seven), "-o", str(out))
@@ -385,7 +392,9 @@ def test_merge_without_trace_cmd(newest: Recorded, run, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "content", [b"", b"no recording", b"\x17\x08\x44tracing7\0", b"\x17\x08\x44tracing6\0" * 9]
 )
-def test_merge_says_what_it_cannot_read(newest: Recorded, run, tmp_path: Path, content) -> None:
+def test_merge_says_what_it_cannot_read(
+    newest: Recorded, run: Invoke, tmp_path: Path, content: bytes
+) -> None:
     bad, out = tmp_path / "bad.dat", tmp_path / "out.data"
     bad.write_bytes(content)
     result = run("merge", str(newest.folder / "perf.data"), str(bad), "-o", str(out))

@@ -43,7 +43,7 @@ def test_copies_follow_each_other(make_recording: Path, tmp_path: Path) -> None:
     assert parts[0] == base
     for part in parts:
         assert [without(sample) for sample in part] == [without(s) for s in base[: len(part)]]
-    times = [float(re.search(r" ([\d.]+):", sample)[1]) for sample in samples]
+    times = [float(re.findall(r" ([\d.]+):", sample)[0]) for sample in samples]
     assert times == sorted(times) and times[len(base)] > times[len(base) - 1]
     # As many requests as before, all of them others.
     first, second = uniques(parts[0]), uniques(parts[1])

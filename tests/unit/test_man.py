@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import data
 import pytest
+from fixtures import Invoke
 
 from fusetools import cli, man
 
@@ -89,7 +90,9 @@ RECORDINGS = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
+def test_examples_are_real(
+    name: str, run: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = PAGES[f"fusetools-{name}"]
     text = path.read_text()
     example = EXAMPLE.search(text)
@@ -110,7 +113,7 @@ def test_examples_are_real(name: str, run, tmp_path: Path, monkeypatch) -> None:
     assert example[3] == result.stdout
 
 
-def test_the_python_example_is_real(tmp_path: Path, monkeypatch) -> None:
+def test_the_python_example_is_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = re.search(r"^>>> (?:.*\n)*?(?=\.Ed)", PAGES["fusetools"].read_text(), re.MULTILINE)
     assert block
     data.unpack(RECORDINGS["perf.data"], tmp_path / "perf.data")

@@ -150,9 +150,14 @@ def test_a_truncated_recording_gives_what_is_left(part: float, tmp_path: Path) -
     assert any("cut short" in warning for warning in info["warnings"])
     assert any("no recording has its format" in warning for warning in info["warnings"])
     # Its formats are lost, so only the numbers that all samples have are held against the whole.
-    numbers = re.compile(r"^(\d+/\d+ \[\d+\] [\d.]+:)")
-    salvaged = [numbers.match(line)[1] for line in without_session(script(tmp_path / "merged"))]
-    expected = Counter(numbers.match(line)[1] for line in whole)
+
+    def number(line: str) -> str:
+        match = re.match(r"(\d+/\d+ \[\d+\] [\d.]+:)", line)
+        assert match, line
+        return match[1]
+
+    salvaged = [number(line) for line in without_session(script(tmp_path / "merged"))]
+    expected = Counter(number(line) for line in whole)
     assert Counter(salvaged) <= expected
     assert len(salvaged) > (part - 0.1) * len(whole)
 

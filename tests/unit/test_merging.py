@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from fusetools.cli import main
 from fusetools.errors import Error
 from fusetools.record import merging
+from fusetools.results.merge import Merged
 
 
 class SlowCore:
@@ -23,10 +24,10 @@ class SlowCore:
     told = threading.Semaphore(0)
     wanted = 0
 
-    def describe(self, path: str) -> dict:
+    def describe(self, path: str) -> dict[str, object]:
         raise self.CoreError("a trace.dat")
 
-    def merge(self, inputs: list[str], output: str, session: str) -> dict:
+    def merge(self, inputs: list[str], output: str, session: str) -> dict[str, object]:
         target = Path(output)
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         partial.write_bytes(bytes(500))
@@ -52,7 +53,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Core.told.release()
 
     merged = merging.merge([str(tmp_path / "in.data")], str(tmp_path / "out"), tell)
-    assert merged == merging.Merged(3, ("one thing",))
+    assert merged == Merged(3, ("one thing",))
     (first, soon), (second, later) = told[:2]
     assert (first, second) == (0.5, 0.5)
     assert soon >= 1.0 and later >= 1.5

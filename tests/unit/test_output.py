@@ -10,13 +10,13 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from fixtures import Invoke
 
 from fusetools.errors import Error
 from fusetools.experiments.folder import Folder, Run
@@ -24,7 +24,7 @@ from fusetools.host.facts import Mount
 from fusetools.host.files import bounded
 from fusetools.output import Output, Owner, new_directory, new_file
 from fusetools.plan.experiment import Experiment
-from fusetools.plan.planner import Target
+from fusetools.plan.planner import ProbePlan, Target
 from fusetools.record import session
 from fusetools.record.preflight import check_feedback
 from fusetools.record.scratch import Note, Scratch, reclaim
@@ -77,7 +77,9 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
         pytest.param(["record", "-o"], marks=as_root),
     ],
 )
-def test_every_command_refuses_before_it_reads(command: list[str], run, tmp_path: Path) -> None:
+def test_every_command_refuses_before_it_reads(
+    command: list[str], run: Invoke, tmp_path: Path
+) -> None:
     """Also before it says that the recording is not there."""
     folder = tmp_path / "x"
     folder.mkdir()
@@ -94,7 +96,7 @@ def test_a_file_takes_its_place_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text("before")
     path.chmod(0o600)
 
-    def broken():
+    def broken() -> Iterator[str]:
         yield "part"
         raise RuntimeError
 
@@ -138,7 +140,7 @@ class Other:
 
 
 @pytest.fixture
-def theirs(tmp_path_factory: pytest.TempPathFactory):
+def theirs() -> Iterator[Path]:
     """A directory of another user's, who can reach it, beside a file of root's."""
     folder = Path(f"/var/tmp/fusetools-test-{os.getpid()}")
     folder.mkdir()
@@ -393,9 +395,11 @@ def test_who_holds_the_lock_is_named_by_the_kernel(tmp_path: Path) -> None:
 def test_a_file_system_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     from fusetools.host import files
 
-    monkeypatch.setattr(
-        files, "bounded", lambda function, seconds: bounded(lambda: signal.pause() or "", 0.1)
-    )
+    def paused() -> str:
+        signal.pause()
+        return ""
+
+    monkeypatch.setattr(files, "bounded", lambda function, seconds: bounded(paused, 0.1))
     with pytest.raises(Error) as caught:
         Output("/tmp/x")
     assert caught.value.why == "the file system of /tmp does not answer"
@@ -478,9 +482,9 @@ def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
     )
     with Output(str(tmp_path / "x")) as output:
         other = replace(mount, connection=mount.connection + 1)
-        check_feedback(output, SimpleNamespace(targets=[Target(other)]))
+        check_feedback(output, ProbePlan((Target(other),), (), ()))
         with pytest.raises(Error) as caught:
-            check_feedback(output, SimpleNamespace(targets=[Target(other), Target(mount)]))
+            check_feedback(output, ProbePlan((Target(other), Target(mount)), (), ()))
     assert "it is on /mnt, which is traced" in caught.value.why and "--force" in caught.value.mend
 
 
@@ -495,7 +499,7 @@ def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_status_says_what_is_missing(
-    outcome: dict[str, object], status: int, run, monkeypatch: pytest.MonkeyPatch
+    outcome: dict[str, object], status: int, run: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Outcome(**outcome)  # type: ignore[arg-type]
     monkeypatch.setattr(session, "record", lambda *_, **__: found)

@@ -15,6 +15,7 @@ import pytest
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.names import CALIBRATION
 from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
 from fusetools.plan.planner import ProbePlan, Target
@@ -146,7 +147,7 @@ def test_plan_without_a_workload() -> None:
 
 def test_every_callback_has_entry_and_return() -> None:
     probes = make(host()).probes
-    entries = {p.event for p in probes if p.role == "entry" and p.function != planner.CALIBRATION}
+    entries = {p.event for p in probes if p.role == "entry" and p.function != CALIBRATION}
     assert len(entries) == len(NAMES)
     assert {p.event for p in probes if p.role == "return"} >= {e + "__return" for e in entries}
     for probe in probes:
@@ -691,9 +692,9 @@ def test_requests_of_illegal_shape_cannot_be_built() -> None:
     with pytest.raises(ValueError):
         Attach(wakers=True, detail="stages")
     with pytest.raises(TypeError):
-        Attach(command=("x",))
+        Attach(command=("x",))  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        Count(("x",), duration=1.0)
+        Count(("x",), duration=1.0)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("detail", ["stages", "stacks"])

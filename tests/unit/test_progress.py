@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from fusetools.cli import progress
 from fusetools.cli.progress import Progress, clock
 
 
@@ -17,18 +18,20 @@ def test_time_left(seconds: float, text: str) -> None:
 
 
 @pytest.fixture
-def bar(monkeypatch) -> Progress:
+def bar(monkeypatch: pytest.MonkeyPatch) -> Progress:
     """On a terminal of 70 columns, where a second passes at each look at the clock. What clears a
     line is not in what pytest sees, which is no terminal."""
     ticks = iter(range(1000))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
     monkeypatch.setenv("COLUMNS", "70")
     shown = Progress()
     shown.shown = True
     return shown
 
 
-def test_a_line_says_how_far_and_how_long(bar: Progress, capsys) -> None:
+def test_a_line_says_how_far_and_how_long(
+    bar: Progress, capsys: pytest.CaptureFixture[str]
+) -> None:
     bar(0, 40, "bs=4k, round 1")
     assert capsys.readouterr().err == f"\r0/40  {' ' * 20}  bs=4k, round 1"
     bar(10, 40, "bs=16k, round 1")  # 10 of them took a second
@@ -39,20 +42,22 @@ def test_a_line_says_how_far_and_how_long(bar: Progress, capsys) -> None:
     assert capsys.readouterr().err == "\r"
 
 
-def test_what_was_done_before_tells_nothing_of_the_speed(bar: Progress, capsys) -> None:
+def test_what_was_done_before_tells_nothing_of_the_speed(
+    bar: Progress, capsys: pytest.CaptureFixture[str]
+) -> None:
     bar(30, 40, "a")
     assert "left" not in capsys.readouterr().err
     bar(31, 40, "b")
     assert "9 s left" in capsys.readouterr().err
 
 
-def test_a_line_fits_and_steers_nothing(bar: Progress, capsys) -> None:
+def test_a_line_fits_and_steers_nothing(bar: Progress, capsys: pytest.CaptureFixture[str]) -> None:
     bar(1, 2, "\x1b[2J" + "x" * 200)
     said = capsys.readouterr().err.removeprefix("\r")
     assert len(said) == 69 and "\x1b" not in said
 
 
-def test_nothing_is_said_where_there_is_no_terminal(capsys) -> None:
+def test_nothing_is_said_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Progress()
     shown(1, 2, "a")
     shown.clear()

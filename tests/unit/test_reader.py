@@ -240,8 +240,8 @@ def test_formats_equal_libtraceevent(dump: Path, recording: Path) -> None:
     events = 0
     for system, text in formats:
         name, number = (
-            re.search(rf"^{key}: (\S+)", text.decode(), re.M)[1] for key in ("name", "ID")
-        )  # type: ignore[index]
+            re.findall(rf"^{key}: (\S+)", text.decode(), re.M)[0] for key in ("name", "ID")
+        )
         mine = ours[f"{system}:{name} {number}"]
         theirs = library.fields(system, name)
         assert [f["name"] for f in mine] == [f.name.decode() for f in theirs]
@@ -328,7 +328,7 @@ def test_events_as_printed_when_recorded(
 def test_counts_equal_perf(dump: Path, recording: Path) -> None:
     theirs = Counter(sample[4] for sample in perf_samples(recording))
     lines = output(dump, "--scan", recording).splitlines()
-    ours = Counter()
+    ours: Counter[str] = Counter()
     for line in lines:
         match = re.fullmatch(r"(\d+) (\S+)", line)
         if match:

@@ -7,10 +7,12 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_core import TRACEPOINTS, FakeCore, Made, cvmfs_like, probes
+from fixtures import Fake, Invoke
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +94,7 @@ def test_convention_takes_tracepoints_where_there_is_no_kprobe() -> None:
     assert ("fuse_kernel:fuse_request_end", "kernel") in {p[:2] for p in found}
 
 
-def events(*args, **kwargs) -> set[str]:
+def events(*args: Any, **kwargs: Any) -> set[str]:
     rows = probes(("daemon", "cvmfs_lookup", "lookup"), ("daemon", "cvmfs_open", "open"))
     catalogue = [Probe(*(row[key] for key in Probe._fields)) for row in rows]
     catalogue += by_convention(TRACEPOINTS)
@@ -124,7 +126,9 @@ SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
         (("cvmfs_lookup",), (), Filters(start=5), LOOKUP),
     ],
 )
-def test_only_what_the_question_needs_is_read(patterns, layers, filters, needed) -> None:
+def test_only_what_the_question_needs_is_read(
+    patterns: tuple[str, ...], layers: tuple[str, ...], filters: Filters, needed: set[str]
+) -> None:
     assert events(patterns, layers, filters) == needed
 
 
@@ -138,7 +142,7 @@ def test_replies_need_requests_and_system_calls() -> None:
     assert prune(rows, ("lookup",), ("daemon",), Filters()) == rows[:3]
 
 
-def test_filters_reach_the_core(fake) -> None:
+def test_filters_reach_the_core(fake: Fake) -> None:
     core = fake(cvmfs_like())
     filters = Filters((7,), ("find",), ("/mnt/",), 1_500_000_000, 2_000_000_000)
     facts = fusetools.open().hist(filters=filters).facts
@@ -154,7 +158,7 @@ def test_filters_reach_the_core(fake) -> None:
     assert facts.seconds == 0.5
 
 
-def test_hist(fake) -> None:
+def test_hist(fake: Fake) -> None:
     fake(cvmfs_like())
     found = fusetools.open("perf.data").hist("lookup", layers=["daemon"])
     (h,) = found.histograms
@@ -164,7 +168,7 @@ def test_hist(fake) -> None:
     assert found.facts.probe_cost == 1800
 
 
-def test_a_function_that_was_never_called_is_a_result(fake) -> None:
+def test_a_function_that_was_never_called_is_a_result(fake: Fake) -> None:
     core = cvmfs_like()
     core.made = [m for m in core.made if m.function != "cvmfs_forget"]
     fake(core)
@@ -172,7 +176,7 @@ def test_a_function_that_was_never_called_is_a_result(fake) -> None:
     assert (h.function, h.count, h.min, h.percentiles) == ("cvmfs_forget", 0, None, {})
 
 
-def test_a_function_without_a_return_probe_counts_but_has_no_durations(fake) -> None:
+def test_a_function_without_a_return_probe_counts_but_has_no_durations(fake: Fake) -> None:
     fake(
         FakeCore(
             [Made("kernel", "fuse_lookup", "lookup", [], 5)], events=["fuse_kernel:fuse_lookup"]
@@ -185,7 +189,7 @@ def test_a_function_without_a_return_probe_counts_but_has_no_durations(fake) -> 
     assert recording.hist().histograms == ()
 
 
-def test_the_calibration_is_no_result(fake) -> None:
+def test_the_calibration_is_no_result(fake: Fake) -> None:
     core = cvmfs_like()
     core.session["probes"] += probes(("daemon", "fusetools_calibrate", ""))
     core.made.append(Made("daemon", "fusetools_calibrate", "", [1800] * 1000))
@@ -194,7 +198,7 @@ def test_the_calibration_is_no_result(fake) -> None:
     assert not any("calibrate" in str(row) for row in core.asked[-1][1])
 
 
-def test_counts(fake) -> None:
+def test_counts(fake: Fake) -> None:
     fake(cvmfs_like())
     result = fusetools.open().counts("^cvmfs_(lookup|open)$")
     assert [(c.function, c.count) for c in result.counts] == [
@@ -204,7 +208,7 @@ def test_counts(fake) -> None:
     assert result.counts[0].address == 0xD2100
 
 
-def test_losses_are_added_up(fake) -> None:
+def test_losses_are_added_up(fake: Fake) -> None:
     core = cvmfs_like()
     core.lost, core.throttled, core.warnings = 3, 2, ["cut off at byte 5"]
     core.session["lost"] = {"perf": 3, "trace-cmd": 4}
@@ -218,14 +222,14 @@ def test_losses_are_added_up(fake) -> None:
     assert len(losses.warnings) == 3
 
 
-def test_requests_that_cannot_be_matched_are_said(fake) -> None:
+def test_requests_that_cannot_be_matched_are_said(fake: Fake) -> None:
     core = cvmfs_like()
     core.requests = (5, 0, 0)
     fake(core)
     assert "no request could be matched" in fusetools.open().counts().facts.losses.warnings[0]
 
 
-def test_columns(fake) -> None:
+def test_columns(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     core = cvmfs_like()
     of_calls = "layer u1 function <u2 start <u8 duration <u8 pid <i4 tid <i4 unique <u8"
     of_requests = (
@@ -233,7 +237,7 @@ def test_columns(fake) -> None:
         "callback_start <u8 callback_end <u8 sent <u8 woken <u8"
     )
 
-    def columns(path, catalogue, filters):
+    def columns(*question: object) -> dict[str, Any]:
         def made(text: str) -> dict[str, bytes]:
             words = text.split()
             return {c: np.arange(3).astype(t).tobytes() for c, t in zip(words[::2], words[1::2])}
@@ -241,7 +245,7 @@ def test_columns(fake) -> None:
         functions = ["cvmfs_lookup", "cvmfs_open", "cvmfs_lookup"]
         return {"calls": made(of_calls), "requests": made(of_requests), "functions": functions}
 
-    core.columns = columns
+    monkeypatch.setattr(core, "columns", columns)
     fake(core)
     calls = fusetools.open().calls()
     assert calls.of("cvmfs_lookup").tolist() == [True, False, True]
@@ -289,17 +293,17 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sudo" in fails(str(tmp_path / "perf.data"), "permission").mend
 
 
-def test_what_the_core_says_is_passed_on(fake) -> None:
+def test_what_the_core_says_is_passed_on(fake: Fake) -> None:
     fake(FakeCore([], fail=("cannot read perf.data", "not a perf.data file")))
     assert fails("perf.data", "not a perf.data file").what == "cannot read perf.data"
 
 
-def test_a_recording_without_fuse(fake) -> None:
+def test_a_recording_without_fuse(fake: Fake) -> None:
     fake(FakeCore([], events=["cycles", "raw_syscalls:sys_enter"]))
     assert "no FUSE events" in fails("perf.data", "not made by fusetools").what
 
 
-def test_a_pattern_that_matches_nothing(fake) -> None:
+def test_a_pattern_that_matches_nothing(fake: Fake) -> None:
     fake(cvmfs_like())
     with pytest.raises(errors.Error) as caught:
         fusetools.open().hist("lokup")
@@ -308,14 +312,14 @@ def test_a_pattern_that_matches_nothing(fake) -> None:
     assert fusetools.open().hist("fallocate").histograms == ()
 
 
-def test_a_mount_that_is_not_there(fake) -> None:
+def test_a_mount_that_is_not_there(fake: Fake) -> None:
     fake(cvmfs_like())
     with pytest.raises(errors.Error, match="/cvmfs is no mount") as caught:
         fusetools.open().hist(filters=Filters(mounts=("/cvmfs",)))
     assert "/mnt" in caught.value.why
 
 
-def test_mounts_need_a_session(fake) -> None:
+def test_mounts_need_a_session(fake: Fake) -> None:
     fake(replace(cvmfs_like(), session=None, events=CERNVMFS))
     with pytest.raises(errors.Error, match="mounts"):
         fusetools.open().hist(filters=Filters(mounts=("/cvmfs",)))
@@ -348,7 +352,7 @@ HOSTILE = st.fixed_dictionaries(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(HOSTILE)
-def test_any_session_gives_figures_or_an_error(fake, run, session) -> None:
+def test_any_session_gives_figures_or_an_error(fake: Fake, run: Invoke, session: object) -> None:
     fake(replace(cvmfs_like(), session=json.dumps(session), events=CERNVMFS))
     result = run("hist")
     assert result.exit_code in (0, 1)
@@ -356,7 +360,7 @@ def test_any_session_gives_figures_or_an_error(fake, run, session) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[" * 50_000, "{", "[]", "null", "\0", "9" * 50_000])
-def test_a_broken_session_is_said(fake, text: str) -> None:
+def test_a_broken_session_is_said(fake: Fake, text: str) -> None:
     fake(replace(cvmfs_like(), session=text, events=CERNVMFS))
     warnings = fusetools.open().counts().facts.losses.warnings
     assert any("facts cannot be read" in w for w in warnings)
@@ -365,7 +369,7 @@ def test_a_broken_session_is_said(fake, text: str) -> None:
 MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "mend": "install it"}
 
 
-def test_what_is_missing_is_of_the_layer_that_it_names(fake, run) -> None:
+def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) -> None:
     """Not of one whose name is in its prose, by chance; a layer of which there are figures is not
     said to have none."""
     core = replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": []})
@@ -381,7 +385,7 @@ def test_what_is_missing_is_of_the_layer_that_it_names(fake, run) -> None:
         assert (footer in run("count").stdout) == shown
 
 
-def test_an_older_recording_tells_the_layer_by_its_words(fake) -> None:
+def test_an_older_recording_tells_the_layer_by_its_words(fake: Fake) -> None:
     for what, layer in (("system calls", "syscall"), ("daemon of /mnt", "daemon"), ("x", "")):
         row = {"what": what, "why": "", "mend": ""}
         fake(replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": [row]}))

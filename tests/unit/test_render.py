@@ -64,7 +64,9 @@ def test_a_duration_in_a_given_unit_is_exact(ns: int) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(1, 100))
-def test_a_bar_is_as_long_as_its_share_and_never_hides_a_call(n: int, most: int, width: int):
+def test_a_bar_is_as_long_as_its_share_and_never_hides_a_call(
+    n: int, most: int, width: int
+) -> None:
     n = min(n, most)
     drawn = bar(n, most, width)
     eighths = sum(8 if c == "█" else " ▏▎▍▌▋▊▉".index(c) for c in drawn)

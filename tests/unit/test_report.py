@@ -11,10 +11,12 @@ from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import data
 import pytest
+from fixtures import Driver, Invoke
 from test_sweep import made
 
 from fusetools.errors import Error
@@ -26,6 +28,7 @@ from fusetools.render.html.markup import Markup, join, tag
 from fusetools.render.html.page import render
 from fusetools.render.html.plots import Panel, Place, Series, histograms, points
 from fusetools.report import report
+from fusetools.results.flame import Stacks
 from fusetools.results.report import Report
 from fusetools.session import read
 
@@ -52,11 +55,11 @@ class Page(HTMLParser):
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, name, attributes):
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append((name, *(key for key, _ in attributes)))
         self.attributes += [(key, value or "") for key, value in attributes]
         if name == "section":
-            self.section = dict(attributes)["id"]
+            self.section = dict(attributes)["id"] or ""
         elif name == "table":
             self.tables.append([])
         elif name == "tr":
@@ -66,10 +69,10 @@ class Page(HTMLParser):
         if name not in VOID:
             self.open.append(name)
 
-    def handle_endtag(self, name):
+    def handle_endtag(self, name: str) -> None:
         assert self.open.pop() == name  # each is closed, in its order
 
-    def handle_data(self, text):
+    def handle_data(self, text: str) -> None:
         if "style" in self.open:
             return
         self.texts.append(text)
@@ -85,7 +88,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module", params=["demo", "client"])
-def recording(request, tmp_path_factory) -> Path:
+def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "demo":
         return DEMO
     return data.unpack("cernvmfs-6.1/perf.data.zst", tmp_path_factory.mktemp("client") / "c.data")
@@ -96,14 +99,14 @@ def page(recording: Path) -> Page:
     return Page(render(report([recording])))
 
 
-def answer(run, *args: str):
+def answer(run: Invoke, *args: str) -> Any:
     return json.loads(run(*args, "--json").stdout)
 
 
 # The figures are the commands'
 
 
-def test_latency(page: Page, recording: Path, run) -> None:
+def test_latency(page: Page, recording: Path, run: Invoke) -> None:
     said = answer(run, "hist", "-i", str(recording))
     wanted = [
         (
@@ -129,7 +132,7 @@ def test_latency(page: Page, recording: Path, run) -> None:
     assert drawn == bins
 
 
-def test_stages(page: Page, recording: Path, run) -> None:
+def test_stages(page: Page, recording: Path, run: Invoke) -> None:
     said = answer(run, "stages", "-i", str(recording))
     wanted = []
     for o in said["operations"]:
@@ -144,7 +147,7 @@ def test_stages(page: Page, recording: Path, run) -> None:
     assert not Counter(wanted) - Counter(row[1:] for row in page.rows())
 
 
-def test_counts(page: Page, recording: Path, run) -> None:
+def test_counts(page: Page, recording: Path, run: Invoke) -> None:
     said = answer(run, "count", "-i", str(recording))
     wanted = [
         (
@@ -161,7 +164,7 @@ def test_counts(page: Page, recording: Path, run) -> None:
     assert f"{number(requests['begun'])} sent, {number(requests['matched'])} matched" in page.texts
 
 
-def test_requests(page: Page, recording: Path, run) -> None:
+def test_requests(page: Page, recording: Path, run: Invoke) -> None:
     slow = answer(run, "slow", "-i", str(recording))["requests"]
     text = page.sections["part-1-slowest"]
     at = [text.index(f"{duration(r['duration_ns'])} {r['operation']}") for r in slow]
@@ -198,7 +201,7 @@ def test_requests(page: Page, recording: Path, run) -> None:
             assert all(text.count(said) >= means.count(said) for said in means if "0," not in said)
 
 
-def test_flame_graphs(page: Page, recording: Path, run, tmp_path: Path) -> None:
+def test_flame_graphs(page: Page, recording: Path, run: Invoke, tmp_path: Path) -> None:
     text = page.sections["part-1-flame"]
     sampled = recording == DEMO
     for option in ("--offcpu", "--requests", *([""] if sampled else [])):
@@ -283,7 +286,13 @@ def test_names_in_a_recording_are_text(tmp_path: Path) -> None:
         assert Page(mine).elements == Page(own).elements
 
 
-def with_session(whole: Report, facts) -> Report:
+def drawn(whole: Report, graph: str) -> Stacks:
+    stacks = whole.recordings[0].stacks[graph]
+    assert isinstance(stacks, Stacks)
+    return stacks
+
+
+def with_session(whole: Report, facts: object) -> Report:
     (one,) = whole.recordings
     return replace(whole, recordings=(replace(one, session=read(json.dumps(facts))[0]),))
 
@@ -292,7 +301,7 @@ NAMES = ("function", "comm", "path", "mount", "daemon_comm", "syscall", "what", 
 LISTS = ("warnings", "notes")
 
 
-def renamed(value, name: str):
+def renamed(value: Any, name: str) -> Any:
     """The answers with a longer name for all that a recording names."""
     if isinstance(value, dict):
         return {key: renamed(one, name) for key, one in value.items()}
@@ -300,7 +309,7 @@ def renamed(value, name: str):
         return tuple(renamed(one, name) for one in value)
     if not hasattr(value, "__dataclass_fields__"):
         return value
-    found = {}
+    found: dict[str, Any] = {}
     for key in value.__dataclass_fields__:
         one = getattr(value, key)
         if key in NAMES and isinstance(one, str):
@@ -341,7 +350,7 @@ def test_all_names_are_text() -> None:
 @pytest.mark.parametrize(
     "session", [{"host": 1, "mounts": 2, "command": 3}, {"command": [None, {}]}]
 )
-def test_a_session_that_makes_no_sense(session) -> None:
+def test_a_session_that_makes_no_sense(session: object) -> None:
     Page(render(with_session(report([DEMO]), session)))
 
 
@@ -354,7 +363,7 @@ def test_what_is_missing_is_said_with_what_brings_it() -> None:
     assert "Not recorded: kernel functions (this kernel has neither kprobes nor" in "".join(
         page.texts
     )
-    empty = replace(plain.recordings[0].stacks["requests"], stacks={})
+    empty = replace(drawn(plain, "requests"), stacks={})
     stacks = {
         **plain.recordings[0].stacks,
         "requests": empty,
@@ -384,16 +393,16 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
         assert re.search(r"No (calls|requests)\.", page.sections[f"part-1-{name}"]), name
 
 
-def test_flame_graphs_that_are_large_are_left_out(monkeypatch) -> None:
+def test_flame_graphs_that_are_large_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page stays one that can be sent, however many stacks there are."""
     plain = report([DEMO])
     monkeypatch.setattr(flame_html, "LARGE", 55_000)
     page = Page(render(plain))  # the pages are larger, the pictures are not
     assert page.frames() == [] and len([e for e in page.elements if e[0] == "img"]) == 3
     assert f"fusetools flame --offcpu -i {DEMO}" in page.texts
-    one = plain.recordings[0].stacks["off-cpu"]
+    one = drawn(plain, "off-cpu")
     many = {f"a{i};b{i};c{i};d{i}": 1.0 for i in range(990)}
-    large = {"off-cpu": replace(one, stacks=many)}
+    large: dict[str, Stacks | Error] = {"off-cpu": replace(one, stacks=many)}
     page = Page(render(replace(plain, recordings=(replace(plain.recordings[0], stacks=large),))))
     assert not [e for e in page.elements if e[0] in ("img", "iframe")]
     assert "not drawn (too large for this page)" in page.sections["part-1-flame"]
@@ -419,7 +428,7 @@ def test_requests_that_were_not_matched_are_not_silently_gone() -> None:
 # Several
 
 
-def test_two_recordings(tmp_path: Path, run) -> None:
+def test_two_recordings(tmp_path: Path, run: Invoke) -> None:
     pytest.importorskip("scipy.stats")
     paths = [data.unpack("cernvmfs-6.1/perf.data.zst", tmp_path / "client.data"), DEMO]
     page = Page(render(report(paths)))
@@ -432,8 +441,8 @@ def test_two_recordings(tmp_path: Path, run) -> None:
         for letter, side in zip("AB", measure["sides"]):
             times = (duration(side["p50_ns"]), duration(side["p99_ns"]))
             best = "" if side["times_best"] is None else f"{side['times_best']:.2f}"
-            wanted = (letter, number(side["count"]), *times, best)
-            assert wanted in {row[:5] for row in page.rows()}
+            cells = (letter, number(side["count"]), *times, best)
+            assert cells in {row[:5] for row in page.rows()}
     for d in answer(run, "diff", *map(str, paths))["differences"]:
         if d["layer"] == "daemon":
             wanted = (d["function"], number(d["a"]["count"]), number(d["b"]["count"]))
@@ -446,8 +455,10 @@ def test_a_sweep(tmp_path: Path) -> None:
     for point in result.points:
         row = next(r for r in page.rows() if r[0] == point.label.partition("=")[2])
         assert row[1] == duration(1e9 * point.seconds.median)
-        between = f" ({duration(point.requests['read'].p50.low)} to "
-        p50 = duration(point.requests["read"].p50.median)
+        estimate = point.requests["read"].p50
+        assert estimate
+        between = f" ({duration(estimate.low)} to "
+        p50 = duration(estimate.median)
         assert any(t.startswith(f"{point.label}: {p50}{between}") for t in page.texts)
     for title in ("Bandwidth", "Time", "Context switches", "read: p50", "read: mean size"):
         assert title in page.texts
@@ -476,7 +487,9 @@ def test_a_recording_and_a_sweep_are_not_compared(tmp_path: Path) -> None:
 # The command
 
 
-def test_the_command_writes_a_file(tmp_path: Path, run, monkeypatch) -> None:
+def test_the_command_writes_a_file(
+    tmp_path: Path, run: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "perf.data").symlink_to(DEMO)
     done = run("report")
@@ -485,7 +498,7 @@ def test_the_command_writes_a_file(tmp_path: Path, run, monkeypatch) -> None:
     assert run("report", str(DEMO), "-o", "-").stdout.startswith("<!doctype html>")
 
 
-def test_errors_are_one_line(tmp_path: Path, run) -> None:
+def test_errors_are_one_line(tmp_path: Path, run: Invoke) -> None:
     junk = tmp_path / "junk"
     junk.write_bytes(b"no recording")
     damaged = tmp_path / "sweep"
@@ -549,7 +562,7 @@ def test_points_stand_where_their_values_are() -> None:
 # In a browser
 
 
-def see(driver, path: Path, width: int, dark: bool = False) -> dict[str, float]:
+def see(driver: Driver, path: Path, width: int, dark: bool = False) -> dict[str, float]:
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
@@ -557,7 +570,7 @@ def see(driver, path: Path, width: int, dark: bool = False) -> dict[str, float]:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     driver.get(path.as_uri())
-    return driver.execute_script(
+    seen: dict[str, float] = driver.execute_script(
         """const page = document.documentElement;
         const light = name => {
           const [r, g, b] = getComputedStyle(document.body)[name].match(/\\d+/g).map(Number);
@@ -572,10 +585,11 @@ def see(driver, path: Path, width: int, dark: bool = False) -> dict[str, float]:
           ).length,
         };"""
     )
+    return seen
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with all there is: two recordings, and a sweep."""
     folder = tmp_path_factory.mktemp("page")
     client = data.unpack("cernvmfs-6.1/perf.data.zst", folder / "client.data")
@@ -589,7 +603,7 @@ def written(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("width", [1200, 700, 400])
-def test_it_fits_the_window(written: Path, driver, width: int) -> None:
+def test_it_fits_the_window(written: Path, driver: Driver, width: int) -> None:
     seen = see(driver, written, width)
     assert seen["wide"] <= seen["window"] and seen["beyond"] == 0
     assert seen["fetched"] == 0
@@ -598,7 +612,7 @@ def test_it_fits_the_window(written: Path, driver, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-def test_long_names_fit_the_window(tmp_path, driver, width: int) -> None:
+def test_long_names_fit_the_window(tmp_path: Path, driver: Driver, width: int) -> None:
     """Paths, mounts, functions and callers of hundreds of characters without a space."""
     long = tmp_path / ("long" * 50) / "demo.data"
     long.parent.mkdir()
@@ -612,13 +626,13 @@ def test_long_names_fit_the_window(tmp_path, driver, width: int) -> None:
     assert seen["wide"] <= seen["window"] and seen["beyond"] == 0
 
 
-def test_it_is_dark_where_the_system_is(written: Path, driver) -> None:
+def test_it_is_dark_where_the_system_is(written: Path, driver: Driver) -> None:
     light, dark = see(driver, written, 1200), see(driver, written, 1200, dark=True)
     assert light["paper"] > 0.9 > 0.2 > light["ink"]
     assert dark["paper"] < 0.2 < 0.8 < dark["ink"]
 
 
-def test_a_flame_graph_can_be_searched_in_its_frame(written: Path, driver) -> None:
+def test_a_flame_graph_can_be_searched_in_its_frame(written: Path, driver: Driver) -> None:
     see(driver, written, 1200)
     driver.execute_script("document.querySelector('details').open = true")
     frame = driver.find_element("css selector", "iframe")
@@ -646,7 +660,7 @@ def test_a_flame_graph_can_be_searched_in_its_frame(written: Path, driver) -> No
         driver.switch_to.default_content()
 
 
-def test_it_prints(written: Path, driver, tmp_path: Path) -> None:
+def test_it_prints(written: Path, driver: Driver, tmp_path: Path) -> None:
     see(driver, written, 1200)
     printed = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
     pdf = base64.b64decode(printed["data"])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import script
 import trace_format
+from fixtures import Invoke
 
 import fusetools
 from fusetools import _core
@@ -97,7 +98,9 @@ def demo() -> dict[int, Plain]:
         ("queue", ["queue"]),
     ],
 )
-def test_output(name: str, command: str, args: list[str], run, request) -> None:
+def test_output(
+    name: str, command: str, args: list[str], run: Invoke, request: pytest.FixtureRequest
+) -> None:
     path = DEMO if name == "demo" else request.getfixturevalue("client")
     result = run(*args, "-i", str(path))
     assert result.exit_code == 0
@@ -170,7 +173,7 @@ def test_names_are_joined_into_paths(demo: dict[int, Plain]) -> None:
         one = demo[r.unique or 0]
         assert r.name == one.name
         assert (r.path, r.whole) == (f"{paths[one.ino]}/{one.name}".lstrip("/"), True)
-    told = {r.inode: r.path for r in result.requests if r.operation in ("getattr", "open")}
+    told = {r.inode or 0: r.path for r in result.requests if r.operation in ("getattr", "open")}
     assert len(told) > 35 and told == {ino: paths[ino] or "/" for ino in told}
 
 
@@ -194,7 +197,7 @@ def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
 # show
 
 
-def test_show(run) -> None:
+def test_show(run: Invoke) -> None:
     """The slowest read: one of those that wait 20 ms."""
     (slow,) = fusetools.open(DEMO).slowest("read", most=1).requests
     number = str(slow.unique)
@@ -228,7 +231,7 @@ def test_a_story_has_every_mark_and_every_event(demo: dict[int, Plain]) -> None:
         assert len(wanted) >= 6 and wanted <= times
 
 
-def test_a_number_that_is_not_there(run) -> None:
+def test_a_number_that_is_not_there(run: Invoke) -> None:
     result = run("show", "999999", "-i", str(DEMO))
     assert result.exit_code == 1 and "has no request 999999" in result.stderr
     assert "fix: fusetools slow" in result.stderr
@@ -322,7 +325,7 @@ def test_threads_at_work(demo: dict[int, Plain]) -> None:
     assert mount.whole.mean_busy == pytest.approx(area / (mount.end - mount.start))
 
 
-def test_queue_csv_holds_every_change(run) -> None:
+def test_queue_csv_holds_every_change(run: Invoke) -> None:
     (mount,) = fusetools.open(DEMO).queue().mounts
     rows = list(csv.reader(io.StringIO(run("queue", "-i", str(DEMO), "--csv", "-").output)))
     assert rows[0] == ["mount", "time_ns", "queued", "busy"]
@@ -331,7 +334,7 @@ def test_queue_csv_holds_every_change(run) -> None:
     assert run("queue", "-i", str(DEMO), "--csv", "nowhere/x").exit_code == 1
 
 
-def test_queue_json_has_what_the_text_has(run) -> None:
+def test_queue_json_has_what_the_text_has(run: Invoke) -> None:
     (mount,) = json.loads(run("queue", "-i", str(DEMO), "--json").output)["mounts"]
     text = run("queue", "-i", str(DEMO)).output
     assert f"{mount['requests']} requests, served by {mount['threads']} threads" in text
@@ -349,7 +352,7 @@ def test_sparklines(values: tuple[float, ...], most: float, line: str) -> None:
 # export
 
 
-def exported(run, tmp_path: Path, path: Path, form: str) -> str:
+def exported(run: Invoke, tmp_path: Path, path: Path, form: str) -> str:
     out = tmp_path / f"out.{form}"
     result = run("export", "-i", str(path), "--format", form, "-o", str(out))
     assert result.exit_code == 0, result.output
@@ -358,7 +361,9 @@ def exported(run, tmp_path: Path, path: Path, form: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["demo", "client"])
-def test_rows_are_the_stories(name: str, run, tmp_path: Path, request) -> None:
+def test_rows_are_the_stories(
+    name: str, run: Invoke, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     path = DEMO if name == "demo" else request.getfixturevalue("client")
     stories = fusetools.open(path).stories()
     rows = list(csv.DictReader(io.StringIO(exported(run, tmp_path, path, "csv"))))
@@ -392,7 +397,7 @@ def test_rows_are_the_stories(name: str, run, tmp_path: Path, request) -> None:
     assert objects["recording"]["requests"]["matched"] == len(rows)
 
 
-def test_the_trace_is_one(run, tmp_path: Path) -> None:
+def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     """By the rules of the Trace Event Format."""
     trace = json.loads(exported(run, tmp_path, DEMO, "perfetto"))
     stories = fusetools.open(DEMO).stories()
@@ -437,7 +442,7 @@ def test_the_trace_is_one(run, tmp_path: Path) -> None:
     assert names["process_name", samplefs] == "samplefs"
 
 
-def test_export_printed_and_into_nothing(run) -> None:
+def test_export_printed_and_into_nothing(run: Invoke) -> None:
     for wrong in ("nowhere/x", "/dev/full"):
         result = run("export", "-i", str(DEMO), "--format", "csv", "-o", wrong)
         assert result.exit_code == 1 and f"cannot write {wrong}" in result.stderr
@@ -445,7 +450,7 @@ def test_export_printed_and_into_nothing(run) -> None:
     assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin)
 
 
-def test_spans_of_time(run, tmp_path: Path, demo: dict[int, Plain]) -> None:
+def test_spans_of_time(run: Invoke, tmp_path: Path, demo: dict[int, Plain]) -> None:
     first = _core.scan(str(DEMO), [], {})["first"]
     wanted = sum(100_000_000 <= one.begin - first < 400_000_000 for one in demo.values())
     args = ["--from", "100ms", "--to", "400ms", "-o", str(tmp_path / "x")]
@@ -460,7 +465,7 @@ def test_spans_of_time(run, tmp_path: Path, demo: dict[int, Plain]) -> None:
 @pytest.mark.parametrize(
     "kernel", ["5.10.0-46-amd64", "6.1.0-56-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64"]
 )
-def test_kernels(kernel: str, tmp_path: Path, run) -> None:
+def test_kernels(kernel: str, tmp_path: Path, run: Invoke) -> None:
     path = data.unpack(f"kernels/{kernel}/recording/perf.data.zst", tmp_path / "perf.data")
     recording = fusetools.open(path)
     events = script.events(path)

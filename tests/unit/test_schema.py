@@ -6,9 +6,11 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from fixtures import Invoke
 
 from fusetools import __version__
 from fusetools.render.json import schema
@@ -33,7 +35,7 @@ RUNS = {
 }
 
 
-def held(name: str, value: dict) -> dict:
+def held(name: str, value: dict[str, Any]) -> dict[str, Any]:
     jsonschema.validate(value, schema.schema(name))
     assert value["fusetools"] == __version__ and value["schema"] == SCHEMA
     return value
@@ -52,7 +54,7 @@ def test_no_file_is_left() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_printed(run, name: str) -> None:
+def test_what_is_printed(run: Invoke, name: str) -> None:
     command = RUNS[name].split()[0]
     if "{unique}" in RUNS[name]:
         slow = json.loads(run("slow", "-i", str(DEMO), "--json").output)

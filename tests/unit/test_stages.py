@@ -11,6 +11,7 @@ import data
 import golden
 import numpy as np
 import pytest
+from fixtures import Invoke
 from script import Event, events
 
 import fusetools
@@ -45,7 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stages-json", ["lookup", "--json"]),
     ],
 )
-def test_demo(run, name: str, args: list[str]) -> None:
+def test_demo(run: Invoke, name: str, args: list[str]) -> None:
     said = run("stages", "-i", str(DEMO), *args)
     assert said.exit_code == 0
     golden.check(f"{name}.txt", said.output)
@@ -54,7 +55,7 @@ def test_demo(run, name: str, args: list[str]) -> None:
     )
 
 
-def test_client(run, client: Path) -> None:
+def test_client(run: Invoke, client: Path) -> None:
     said = run("stages", "-i", str(client))
     golden.check("stages-cvmfs.txt", said.output)
     assert all(len(line) <= 80 for line in said.output.splitlines())
@@ -81,7 +82,7 @@ def check_sums(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("by", ["", "comm", "pid", "daemon-thread", "mount", "size"])
-def test_sums(run, client: Path, by: str) -> None:
+def test_sums(run: Invoke, client: Path, by: str) -> None:
     for path in (DEMO, client):
         args = ["stages", "-i", str(path), "--json", *(["--by", by] if by else [])]
         found = json.loads(run(*args).stdout)
@@ -98,7 +99,7 @@ def test_sums(run, client: Path, by: str) -> None:
             assert len(found["operations"]) >= len(whole["operations"])
 
 
-def test_the_issues_shape(run) -> None:
+def test_the_issues_shape(run: Invoke) -> None:
     found = json.loads(run("stages", "-i", str(DEMO), "--json").stdout)["operations"]
     for o in found:
         assert {"operation", "requests", "matched", "stages", "mean_ns"} <= o.keys()
@@ -106,7 +107,7 @@ def test_the_issues_shape(run) -> None:
             assert {"name", "mean_ns", "p50_ns", "p99_ns", "share"} <= s.keys()
 
 
-def test_filters(run) -> None:
+def test_filters(run: Invoke) -> None:
     recording = fusetools.open(DEMO)
     everything = recording.stages("lookup").operations[0]
     middle = int(recording.counts().facts.seconds / 2 * 1e9)

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, 
 from fusetools.now.stuck import stuck
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
+from fusetools.results.stuck import Cause
 
 MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:", waiting=2, daemon=100, holders=(100,))
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
@@ -35,11 +37,16 @@ def reader(tid: int) -> Task:
     return thread(tid, 10.0, stack=("fuse_dev_do_read", "fuse_dev_read"), call="read")
 
 
-def moment(*tasks: Task, connections=(MOUNT,), processes=(DAEMON, CALLER), **more) -> Moment:
+def moment(
+    *tasks: Task,
+    connections: tuple[Connection, ...] = (MOUNT,),
+    processes: tuple[Process, ...] = (DAEMON, CALLER),
+    **more: Any,
+) -> Moment:
     return Moment("6.1", connections, processes, tasks, **more)
 
 
-def causes(*tasks: Task, **more):
+def causes(*tasks: Task, **more: Any) -> tuple[Cause, ...]:
     (mount, *_) = stuck(moment(*tasks, **more)).mounts
     return mount.causes
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import golden
 import pytest
+from fixtures import Invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,11 @@ from fusetools.plan import experiment
 from fusetools.plan.experiment import Experiment, parameter
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.sweep import render
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
 
@@ -110,7 +116,7 @@ def test_values_may_have_others_in_them() -> None:
         ({"bs": tuple(map(str, range(20_000)))}, "20,000 points are too many"),
     ],
 )
-def test_a_grid_that_makes_no_sense(params, what: str) -> None:
+def test_a_grid_that_makes_no_sense(params: dict[str, tuple[str, ...]], what: str) -> None:
     with pytest.raises(Error, match=what):
         Experiment(("dd", "bs={bs}"), params).checked()
 
@@ -119,7 +125,9 @@ def test_a_grid_that_makes_no_sense(params, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", experiment.ready())
-def test_ready_experiments_make_sense(name: str, tmp_path: Path, monkeypatch) -> None:
+def test_ready_experiments_make_sense(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)  # no fio
     path = experiment.ready()[name]
     given = {key: ("/a", "/b") if key == "where" else ("/a",) for key in _needs(path)}
@@ -131,7 +139,7 @@ def test_ready_experiments_make_sense(name: str, tmp_path: Path, monkeypatch) ->
 
 
 def _needs(path: Path) -> list[str]:
-    return list(experiment.tomllib.loads(path.read_text()).get("needs", {}))
+    return list(tomllib.loads(path.read_text()).get("needs", {}))
 
 
 def test_the_issues_experiments_are_there() -> None:
@@ -145,7 +153,7 @@ def test_the_issues_experiments_are_there() -> None:
     ]
 
 
-def test_fio_is_used_where_it_is(tmp_path: Path, monkeypatch) -> None:
+def test_fio_is_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, given = experiment.ready()["threads"], {"file": ("/big",)}
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     assert experiment.load(path, given).command[0] == "fio"
@@ -180,7 +188,7 @@ def test_mistakes_in_an_experiment_are_said(text: str, why: str | None, tmp_path
     assert why in error.value.why and "own.toml" in error.value.what
 
 
-def test_what_only_the_user_knows_is_asked_for(run) -> None:
+def test_what_only_the_user_knows_is_asked_for(run: Invoke) -> None:
     result = run("sweep", "block-size-read")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -386,7 +394,14 @@ def test_one_sweep_at_a_time_in_a_folder(tmp_path: Path) -> None:
         (["native", "--param", "native=/x", "--param", "size=3"], 1, "has no parameter size"),
     ],
 )
-def test_mistakes(options: list[str], status: int, said: str, run, tmp_path, monkeypatch) -> None:
+def test_mistakes(
+    options: list[str],
+    status: int,
+    said: str,
+    run: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = run("sweep", "--no-trace", "--caches", "keep", *options)
     assert (result.exit_code, result.stdout) == (status, "")
@@ -424,7 +439,7 @@ JSON = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(DEFINED)), JSON) | JSON)
-def test_damaged_folders_are_said(data) -> None:
+def test_damaged_folders_are_said(data: object) -> None:
     if isinstance(data, dict):
         data = {**DEFINED, **data}
     with tempfile.TemporaryDirectory() as name:
@@ -457,7 +472,7 @@ def test_damaged_folders_are_said(data) -> None:
         {"warnings": 3},
     ],
 )
-def test_damaged_runs_are_said(change, tmp_path: Path) -> None:
+def test_damaged_runs_are_said(change: dict[str, object], tmp_path: Path) -> None:
     folder = made(tmp_path / "sweep", 1)
     place = folder.place(0, 1) / "run.json"
     data = {**json.loads(place.read_text()), **change}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "golden"
+FOLDER = Path(__file__).with_suffix("")
 
 
 def check(name: str, text: str) -> None:
