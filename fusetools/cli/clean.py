@@ -9,12 +9,13 @@ import click
 def command() -> None:
     """Remove what a killed recording left in the kernel."""
     from fusetools.errors import Error
+    from fusetools.printable import printable
     from fusetools.record.state import Lock
 
     with Lock(["fusetools", "clean"]) as lock:
         removed = lock.clean()
     for what in removed.what:
-        click.echo(f"removed {what}")
+        click.echo(f"removed {printable(what)}")
     if removed.left:
         raise Error(
             "could not remove everything",

@@ -16,6 +16,7 @@ from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
+from fusetools.printable import printable
 
 if TYPE_CHECKING:
     from fusetools.experiments.folder import Folder
@@ -159,7 +160,7 @@ def _run(folder: Folder, as_json: bool) -> None:
             sweep.run(folder, sys.argv[1:], progress)
         except KeyboardInterrupt:
             progress.clear()
-            path = shlex.quote(str(folder.path))
+            path = printable(shlex.quote(str(folder.path)))
             done = len(folder.runs)
             click.echo(
                 f"fusetools: stopped; {done} of {done + len(folder.to_do())} runs are done; "

@@ -258,7 +258,7 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
 def started(pid: int) -> int | None:
     """A process's start time, which tells it from a later one of the same pid."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name may be any bytes
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
@@ -267,7 +267,7 @@ def started(pid: int) -> int | None:
 
 def _comm(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return "?"
 
@@ -279,7 +279,7 @@ def _session_of(pid: int, start: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
             ours = int(fields[3]) == pid and int(fields[19]) >= start and fields[0] != "Z"
             if ours:
                 found.append(int(path.parent.name))

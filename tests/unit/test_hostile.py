@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fixtures import Invoke
@@ -26,7 +28,8 @@ from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.processes import code, family
 from fusetools.host.rights import drop_privileges
 from fusetools.plan.events import Probe
-from fusetools.record import merger, symbols
+from fusetools.record import merger, state, symbols
+from fusetools.record.state import Removed, started
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 from fusetools.render.csv.count import render
@@ -430,6 +433,45 @@ def test_a_workload_ends_where_its_files_may_grow_no_more(tmp_path: Path) -> Non
     workload.wait()
     assert workload.exit_status == 128 + signal.SIGXFSZ
     assert (tmp_path / "x").stat().st_size <= 1024
+
+
+NAMED = """
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(15, sys.argv[1].encode("latin-1"), 0, 0, 0)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["\xff\xfe", "(x) R 1", "a) S 1 2\n3"])
+def test_processes_of_any_name(name: str) -> None:
+    """A name that was no UTF-8 ended record, where it was the daemon's, and clean, whosever."""
+    with subprocess.Popen(
+        [sys.executable, "-c", NAMED, name], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        try:
+            begin = started(process.pid)
+            fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+            assert begin == int(fields[19])
+            assert state._session_of(process.pid, begin) == [process.pid]
+            assert state._session_of(process.pid, begin + 1) == []
+            assert state._comm(process.pid)
+        finally:
+            process.kill()
+    assert started(process.pid) is None
+
+
+def test_clean_names_what_it_removed_harmlessly(
+    run: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = Removed(("/tmp/\udcff\x1b[2J/.x.00000000",), ())
+    lock = contextlib.nullcontext(SimpleNamespace(clean=lambda: removed))
+    monkeypatch.setattr(state, "Lock", lambda _: lock)
+    done = run("clean")
+    assert done.exit_code == 0
+    assert done.output == "removed /tmp/\\udcff\\x1b[2J/.x.00000000\n"
 
 
 def test_who_is_left_is_named() -> None:
