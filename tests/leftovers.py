@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -16,7 +14,12 @@ SETTINGS = (
     TRACEFS / "tracing_on",
     TRACEFS / "trace_clock",
     TRACEFS / "set_graph_function",
+    TRACEFS / "set_graph_notrace",
     TRACEFS / "set_ftrace_filter",
+    TRACEFS / "set_ftrace_notrace",
+    TRACEFS / "set_ftrace_pid",
+    TRACEFS / "set_event",
+    TRACEFS / "set_event_pid",
     TRACEFS / "max_graph_depth",
     Path("/sys/kernel/rcu_expedited"),
 )
@@ -50,15 +53,6 @@ def processes(words: list[str]) -> list[int]:
 def hidden(folder: Path) -> list[str]:
     """What is not for its user."""
     return sorted(name for name in _names(folder) if name.startswith("."))
-
-
-@contextlib.contextmanager
-def nobody_records() -> Iterator[None]:
-    """Holds the lock of recordings, once it is free."""
-    RUN.mkdir(mode=0o700, exist_ok=True)
-    with (RUN / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _names(folder: Path) -> list[str]:

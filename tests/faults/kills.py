@@ -1,8 +1,10 @@
-"""Kills recordings at random moments: `kills.py N [--seed S] [--seconds MOST]`.
+"""Kills recordings at random moments: `kills.py N [--seed S] [--seconds MOST] [--hold SECONDS]`.
 
 Each time `kill -9` hits fusetools, one of its children, or all of them, at a random moment of
-`record -- WORKLOAD`. The next recording or `fusetools clean` then has to leave nothing, and what
-was recorded has to be readable. Prints how many kills hit whom; status 1: something was left.
+`record -- WORKLOAD` or `trace`. The next recording or `fusetools clean` then has to leave nothing,
+also no process, and what was recorded has to be readable. Other live tests get their turn after
+so many seconds. Prints how many kills hit whom; status 1: something was left. With a file's name
+in FUSETOOLS_KILLS a line of what came out is added to it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import ctypes
 import os
 import random
 import signal
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +29,14 @@ COMMAND = [sys.executable, "-m", "fusetools"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-from leftovers import hidden, nobody_records, processes, state  # noqa: E402
-from mounts import end_with_the_test, mount_entry  # noqa: E402
+from leftovers import hidden, state  # noqa: E402
+from mounts import alone, end_with_the_test, mount_entry  # noqa: E402
 
 import fusetools  # noqa: E402
 
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNS = 0x20000
+MS_REC_PRIVATE = 0x44000
 TARGETS = ("fusetools", "child", "all", "group")
 
 
@@ -76,11 +83,125 @@ def name_of(pid: int) -> str:
     return "?"
 
 
+def start(words: list[str], log: Path | None = None) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    words = [*COMMAND, *words]
+    errors = log.open("wb") if log else None
+    try:
+        return subprocess.Popen(
+            words, stdin=quiet, stdout=quiet, stderr=errors or quiet, env=ENVIRONMENT
+        )
+    finally:
+        if errors:
+            errors.close()
+
+
 def record(mount: Path, output: Path) -> subprocess.Popen[bytes]:
     work = ["sh", "-c", f"ls -R {mount}; stat {mount}/dir-00"]
-    words = [*COMMAND, "record", "--mount", str(mount), "-o", str(output), "--", *work]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    words = ["record", "--mount", str(mount), "-o", str(output), "--", *work]
+    return start(words, output.with_name("said"))
+
+
+@contextlib.contextmanager
+def mounted(place: Path) -> Iterator[tuple[Path, int]]:
+    """The sample file system and its daemon's pid, while no other live test runs."""
+    mount = place / "mount"
+    samplefs = BUILD / "with-symbols" / "samplefs"
+    options = ["-f", "--socket", place / "socket", "--kernel-cache", "0"]
+    with alone():
+        daemon = subprocess.Popen(
+            [samplefs, *options, place / "tree", mount], preexec_fn=end_with_the_test
+        )
+        try:
+            while mount_entry(mount) is None:
+                time.sleep(0.01)
+            yield mount, daemon.pid
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+def orphans(daemon: int) -> list[int]:
+    """What is left of recordings' processes: whoever loses its parent becomes a child of ours."""
+    for _ in range(100):
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        alive = [pid for pid in map(int, children) if pid != daemon]
+        for pid in alive:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not alive:
+            break
+        time.sleep(0.02)  # who was killed may not have ended yet
+    return alive
+
+
+class Campaign:
+    def __init__(self, seed: int, place: Path) -> None:
+        self.seed, self.place = seed, place
+        self.random = random.Random(seed)
+        self.hits: collections.Counter[str] = collections.Counter()
+        self.after: collections.Counter[str] = collections.Counter()
+        self.left: list[str] = []
+        self.number = 0
+        self.seconds = 0.0
+
+    def measure(self, mount: Path) -> None:
+        """How long a recording takes; the first one fills caches."""
+        for _ in range(2):
+            begin = time.monotonic()
+            assert record(mount, self.place / "perf.data").wait() == 0
+            self.seconds = time.monotonic() - begin
+
+    def kill(self, mount: Path, daemon: int) -> None:
+        self.number += 1
+        output = self.place / f"{self.number}.data"
+        before = state()
+        streams = self.random.random() < 0.15
+        trace = ["trace", "--mount", str(mount)]
+        process = start(trace) if streams else record(mount, output)
+        time.sleep(self.random.uniform(0.15, 1.05) * self.seconds)
+        hit = strike(process, self.random.choice(TARGETS), self.random)
+        if streams:  # which has no end of its own
+            process.send_signal(signal.SIGINT)
+        status = process.wait()
+        first = "" if streams else (self.place / "said").read_text(errors="replace")
+        if hit:
+            self.hits[f"{hit} of trace" if streams else hit] += 1
+        else:
+            self.after["too late"] += 1
+        # Whoever comes next clears up: another recording, or clean.
+        again = self.random.random() < 0.3
+        next_ = record(mount, self.place / "perf.data") if again else start(["clean"])
+        what = f"kill {self.number} (seed {self.seed}, {hit or 'nobody'})"
+        if next_.wait() != 0:
+            said = (self.place / "said").read_text(errors="replace") if again else ""
+            self.left.append(f"{what}: the next command's status is {next_.returncode}: {said}")
+        after = state()
+        self.left += [
+            f"{what}: {name}: {after[name]!r}, before: {before[name]!r}"
+            for name in after
+            if after[name] != before[name]
+        ]
+        self.left += [f"{what}: {name}" for name in hidden(self.place)]
+        for pid in orphans(daemon):
+            self.left.append(f"{what}: process {pid} ({name_of(pid)})")
+            os.kill(pid, signal.SIGKILL)
+        if not hit and status != 0 and not streams:
+            self.left.append(f"{what}: status {status} though nobody was hit: {first}")
+        self.read(hit, what)
+
+    def read(self, hit: str, what: str) -> None:
+        parts = sorted(self.place.glob(f"{self.number}.data*"))
+        for part in parts:
+            try:
+                fusetools.open(part).counts()
+            except fusetools.Error as error:
+                # A perf that was killed has written no names of its events: that is reported.
+                if "perf" not in hit or "never finished" not in error.why:
+                    self.left.append(f"{what}: {part.name} cannot be read: {error}")
+                self.after["of that without names"] += 1
+            part.unlink()
+        self.after["a recording" if parts else "nothing recorded yet"] += 1
 
 
 def main() -> int:
@@ -88,94 +209,55 @@ def main() -> int:
     parser.add_argument("times", type=int)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    asked = parser.parse_args()
-    random_ = random.Random(asked.seed)
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="fusetools-kills-") as folder, nobody_records():
-        place = Path(folder)
-    place.mkdir()
-    mount, tree = place / "mount", place / "tree"
-    subprocess.run([BUILD / "make_tree", tree], check=True)
-    mount.mkdir()
-    samplefs = BUILD / "with-symbols" / "samplefs"
-    words: list[str | Path] = [
-        samplefs,
-        "-f",
-        "--socket",
-        place / "socket",
-        "--kernel-cache",
-        "0",
-        tree,
-        mount,
-    ]
-    daemon = subprocess.Popen(words, preexec_fn=end_with_the_test)
-    while mount_entry(mount) is None:
-        time.sleep(0.01)
-    hits: collections.Counter[str] = collections.Counter()
-    kept: collections.Counter[str] = collections.Counter()
-    left: list[str] = []
+    parser.add_argument("--hold", type=float, default=20.0, help="seconds, then others' turn")
+    query = parser.parse_args()
+    library = ctypes.CDLL(None)
+    if (
+        library.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        or library.unshare(CLONE_NEWNS)  # others mount what they want meanwhile
+        or library.mount(None, b"/", None, MS_REC_PRIVATE, None)
+    ):
+        parser.error("neither a subreaper nor a mount namespace of our own: run it as root")
+    # A background shell ignores SIGINT, and what it starts inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    begin = time.monotonic()
+    # Below a path that is short enough for the daemon's socket.
+    place = Path(tempfile.mkdtemp(prefix="fusetools-kills-"))
+    campaign = Campaign(query.seed, place)
+
+    def goes_on() -> bool:
+        enough = sum(campaign.hits.values()) >= query.times or len(campaign.left) > 20
+        return not enough and time.monotonic() - begin < query.seconds
+
     try:
-        before = state()
-        whole = []
-        for _ in range(2):  # the first fills caches
-            start = time.monotonic()
-            assert record(mount, place / "perf.data").wait() == 0
-            whole.append(time.monotonic() - start)
-        number = 0
-        while sum(hits.values()) < asked.times and time.monotonic() - begun < asked.seconds:
-            number += 1
-            output = place / f"{number}.data"
-            process = record(mount, output)
-            time.sleep(random_.uniform(0.15, 1.05) * whole[-1])
-            hit = strike(process, random_.choice(TARGETS), random_)
-            status = process.wait()
-            if not hit:
-                kept["too late"] += 1
-            else:
-                hits[hit] += 1
-            # Whoever comes next clears up: another recording, or clean.
-            if random_.random() < 0.3:
-                next_ = record(mount, place / "perf.data").wait()
-            else:
-                next_ = subprocess.run(
-                    [*COMMAND, "clean"], stdout=subprocess.DEVNULL, env=ENVIRONMENT
-                ).returncode
-            what = f"kill {number} (seed {asked.seed}, {hit or 'nobody'})"
-            if next_ != 0:
-                left.append(f"{what}: the next command's status is {next_}")
-            after = state()
-            left += [
-                f"{what}: {name}: {after[name]!r}, before: {before[name]!r}"
-                for name in after
-                if after[name] != before[name]
-            ]
-            left += [f"{what}: {name}" for name in hidden(place)]
-            left += [f"{what}: process {pid}" for pid in processes([f"{place}/{number}.data"])]
-            parts = sorted(place.glob(f"{number}.data*"))
-            for part in parts:
-                try:
-                    fusetools.open(part).counts()
-                except fusetools.Error as error:
-                    # A perf that was killed has written no names of its events: that is reported.
-                    if "perf" not in hit or "never finished" not in error.why:
-                        left.append(f"{what}: {part.name} cannot be read: {error}")
-                    kept["of that without names"] += 1
-                part.unlink()
-            kept["a recording" if parts else "nothing recorded yet"] += 1
-            if not hit and status != 0:
-                left.append(f"{what}: status {status} though nobody was hit")
-            if len(left) > 20:
-                break
+        subprocess.run([BUILD / "make_tree", place / "tree"], check=True)
+        (place / "mount").mkdir()
+        while goes_on():
+            with mounted(place) as (mount, daemon):
+                end = time.monotonic() + query.hold
+                if not campaign.seconds:
+                    campaign.measure(mount)
+                while goes_on() and time.monotonic() < end:
+                    campaign.kill(mount, daemon)
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        print("stopped")
     finally:
-        daemon.terminate()
-        daemon.wait()
         subprocess.run(["rm", "-rf", "--one-file-system", str(place)], check=True)
-    for line in left:
+    for line in campaign.left:
         print(line)
-    total = sum(hits.values())
-    print(f"{total} kills, seed {asked.seed}, {time.monotonic() - begun:.0f} s: {dict(hits)}")
-    print(f"afterwards: {dict(kept)}; {len(left)} left or wrong")
-    return 1 if left else 0
+    kills = sum(campaign.hits.values())
+    summary = (
+        f"{kills} kills, seed {query.seed}, {time.monotonic() - begin:.0f} s: "
+        f"{dict(campaign.hits)}; afterwards: {dict(campaign.after)}; "
+        f"{len(campaign.left)} left or wrong"
+    )
+    print(summary)
+    if notes := os.environ.get("FUSETOOLS_KILLS"):
+        with Path(notes).open("a") as file:
+            file.write(f"{summary}\n")
+    return 1 if campaign.left or not kills else 0
 
 
 if __name__ == "__main__":
