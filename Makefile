@@ -54,6 +54,7 @@ lint: $(VENV)/.tested
 	for folder in live vm flamegraphs; do mypy --no-error-summary tests/$$folder/conftest.py; done
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
+	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz
 
 # What records and the virtual machines run side by side, each beside tests that do neither.
 PYTEST := $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15
@@ -81,8 +82,10 @@ test-kills: install-tests samples $(VENV)/.tested
 	$(PY) tests/faults/kills.py $(N)
 
 MINUTES := 10
-fuzz: install-tests
+fuzz: install-tests $(VENV)/.tested
 	tests/fuzz/run.sh $(MINUTES)
+	$(PY) tests/fuzz/texts.py $$((100 * $(MINUTES)))
+	$(PY) tests/fuzz/differential.py $$((20 * $(MINUTES)))
 
 demo: install build samples
 	@samples/demo.sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import TypeVar
 
 from fusetools.csvfile import uncell
 from fusetools.errors import Error
@@ -12,6 +13,7 @@ from fusetools.results.count import Count, Counts
 from fusetools.results.facts import Facts, Losses, Requests
 from fusetools.results.hist import PERCENTILES, Histogram
 
+N = TypeVar("N", int, float)
 LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
 
 
@@ -33,6 +35,7 @@ COLUMNS = (
 
 
 MOST_ROWS = 1_000_000
+MOST_FIGURE = 1 << 64
 
 
 def read_counts(path: Path) -> Counts:
@@ -54,8 +57,8 @@ def read_counts(path: Path) -> Counts:
                 if len(found) == MOST_ROWS:
                     raise wrong(lines.line_num, f"more than {MOST_ROWS:,} lines")
                 found.append(_count(row))
-                seconds, requests = float(row["seconds"]), int(row["requests"])
-                lost = int(row["lost"])
+                seconds = _figure(float(row["seconds"]))
+                requests, lost = _figure(int(row["requests"])), _figure(int(row["lost"]))
         except (csv.Error, ValueError, TypeError, KeyError) as error:
             raise wrong(lines.line_num, str(error)) from error
     facts = Facts(path.name, seconds, Requests(requests, requests, requests), Losses(lost))
@@ -71,17 +74,24 @@ def _count(row: dict[str, str]) -> Count:
     if row["matched"]:
         latency = Histogram(
             *names,
-            count=int(row["matched"]),
-            unmatched=int(row["unmatched"]),
+            count=_figure(int(row["matched"])),
+            unmatched=_figure(int(row["unmatched"])),
             min=_int(row["min_ns"]),
             max=_int(row["max_ns"]),
-            mean=float(row["mean_ns"]) if row["mean_ns"] else None,
-            percentiles={p: int(row[f"p{p}_ns"]) for p in PERCENTILES if row[f"p{p}_ns"]},
+            mean=_figure(float(row["mean_ns"])) if row["mean_ns"] else None,
+            percentiles={p: n for p in PERCENTILES if (n := _int(row[f"p{p}_ns"])) is not None},
             buckets=(),
         )
     address = int(row["address"], 16) if row["address"] else None
-    return Count(function, operation, row["layer"], int(row["count"]), address, latency)
+    count = _figure(int(row["count"]))
+    return Count(function, operation, row["layer"], count, address, latency)
 
 
 def _int(text: str) -> int | None:
-    return int(text) if text else None
+    return _figure(int(text)) if text else None
+
+
+def _figure(number: N) -> N:
+    if not 0 <= number < MOST_FIGURE:  # nor NaN
+        raise ValueError("a figure makes no sense")
+    return number

@@ -31,6 +31,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,7 +170,9 @@ class _Reader:
         if not text:
             raise self.mistake(key, "is empty")
         try:
-            return re.compile(text)
+            with warnings.catch_warnings():  # of what a later Python may read otherwise
+                warnings.simplefilter("ignore")
+                return re.compile(text)
         except re.error as error:
             raise self.mistake(key, f"no regular expression: {error}") from error
 

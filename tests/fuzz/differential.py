@@ -1,7 +1,8 @@
-"""Holds our reader against stock `perf script`: `differential.py N RECORDING ... [--seed S]`.
+"""Holds our reader against stock `perf script`: `differential.py N [RECORDING ...] [--seed S]`.
 
-N times a recording is damaged at one to three places. Where both take it without a complaint, they
-have to show the same samples: time, process, thread, CPU and event of each.
+Without RECORDING: ours, and those of other kernels where they are (FUSETOOLS_KERNELS). N times a
+recording is damaged at one to three places. Where both take it without a complaint, they have to
+show the same samples: time, process, thread, CPU and event of each.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import collections
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DUMP = ROOT / "target" / "debug" / "examples" / "dump"
-_PERF = re.compile(r"\s*(-?\d+)/(-?\d+)\s+\[(\d+)\]\s+(\d+)\.(\d{9}):\s+(\S+):(?:\s|$)")
+DEMO = ROOT / "samples" / "recordings" / "demo.data"
+KERNELS = Path(os.environ.get("FUSETOOLS_KERNELS", ROOT.parent / "shared" / "data" / "kernels"))
+_PERF = re.compile(r"\s*(-?\d+)/(-?\d+)\s+\[(-?\d+)\]\s+(\d+)\.(\d{9}):\s+(\S+):(?:\s|$)")
 _OURS = re.compile(r"(\d+) (-?\d+) (-?\d+) (-?\d+) (\S+)")
 Sample = tuple[int, int, int, int, str]
 
@@ -47,7 +52,9 @@ def of_perf(path: Path) -> list[Sample] | None:
         match = _PERF.match(line)
         if match:
             pid, tid, cpu, seconds, ns, event = match.groups()
-            found.append((int(seconds) * 10**9 + int(ns), int(pid), int(tid), int(cpu), event))
+            found.append(
+                (int(seconds) * 10**9 + int(ns), int(pid), int(tid), int(cpu) % 2**32, event)
+            )
     return sorted(found)
 
 
@@ -80,22 +87,30 @@ def damage(data: bytearray, random_: random.Random) -> None:
             data[at] = (data[at] + random_.choice((1, 8, 248))) % 256
 
 
+def ready(folder: Path) -> Iterator[Path]:
+    yield DEMO
+    for packed in sorted(KERNELS.glob("*/recording/perf.data.zst")) if shutil.which("zstd") else []:
+        name = folder / packed.parts[-3]
+        subprocess.run(["zstd", "-dqf", packed, "-o", name], check=True)
+        yield name
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("times", type=int)
-    parser.add_argument("recordings", nargs="+", type=Path)
+    parser.add_argument("recordings", nargs="*", type=Path)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
     build = ["cargo", "build", "--quiet", "-p", "fusetools-core", "--example", "dump"]
     subprocess.run(build, cwd=ROOT, check=True)
     random_ = random.Random(asked.seed)
     counts: collections.Counter[str] = collections.Counter()
-    descriptor, name = tempfile.mkstemp()
-    os.close(descriptor)
-    path = Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="fusetools-differential-"))
+    path = folder / "damaged"
     try:
+        recordings = asked.recordings or list(ready(folder))
         for number in range(asked.times):
-            original = random_.choice(asked.recordings)
+            original = random_.choice(recordings)
             data = bytearray(original.read_bytes())
             damage(data, random_)
             path.write_bytes(data)
@@ -112,7 +127,7 @@ def main() -> int:
                 print(f"{kept} ({original}): {len(ours)} samples, perf has {len(perf)}")
                 print(f"  only ours: {more[:2]}\n  only perf's: {less[:2]}")
     finally:
-        path.unlink()
+        shutil.rmtree(folder)
     print(f"seed {asked.seed}: {dict(counts)}")
     return 1 if counts["DIFFERENT"] else 0
 

@@ -1,7 +1,8 @@
 """Damages what Python reads: `texts.py N [--seed S]`, N texts for each reader.
 
-A session, the note of a killed recording, a probe set, an experiment, folded stacks: valid, with
-values replaced by odd ones and with damaged bytes. A reader may refuse them by its own error alone.
+A session, the note of a killed recording, a probe set, an experiment, folded stacks, a sweep and
+its runs, counts as CSV, tables of /proc: valid, with values replaced by odd ones and with damaged
+bytes. A reader may refuse them by its own error alone; what it takes is shown as its command does.
 """
 
 from __future__ import annotations
@@ -10,24 +11,44 @@ import argparse
 import copy
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+import fusetools  # noqa: E402
 from fusetools import session  # noqa: E402
+from fusetools.answers.counts_file import read_counts  # noqa: E402
+from fusetools.answers.diff import diff  # noqa: E402
 from fusetools.core import native  # noqa: E402
 from fusetools.errors import Error  # noqa: E402
+from fusetools.experiments import sweep  # noqa: E402
+from fusetools.experiments.compare import compare  # noqa: E402
+from fusetools.experiments.folder import Folder, Requests, Run  # noqa: E402
 from fusetools.flame import svg  # noqa: E402
 from fusetools.flame.folded import Error as FoldedError  # noqa: E402
 from fusetools.flame.folded import folded, parse  # noqa: E402
+from fusetools.host.btf import read_fuse  # noqa: E402
+from fusetools.host.mounts import parse_mountinfo  # noqa: E402
+from fusetools.host.processes import parse_maps  # noqa: E402
 from fusetools.plan import experiment, probeset  # noqa: E402
+from fusetools.plan.experiment import Experiment  # noqa: E402
 from fusetools.record.state import State  # noqa: E402
+from fusetools.render.csv import count as counts_to_csv  # noqa: E402
+from fusetools.render.html import page  # noqa: E402
+from fusetools.render.json.answer import render as to_json  # noqa: E402
+from fusetools.render.text import count as counts_to_text  # noqa: E402
+from fusetools.render.text import diff as diff_to_text  # noqa: E402
+from fusetools.render.text import sweep as sweep_to_text  # noqa: E402
+from fusetools.report import report  # noqa: E402
 
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
 ODD: tuple[Any, ...] = (
@@ -86,6 +107,18 @@ def damaged(text: str, random_: random.Random) -> str:
     return text
 
 
+MAPS = """\
+7f0000000000-7f0000001000 r-xp 00002000 fe:01 4711                       /usr/lib/libx.so.1
+7f0000001000-7f0000002000 rw-p 00000000 00:00 0                          [stack]
+7f0000002000-7f0000003000 --xp 00000000 fe:01 4712                       /tmp/a\\012b (deleted)
+"""
+MOUNTS = """\
+22 1 0:21 / / rw - ext4 /dev/x rw
+36 22 0:45 / /cvmfs/a\\040b ro,nosuid shared:1 - fuse cvmfs2 ro,user_id=0,group_id=0,allow_other
+37 22 0:46 /part /mnt/b rw - fuse.sshfs host:/ rw,user_id=1000,group_id=1000
+"""
+
+
 def as_folded(text: str) -> None:
     graph = parse(text.splitlines())
     again = parse(folded(graph).splitlines())
@@ -100,27 +133,121 @@ def as_note(text: str) -> None:
     assert all(name.startswith("perf.") and "/" not in name for name in state.folders)
 
 
+def as_maps(text: str) -> None:
+    assert all(part.path and part.inode >= 0 for part in parse_maps(text))
+
+
+def as_mounts(text: str) -> None:
+    assert all(mount.fstype.startswith("fuse") for mount in parse_mountinfo(text))
+
+
+def as_types(text: str) -> None:
+    data = text.encode("latin-1", "replace")
+    read_fuse(data, None)
+    read_fuse(data, data[: len(data) // 2])
+
+
+class Files:
+    """Readers of what lies in a folder, and valid texts for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        csv = counts_to_csv.render(fusetools.open(DEMO).counts())
+        self.rows = [line.split(",") for line in csv.splitlines()]
+        self.sweep = folder / "sweep"
+        one = Experiment(("dd", "bs={bs}"), {"bs": ("4k", "64k")}, recording={"mounts": ("/mnt",)})
+        requests = {
+            "read": Requests("request", 9, 9e4, 1e6, 1e5, 131072.0, ((1, 2, 3), (4, 8, 6))),
+            "lookup": Requests("request", 60, 4e4, 5e4, 41e3),
+        }
+        run = Run(1, 0.5, 0.01, 0.1, 900, 1 << 28, 1e9, "command", 1.0, 0, ("w",), requests)
+        made = Folder.create(self.sweep, one, 1)
+        for index in range(2):
+            with made.begin(index, 1) as place:
+                made.keep(index, place, run)
+        sweep._save(made)
+        self.run = self.sweep / "runs/000-bs=4k/1/run.json"
+        self.runs, self.definition = (
+            asdict(run),
+            json.loads((self.sweep / "sweep.json").read_text()),
+        )
+
+    def as_experiment(self, text: str) -> None:
+        (self.folder / "x.toml").write_text(text, errors="replace")
+        experiment.load(self.folder / "x.toml", {})
+
+    def as_counts(self, text: str) -> None:
+        with suppress(ValueError, TypeError):
+            text = "\n".join(",".join(map(str, row)) for row in json.loads(text))
+        (self.folder / "x.csv").write_text(text, errors="replace")
+        counts = read_counts(self.folder / "x.csv")
+        differences = diff(counts, counts)
+        diff_to_text.render(differences)
+        to_json("diff", differences)
+        counts_to_text.render(counts)
+        counts_to_csv.render(counts)
+
+    def as_sweep(self, text: str, name: str = "sweep.json") -> None:
+        whole = (self.sweep / name).read_text()
+        (self.sweep / name).write_text(text, errors="replace")
+        try:
+            result = sweep.figures(Folder.open(self.sweep))
+            sweep_to_text.render(result)
+            to_json("sweep", result)
+            if random.random() < 0.1:
+                page.render(report([self.sweep]))
+            with suppress(Error):
+                compare([self.sweep])
+        finally:
+            (self.sweep / name).write_text(whole)
+
+    def as_run(self, text: str) -> None:
+        self.as_sweep(text, str(self.run.relative_to(self.sweep)))
+
+    def as_session(self, text: str) -> None:
+        session.read(text)
+        if random.random() < 0.02:  # in a recording, which takes a hundred times as long
+            data = str(self.folder / "x.data")
+            with suppress(native.CoreError):  # larger than a session can be
+                native.merge([str(DEMO)], data, text.encode(errors="replace").decode())
+                recording = fusetools.open(data)
+                with suppress(Error):
+                    to_json("count", recording.counts())
+                    to_json("hist", recording.hist())
+                    page.render(report([Path(data)]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("times", type=int)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
     own = native.describe(str(DEMO))["session"] or "{}"
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(prefix="fusetools-texts-"))
+    try:
+        return check(asked, own, Files(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+def check(asked: argparse.Namespace, own: str, files: Files) -> int:
     toml = {path.stem: path.read_text() for path in (ROOT / "configs" / "fs").glob("*.toml")}
     ready = next(iter(experiment.ready().values()))
-
-    def as_experiment(text: str) -> None:
-        (folder / "x.toml").write_text(text, errors="replace")
-        experiment.load(folder / "x.toml", {})
-
+    types = Path("/sys/kernel/btf/fuse")
+    of_kernel = types.read_bytes().decode("latin-1") if types.exists() else "\x9f\xeb\1\0" * 9
     refused = (ValueError, TypeError, AttributeError, RecursionError)  # as state.py takes them
     readers: list[tuple[str, Callable[[str], object], Any, tuple[type[Exception], ...]]] = [
-        ("session", session.read, json.loads(own), ()),
+        ("session", files.as_session, json.loads(own), ()),
         ("note", as_note, NOTE, refused),
         ("probe set", lambda text: probeset.parse(text, "x"), toml["cvmfs"], (Error,)),
-        ("experiment", as_experiment, ready.read_text(), (Error,)),
+        ("experiment", files.as_experiment, ready.read_text(), (Error,)),
         ("folded", as_folded, FOLDED, (FoldedError,)),
+        ("counts", files.as_counts, files.rows, (Error,)),
+        ("sweep", files.as_sweep, files.definition, (Error,)),
+        ("run", files.as_run, files.runs, (Error,)),
+        ("maps", as_maps, MAPS, ()),
+        ("mountinfo", as_mounts, MOUNTS, ()),
+        ("types", as_types, of_kernel, ()),
     ]
     failed = 0
     for name, read, valid, errors in readers:

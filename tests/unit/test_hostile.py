@@ -164,6 +164,18 @@ def test_cells_are_no_formulas(name: str, tmp_path: Path) -> None:
     assert read_counts(tmp_path / "x.csv").counts[0].function == name
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "-1", "nan", "inf", "1e400", "x", "", str(1 << 64)])
+def test_counts_of_odd_figures(text: str, tmp_path: Path) -> None:
+    """A figure of 400 digits ended diff, and NaN was shown as one."""
+    good = render(Counts((Count("f", "lookup", "kernel", 1, None),), Facts("x", 1.0)))
+    head, row = (line.split(",") for line in good.splitlines())
+    for column in ("count", "seconds", "requests", "lost"):
+        changed = [text if name == column else cell for name, cell in zip(head, row)]
+        (tmp_path / "x.csv").write_text("\n".join(map(",".join, (head, changed))))
+        with pytest.raises(Error):
+            read_counts(tmp_path / "x.csv")
+
+
 def test_numbers_stay_numbers() -> None:
     assert "\n-5,'-x,+1.5\n" in "\n" + written((), [["-5", "-x", "+1.5"]])
 

@@ -1,7 +1,7 @@
 #![no_main]
 //! Folded stacks to SVG.
 
-#[path = "../../../flame/native/src/graph.rs"]
+#[path = "../../../fusetools/flame/native/src/graph.rs"]
 mod graph;
 
 use libfuzzer_sys::fuzz_target;

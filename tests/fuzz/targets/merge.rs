@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use common::*;
 use fusetools_core::programs::Files;
-use fusetools_core::write::{merge_with, Extras};
+use fusetools_core::write::{merge_with, Bundle, Extras};
 use fusetools_core::{record, Reader};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
@@ -25,6 +25,13 @@ fn samples(reader: &Reader) -> usize {
     reader.records().filter(|item| item.kind == record::SAMPLE && !session(item.event)).count()
 }
 
+/// An event that stands for two others.
+fn bundle() -> Bundle {
+    let probes = ["a", "b"].map(|name| format!("fuse_daemon:{name}")).into_iter().zip(0..);
+    let probes = probes.map(|(name, number)| (number, name)).collect();
+    Bundle { event: "fuse_daemon:fuse_reply_err".into(), field: "unique".into(), probes }
+}
+
 fn run(mut from: Unstructured) -> Result<()> {
     let how: u8 = from.arbitrary()?;
     let mut tail = Unstructured::new(from.bytes(24.min(from.len()))?);
@@ -35,7 +42,7 @@ fn run(mut from: Unstructured) -> Result<()> {
     let [first, second, output] = ["a", "b", "c"].map(|name| FOLDER.join(name));
     std::fs::write(&first, perf).expect("memory");
     let mut inputs = vec![first];
-    if how & 2 == 2 {
+    if how & 130 == 130 {
         let mut dat = trace_data::everything();
         if how & 1 == 1 {
             damage(&mut dat, &mut tail)?;
@@ -46,13 +53,14 @@ fn run(mut from: Unstructured) -> Result<()> {
     let extras = Extras {
         files: (how & 4 == 4).then(|| Files { root: "/nosuch".into(), ..Files::default() }),
         daemons: (how & 8 == 8).then(|| vec![0, 1]),
-        workload: (how & 16 == 16).then_some(2),
+        bundles: if how & 64 == 64 { vec![bundle()] } else { vec![] },
+        scope: (how & 16 == 16).then(|| vec![2]),
         ..Extras::default()
     };
     let session = if how & 32 == 32 { "{\"format\": 1}" } else { "" };
     if merge_with(&inputs, &output, session, &extras).is_ok() {
         let reader = Reader::open(&output).expect("what is written can be read");
-        let all = how & (4 | 8 | 16) == 0 && inputs.len() == 1;
+        let all = how & (4 | 8 | 16 | 64) == 0 && inputs.len() == 1;
         if let (false, true, Ok(made)) = (damaged, all, made) {
             assert_eq!(samples(&reader), made);
         }

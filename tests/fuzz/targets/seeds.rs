@@ -8,6 +8,7 @@ mod perf_data;
 #[path = "../../../fusetools/native/core/tests/trace_data/mod.rs"]
 mod trace_data;
 
+use fusetools_core::tracedat::TraceDat;
 use fusetools_core::Reader;
 use perf_data::*;
 
@@ -29,14 +30,16 @@ fn graph(function: u64, depth: u64, times: &[u64]) -> Vec<u8> {
     [&[0, function, depth], times].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Records that are enough of a recording, and the most of a trace.dat.
-const RECORDS: usize = 40_000;
-const TRACE: usize = 1 << 20;
+/// Bytes of records, pages of each CPU, and bytes of symbols that are enough of a recording.
+const RECORDS: usize = 10_000;
+const PAGES: usize = 3;
+const SYMBOLS: usize = 500;
+const SYSTEMS: [&str; 3] = ["fuse", "raw_syscalls", "task"];
 
 /// A recording with its first records alone, and all that is behind them.
 fn cut(bytes: Vec<u8>) -> Option<Vec<u8>> {
     if !bytes.starts_with(b"PERF") {
-        return Some(bytes[..bytes.len().min(TRACE)].to_vec());
+        return cut_trace(bytes);
     }
     let reader = Reader::from_bytes(bytes).ok()?;
     let (bytes, data) = (reader.bytes(), reader.data());
@@ -53,6 +56,49 @@ fn cut(bytes: Vec<u8>) -> Option<Vec<u8>> {
         out.extend(bytes.get(at + 8..at + 16)?);
     }
     out.extend(bytes.get(data.end + 16 * reader.features().len()..)?);
+    Some(out)
+}
+
+/// A trace.dat with the first pages and symbols alone, and the formats of few systems.
+fn cut_trace(bytes: Vec<u8>) -> Option<Vec<u8>> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) as usize);
+    let dat = TraceDat::from_bytes(bytes.clone()).ok()?;
+    let (tracing, page) = (dat.tracing(), dat.tracing().page_size as usize);
+    let symbols = &bytes[tracing.kallsyms.clone()];
+    let symbols = &symbols[..symbols.len().min(SYMBOLS)];
+    let mark = b"flyrecord\0";
+    let options = tracing.cmdlines.end;
+    let table = options + bytes[options..].windows(mark.len()).position(|window| window == mark)? + mark.len();
+    let systems: Vec<_> = tracing.systems.iter().filter(|(name, _)| SYSTEMS.contains(&&name[..])).collect();
+    let mut out = bytes[..tracing.ftrace.last()?.end].to_vec();
+    out.extend((systems.len() as u32).to_le_bytes());
+    for (name, formats) in systems {
+        out.extend(name.bytes().chain([0]));
+        out.extend((formats.len() as u32).to_le_bytes());
+        for format in formats {
+            out.extend((format.len() as u64).to_le_bytes());
+            out.extend(&bytes[format.clone()]);
+        }
+    }
+    out.extend((symbols.len() as u32).to_le_bytes());
+    out.extend(symbols);
+    out.extend(&bytes[tracing.kallsyms.end..table]);
+    let mut places = Vec::new();
+    for cpu in 0..dat.cpus() {
+        let (at, size) = (word(table + 16 * cpu)?, word(table + 16 * cpu + 8)?);
+        places.push(at..at + size.min(PAGES * page));
+    }
+    let mut at = (out.len() + 16 * places.len()).next_multiple_of(page);
+    for place in &places {
+        out.extend((at as u64).to_le_bytes());
+        out.extend((place.len() as u64).to_le_bytes());
+        at += place.len();
+    }
+    out.resize(out.len().next_multiple_of(page), 0);
+    for place in places {
+        out.extend(bytes.get(place)?);
+    }
+    assert!(TraceDat::from_bytes(out.clone()).is_ok_and(|dat| dat.events().next().is_some()), "it is whole");
     Some(out)
 }
 
@@ -75,7 +121,7 @@ fn others(corpus: &str) -> std::io::Result<()> {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)
     };
-    for target in ["events", "merge", "unwind", "gopclntab", "recordings"] {
+    for target in ["events", "merge", "stream", "unwind", "gopclntab", "recordings"] {
         write(target, "seed", &[7; 300])?;
     }
     write("tracedat", "seed", &[&[0], &trace_data::everything()[..]].concat())?;
