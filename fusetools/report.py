@@ -8,7 +8,7 @@ from pathlib import Path
 from fusetools.answers.diff import diff
 from fusetools.errors import Error
 from fusetools.experiments.compare import compare
-from fusetools.experiments.folder import DEFINITION, Folder
+from fusetools.experiments.folder import Folder, is_sweep
 from fusetools.experiments.sweep import figures
 from fusetools.recording import Recording
 from fusetools.results.flame import Stacks
@@ -20,7 +20,7 @@ SLOWEST = 20
 
 def report(paths: Sequence[Path]) -> Report:
     """Of recordings, or folders of fusetools sweep, or both. Error: one cannot be read."""
-    folders = [path for path in paths if (path / DEFINITION).is_file()]
+    folders = [path for path in paths if is_sweep(path)]
     files = [path for path in paths if path not in folders]
     sweeps = tuple(figures(Folder.open(path)) for path in folders)
     recordings = tuple(map(_recorded, files))

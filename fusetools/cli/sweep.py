@@ -79,7 +79,9 @@ def command(
     given = _given(params)
     own = None
     if len(words) == 1:
-        if (Path(words[0]) / "sweep.json").is_file():
+        from fusetools.experiments.folder import is_sweep
+
+        if is_sweep(Path(words[0])):
             context = click.get_current_context()
             for name in context.params:
                 given_here = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
@@ -126,7 +128,10 @@ def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def _check_command(words: tuple[str, ...]) -> None:
     import shutil
 
-    if "{" not in words[0] and shutil.which(words[0]) is None:
+    from fusetools.host.files import bounded
+
+    # On a file system that does not answer it is tried.
+    if "{" not in words[0] and bounded(lambda: shutil.which(words[0]) or "", 2.0) == "":
         from fusetools.plan import experiment
 
         known = ", ".join(experiment.ready())

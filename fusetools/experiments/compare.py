@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusetools.errors import Error
-from fusetools.experiments.folder import DEFINITION, Folder, Run
+from fusetools.experiments.folder import Folder, Run, is_sweep
 from fusetools.figures import plural
 from fusetools.recording import Recording
 from fusetools.results.compare import (
@@ -42,9 +42,9 @@ def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
 
     Error: they cannot be compared.
     """
-    folders = [(path / DEFINITION).is_file() for path in paths]
     if len(paths) > MOST_SIDES:
         raise Error(f"{len(paths)} are too many to compare", f"at most {MOST_SIDES}")
+    folders = [is_sweep(path) for path in paths]
     if all(folders):
         sweeps = [Folder.open(path) for path in paths]
         return _points(sweeps[0]) if len(sweeps) == 1 else _sweeps(sweeps)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetools.errors import Error
+from fusetools.host.files import check_answers
 from fusetools.names import LAYERS
 from fusetools.output import (
     Output,
@@ -117,6 +118,12 @@ def _check(numbers: Iterable[Any]) -> None:
         raise ValueError("a figure makes no sense")
 
 
+def is_sweep(path: Path) -> bool:
+    """Whether a sweep's folder is there. Error: its file system does not answer."""
+    check_answers(path)
+    return (path / DEFINITION).is_file()
+
+
 class Folder:
     """The folder of a sweep. ``runs``: (point's place in the grid, round) -> run, those done."""
 
@@ -168,7 +175,7 @@ class Folder:
     ) -> Folder:
         """A new one; or the one that is there, with its runs, if it is of the same experiment.
         ``owner``: whom root makes it for."""
-        if (path / DEFINITION).exists():
+        if is_sweep(path):
             there = cls.open(path)
             if there.experiment.to_json() != experiment.to_json():
                 raise Error(
@@ -191,11 +198,29 @@ class Folder:
         self._owner = owner
         new = os.fstat(self._at).st_uid == os.geteuid() and not os.listdir(self._at)
         if not new:
+            self._check_owner(owner)
             Output(str(self.path / DEFINITION), owner).close()
         try:
             fcntl.flock(self._at, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Error(f"another sweep runs in {self.path}", "", "wait for it") from error
+
+    def _check_owner(self, owner: Owner | None) -> None:
+        """Error where somebody else says what is run, and as whom."""
+        ours = {os.geteuid(), owner.uid if owner else os.geteuid()}
+        there = by_descriptor(self._at) / DEFINITION
+        status = [os.fstat(self._at)]
+        if there.exists():
+            status.append(there.lstat())
+        writable = 0o002 if os.geteuid() else 0o022
+        good = all(one.st_uid in ours and not one.st_mode & writable for one in status)
+        # It was read by its name, which may have led elsewhere.
+        if good and len(status) == 2:
+            good = _read(there).get("experiment") == self.experiment.to_json()
+        if not good:
+            why = "another user could write it: its command would run with your rights"
+            fix = "fusetools sweep -o ANOTHER -- COMMAND"
+            raise Error(f"the sweep {self.path} is not yours", why, fix)
 
     @property
     def _at(self) -> int:

@@ -285,11 +285,16 @@ def answers(path: str, seconds: float = 2.0) -> bool:
     return bounded(look, seconds) is not None
 
 
+def check_answers(path: Path) -> None:
+    """Raise Error where the file system of ``path`` does not answer."""
+    if not answers(str(path)):
+        raise Error(f"cannot read {path}", "its file system does not answer")
+
+
 def check_readable(path: Path) -> None:
     """Raise Error unless ``path`` is a file that can be read."""
     what = f"cannot read {path}"
-    if not answers(str(path)):
-        raise Error(what, "its file system does not answer")
+    check_answers(path)
     try:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):

@@ -12,7 +12,7 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library
-from fusetools.host.files import Files, bounded
+from fusetools.host.files import Files, bounded, check_answers
 from fusetools.host.mounts import PATIENCE, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
@@ -104,6 +104,7 @@ def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
 def _chosen(text: str) -> probeset.ProbeSet:
     """The probe set of --fs: NAME or PATH, then +GROUP for each optional group."""
     extra: list[str] = []
+    check_answers(Path(text))
     if not Path(text).exists():
         text, *extra = text.split("+")
     known = {one.name: one for one in probeset.builtin()}

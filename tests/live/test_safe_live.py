@@ -282,6 +282,17 @@ def test_an_output_on_a_file_system_that_hangs(
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert done.returncode == 1
         assert f"the file system of {mount.path}/dir-00 does not answer" in done.stderr
+    for words in (
+        ["record", "--fs", "x.toml", "--", "true"],
+        ["sweep", "x"],
+        ["sweep", "-o", "x", "--no-trace", "--param", "a=1,2", "--", "echo", "{a}"],
+        ["report", "x"],
+        ["compare", "x", "x"],
+        ["diff", "x", "x"],
+    ):
+        words = [*COMMAND, *(str(mount.path / "dir-00/x") if w[:1] == "x" else w for w in words)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 1 and "its file system does not answer" in done.stderr
     for name in ("-i", "--symfs", "--kallsyms"):
         words = [*COMMAND, "flame", "-i", str(ROOT / "samples/recordings/demo.data")]
         words += [name, str(mount.path / "dir-00"), "-o", "x.svg"]

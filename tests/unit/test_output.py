@@ -19,6 +19,7 @@ import pytest
 from fixtures import Invoke
 
 from fusetools.errors import Error
+from fusetools.experiments import sweep
 from fusetools.experiments.folder import Folder, Run
 from fusetools.host.facts import Mount
 from fusetools.host.files import bounded
@@ -455,6 +456,26 @@ def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
         secret.unlink()
     assert seen == ("root's", 0o600, 0)
     assert swaps > 10 and done > 10
+
+
+@as_root
+def test_a_sweep_of_another_user_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Its command would run as root, or as who invoked sudo."""
+    one = Experiment(("id",), {}, trace=False, recording={"as_root": True})
+    for name, change in (
+        ("theirs", lambda path: os.chown(path / "sweep.json", 65534, 65534)),
+        ("in theirs", lambda path: os.chown(path, 65534, 65534)),
+        ("open", lambda path: path.chmod(0o777)),
+        ("changed", lambda path: (path / "sweep.json").write_text('{"experiment": 1}')),
+    ):
+        sweep._save(Folder.create(tmp_path / name, one, 1))
+        folder = Folder.open(tmp_path / name)
+        change(tmp_path / name)
+        with pytest.raises(Error) as caught:
+            folder.lock(None)
+        assert caught.value.what == f"the sweep {tmp_path / name} is not yours"
+    sweep._save(Folder.create(tmp_path / "ours", one, 1))
+    Folder.open(tmp_path / "ours").lock(None)
 
 
 def test_a_sweep_through_a_link_is_refused(tmp_path: Path) -> None:
