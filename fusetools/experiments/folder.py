@@ -54,6 +54,9 @@ MOST_FIGURE = 1e24
 MOST_BYTES = 64 << 20  # of a file of JSON
 
 
+_UNFINISHED = re.compile(r"\.sweep\.(json|csv)\.[0-9a-f]{8}")  # what a killed sweep was writing
+
+
 @dataclass(frozen=True)
 class Requests:
     """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
@@ -185,7 +188,8 @@ class Folder:
                 )
             there.repeat = max(repeat, there.repeat)
             return there
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        holds_more = path.is_dir() and any(not _UNFINISHED.fullmatch(n) for n in os.listdir(path))
+        if path.exists() and (not path.is_dir() or holds_more):
             raise Error(f"{path} is there, and is no sweep", "", "fusetools sweep -o ANOTHER …")
         if not path.exists():
             with Output(os.path.abspath(path), owner) as output:
@@ -204,6 +208,8 @@ class Folder:
             fcntl.flock(self._at, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Error(f"another sweep runs in {self.path}", "", "wait for it") from error
+        for name in filter(_UNFINISHED.fullmatch, os.listdir(self._at)):
+            os.unlink(name, dir_fd=self._at)
 
     def _check_owner(self, owner: Owner | None) -> None:
         """Error where somebody else says what is run, and as whom."""

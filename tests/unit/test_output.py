@@ -411,7 +411,7 @@ def test_a_file_system_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 @as_root
 def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
-    """Who swaps the folder of the runs gets nothing of root's written over."""
+    """1,000 runs: who swaps their folder gets nothing of root's written over."""
     secret = Path(f"{theirs}-secret")
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -434,13 +434,13 @@ def test_runs_of_a_sweep_in_another_users_directory(theirs: Path) -> None:
         return count
 
     one = Experiment(("true", "{n}"), {"n": ("1", "2")}, trace=False)
-    folder = Folder.create(theirs / "sw", one, 300, NOBODY)
+    folder = Folder.create(theirs / "sw", one, 500, NOBODY)
     os.chown(theirs / "sw", 65534, 65534)
     folder.lock(NOBODY)
     thief = Other(steal)
     done = 0
     try:
-        for n in range(1, 301):
+        for n in range(1, 501):
             for index in range(2):
                 with contextlib.suppress(OSError), folder.begin(index, n) as place:
                     log = new_file(place, "output")
@@ -476,6 +476,17 @@ def test_a_sweep_of_another_user_is_not_gone_on_with(tmp_path: Path) -> None:
         assert caught.value.what == f"the sweep {tmp_path / name} is not yours"
     sweep._save(Folder.create(tmp_path / "ours", one, 1))
     Folder.open(tmp_path / "ours").lock(None)
+
+
+def test_a_sweep_that_was_killed_at_its_first_writing(tmp_path: Path) -> None:
+    (tmp_path / "sw").mkdir()
+    (tmp_path / "sw" / ".sweep.json.0123abcd").touch()
+    one = Experiment(("true",), {}, trace=False)
+    Folder.create(tmp_path / "sw", one, 1).lock(None)
+    assert os.listdir(tmp_path / "sw") == []
+    (tmp_path / "sw" / "mine").touch()
+    with pytest.raises(Error, match="is no sweep"):
+        Folder.create(tmp_path / "sw", one, 1)
 
 
 def test_a_sweep_through_a_link_is_refused(tmp_path: Path) -> None:

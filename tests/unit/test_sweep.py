@@ -470,6 +470,9 @@ def test_damaged_folders_are_said(data: object) -> None:
         {"requests": {"read": asdict(Requests("daemon", 1, 1, 1, -1))}},
         {"more": 1},
         {"warnings": 3},
+        {"seconds": 10**400},
+        {"bytes": 10**400},
+        {"requests": {"read": {**asdict(Requests("daemon", 1, 1, 1, 1)), "p99": 10**400}}},
     ],
 )
 def test_damaged_runs_are_said(change: dict[str, object], tmp_path: Path) -> None:
