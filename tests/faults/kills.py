@@ -107,7 +107,7 @@ def mounted(place: Path) -> Iterator[tuple[Path, int]]:
     """The sample file system and its daemon's pid, while no other live test runs."""
     mount = place / "mount"
     samplefs = BUILD / "with-symbols" / "samplefs"
-    options = ["-f", "--socket", place / "socket", "--kernel-cache", "0"]
+    options: list[str | Path] = ["-f", "--socket", place / "socket", "--kernel-cache", "0"]
     with alone():
         daemon = subprocess.Popen(
             [samplefs, *options, place / "tree", mount], preexec_fn=end_with_the_test

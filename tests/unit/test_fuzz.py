@@ -14,7 +14,11 @@ DEMO = ROOT / "samples" / "recordings" / "demo.data"
 
 
 def fuzz(program: str, *arguments: object) -> str:
-    words = [sys.executable, ROOT / "tests" / "fuzz" / program, *map(str, arguments)]
+    words: list[str | Path] = [
+        sys.executable,
+        ROOT / "tests" / "fuzz" / program,
+        *map(str, arguments),
+    ]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
