@@ -144,6 +144,7 @@ class Stories(TypedDict):
     stories: dict[str, bytes]
     operations: list[str]
     fates: list[str]
+    marks: list[str]  # the columns of times, in order
     comms: list[str]
 
 class Durations(TypedDict):

@@ -75,6 +75,37 @@ def lock_holder(files: Files, status: os.stat_result) -> int | None:
     return None
 
 
+class Stat(NamedTuple):
+    """A process or a thread as the kernel counts it (proc(5), /proc/PID/stat)."""
+
+    comm: str  # may hold anything, also brackets and spaces
+    state: str  # "R", "S", "D", "Z" …
+    parent: int
+    session: int
+    flags: int  # PF_… of include/linux/sched.h
+    ticks: int  # on a CPU, of user and kernel, in 1 / sysconf(SC_CLK_TCK) s
+    start: int  # ticks since boot: tells it from a later one of the same number
+    cpu: int  # where it ran last
+
+
+def parse_stat(text: str) -> Stat | None:
+    """A /proc/…/stat; None: it is none, or was cut off."""
+    head, _, tail = text.rpartition(")")
+    state, *rest = tail.split() or [""]
+    try:
+        numbers = [int(field) for field in rest[:36]]
+        parent, _, session, _, _, flags, *_ = numbers
+        ticks, start, cpu = numbers[10] + numbers[11], numbers[18], numbers[35]
+    except (ValueError, IndexError):
+        return None
+    return Stat(head.partition("(")[2], state, parent, session, flags, ticks, start, cpu)
+
+
+def read_stat(files: Files, pid: int) -> Stat | None:
+    """None: there is no such process."""
+    return parse_stat(files.read(f"/proc/{pid}/stat", quiet=True) or "")
+
+
 class Sleeper(NamedTuple):
     """A process and what its first thread sleeps in: a function of the kernel, "" where that is not
     shown. ``hung``: it waits for a file system, and no signal but SIGKILL may end that."""
@@ -94,12 +125,10 @@ def family(files: Files, pid: int) -> list[Sleeper]:
     parents: dict[int, list[int]] = {}
     states: dict[int, str] = {}
     for name in files.list("/proc"):
-        # The name before the state may hold anything, also brackets.
-        stat = files.read(f"/proc/{name}/stat", quiet=True) if name.isdecimal() else None
-        fields = (stat or "").rpartition(") ")[2].split()
-        if len(fields) > 2:
-            states[int(name)] = fields[0]
-            parents.setdefault(int(fields[1]), []).append(int(name))
+        process = read_stat(files, int(name)) if name.isdecimal() else None
+        if process:
+            states[int(name)] = process.state
+            parents.setdefault(process.parent, []).append(int(name))
     found = []
     left = [pid]
     while left:

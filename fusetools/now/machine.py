@@ -20,7 +20,7 @@ from typing import Any
 from fusetools.core import native
 from fusetools.host.files import open_regular
 from fusetools.host.mounts import names_mount, parse_mountinfo
-from fusetools.host.processes import parse_maps
+from fusetools.host.processes import parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now import sockets, syscalls
 from fusetools.now.bounded import each
@@ -355,21 +355,15 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _stat(text: str) -> tuple[str, str, list[str]]:
-    """The command's name, the state and the fields from the 4th on of a /proc/…/stat."""
-    head, _, tail = text.rpartition(")")
-    fields = tail.split()
-    return head.partition("(")[2], fields[0] if fields else "?", fields[1:]
-
-
 def _process(pid: int) -> Any:
-    comm, state, fields = _stat(_text(f"/proc/{pid}/stat"))
-    if len(fields) < 36:
+    stat = parse_stat(_text(f"/proc/{pid}/stat"))
+    if not stat:
         return {}
-    kernel = bool(int(fields[5]) & KERNEL_THREAD)
+    kernel = bool(stat.flags & KERNEL_THREAD)
     threads = []
     for name in _names(f"/proc/{pid}/task"):
-        _, own, _ = _stat(_text(f"/proc/{pid}/task/{name}/stat"))
+        task = parse_stat(_text(f"/proc/{pid}/task/{name}/stat"))
+        own = task.state if task else "?"
         wchan = _text(f"/proc/{pid}/task/{name}/wchan") if own in "SD" else ""
         threads.append((int(name), own, wchan, kernel))
     status = _text(f"/proc/{pid}/status")
@@ -384,9 +378,9 @@ def _process(pid: int) -> Any:
                 fuse.append((int(name), int(match[1]) if match else None))
     return {
         "pid": pid,
-        "ppid": int(fields[0]),
-        "comm": comm,
-        "state": state,
+        "ppid": stat.parent,
+        "comm": stat.comm,
+        "state": stat.state,
         "uid": int(uid[1]) if uid else None,
         "tracer": int(tracer[1]) if tracer else 0,
         "cgroup": _text(f"/proc/{pid}/cgroup"),
@@ -408,8 +402,8 @@ def _mountinfo(item: tuple[str, int]) -> tuple[str, int, str]:
 def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
     pid, tid = item
     place = f"/proc/{pid}/task/{tid}"
-    comm, state, fields = _stat(_text(f"{place}/stat"))
-    if len(fields) < 36:
+    stat = parse_stat(_text(f"{place}/stat"))
+    if not stat:
         return pid, tid, None
     ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", _text(f"{place}/sched"), re.MULTILINE)
     stack = re.findall(r"^\[<[^>]*>\] ([^+\s]+)", _text(f"{place}/stack"), re.MULTILINE)
@@ -424,13 +418,13 @@ def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
         if len(values) >= 2:
             sp, pc = values[-2:]
     row = {
-        "comm": comm,
-        "state": state,
-        "wchan": _text(f"{place}/wchan") if state in "SD" else "",
+        "comm": stat.comm,
+        "state": stat.state,
+        "wchan": _text(f"{place}/wchan") if stat.state in "SD" else "",
         "stack": stack[:64],
         "syscall": (number, arguments, sp, pc),
         "ran": float(ran[1]) if ran else None,
-        "cpu": int(fields[35]),
+        "cpu": stat.cpu,
     }
     return pid, tid, row
 

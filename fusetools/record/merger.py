@@ -27,7 +27,7 @@ from typing import Any
 
 from fusetools.core import native
 from fusetools.host.files import Files, open_regular
-from fusetools.host.processes import family
+from fusetools.host.processes import family, read_stat
 from fusetools.host.rights import drop_privileges, limit_memory
 from fusetools.record.signals import with_parent
 
@@ -98,9 +98,10 @@ def merge(
 
 def _signs(pid: int, output: str) -> tuple[int, int]:
     """What changes while it works: its CPU time, and what it has written."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12]), os.stat(output).st_size
+    process = read_stat(Files(Path("/")), pid)
+    if process:
+        with contextlib.suppress(OSError):
+            return process.ticks, os.stat(output).st_size
     return 0, 0
 
 

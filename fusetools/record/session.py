@@ -28,7 +28,7 @@ from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
-from fusetools.host.processes import Sleeper, code, family
+from fusetools.host.processes import Sleeper, code, family, read_stat
 from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
@@ -477,9 +477,9 @@ def _forks() -> int:
 
 
 def _is_stopped(files: Files, pid: int) -> bool:
-    """By SIGSTOP, or a debugger. The name before the state may hold anything, also brackets."""
-    state = (files.read(f"/proc/{pid}/stat", quiet=True) or "").rpartition(") ")[2][:1]
-    return state in ("T", "t")
+    """By SIGSTOP, or a debugger."""
+    process = read_stat(files, pid)
+    return process is not None and process.state in ("T", "t")
 
 
 def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes, str]]:

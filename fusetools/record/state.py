@@ -26,7 +26,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import mounted
 from fusetools.host.probe import tracefs_places
-from fusetools.host.processes import comm, lock_holder
+from fusetools.host.processes import comm, lock_holder, read_stat
 from fusetools.record import cgroup, graceperiods, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
@@ -218,7 +218,7 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
     left: list[str] = []
     for pid, start in reversed(state.processes):
         if started(pid) == start:
-            name = _comm(pid)
+            name = comm(Files(Path("/")), pid)
             _end(pid, start)
             what.append(f"process {pid} ({name})")
         for other in _session_of(pid, start):
@@ -257,19 +257,8 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
 
 def started(pid: int) -> int | None:
     """A process's start time, which tells it from a later one of the same pid."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a name may be any bytes
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return int(fields[19]) if fields[0] != "Z" else None
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return "?"
+    process = read_stat(Files(Path("/")), pid)
+    return process.start if process and process.state != "Z" else None
 
 
 def _session_of(pid: int, start: int) -> list[int]:
@@ -277,12 +266,11 @@ def _session_of(pid: int, start: int) -> list[int]:
     if started(pid) not in (None, start):
         return []  # another process by now
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            ours = int(fields[3]) == pid and int(fields[19]) >= start and fields[0] != "Z"
-            if ours:
-                found.append(int(path.parent.name))
+    files = Files(Path("/"))
+    for name in files.list("/proc"):
+        process = read_stat(files, int(name)) if name.isdecimal() else None
+        if process and process.session == pid and process.start >= start and process.state != "Z":
+            found.append(int(name))
     return found
 
 

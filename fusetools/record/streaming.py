@@ -15,6 +15,8 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.host.files import Files
+from fusetools.host.processes import read_stat
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
@@ -218,12 +220,8 @@ class Streaming(Recording):
         times = os.times()
         own = times.user + times.system
         assert self.perf is not None and self.perf.process is not None
-        try:
-            text = Path(f"/proc/{self.perf.process.pid}/stat").read_text()
-        except OSError:
-            return 0.0, own
-        fields = text.rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS, own
+        process = read_stat(Files(Path("/")), self.perf.process.pid)
+        return process.ticks / CLOCK_TICKS if process else 0.0, own
 
     def wait(self, seconds: float, keys: int | None = None) -> bool:
         """Takes up what perf writes by itself, for so many seconds, or until there is something to

@@ -7,34 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# What happens to a request, in the order in which it does (core/src/stitch.rs says what each is);
-# but its callback may return at any time after it replied.
-MARKS = (
-    "sys_enter",
-    "resumed",
-    "kernel_enter",
-    "begin",
-    "daemon_waking",
-    "daemon_runs",
-    "sent",
-    "read",
-    "callback_enter",
-    "reply",
-    "end",
-    "waking",
-    "runs",
-    "kernel_exit",
-    "sys_exit",
-    "callback_return",
-)
-
 
 @dataclass(frozen=True)
 class Stories:
     """Requests as columns of equal length, by begin; what is not told is 0, of what is signed -1.
 
-    The columns named in MARKS are times in ns on the recording's clock, or 0. ``operation``,
-    ``fate`` and ``comm`` index ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun
+    ``marks`` names the columns that are times, in ns on the recording's clock, or 0: what happens
+    to a request in its order (core/src/stitch/trace.rs says what each is), but its callback may
+    return at any time after it replied. ``operation``, ``fate`` and ``comm`` index ``operations``,
+    ``fates`` and ``comms``. A fate is "matched" (begun
     and ended), "unfinished" (not ended when the recording did), "interrupted" (its caller left
     without an answer), "aborted" (ended by the kernel, since the daemon was gone), "no_reply" (a
     forget: the callback alone), "before" (begun before the recording), "lost" (begin or end are
@@ -54,6 +35,7 @@ class Stories:
     operations: tuple[str, ...]
     fates: tuple[str, ...]
     comms: tuple[str, ...]
+    marks: tuple[str, ...]
     operation: NDArray[np.uint8]
     opcode: NDArray[np.uint32]
     fate: NDArray[np.uint8]

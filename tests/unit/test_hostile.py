@@ -25,7 +25,7 @@ from fusetools.host import files, words
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.mounts import parse_mountinfo
-from fusetools.host.processes import code, family
+from fusetools.host.processes import code, comm, family
 from fusetools.host.rights import drop_privileges
 from fusetools.plan.events import Probe
 from fusetools.record import merger, state, symbols
@@ -469,7 +469,7 @@ def test_processes_of_any_name(name: str) -> None:
             assert begin == int(fields[19])
             assert state._session_of(process.pid, begin) == [process.pid]
             assert state._session_of(process.pid, begin + 1) == []
-            assert state._comm(process.pid)
+            assert comm(Files(Path("/")), process.pid)
         finally:
             process.kill()
     assert started(process.pid) is None

@@ -23,7 +23,6 @@ from fusetools.answers import requests, show
 from fusetools.render.text.layout import sparkline
 from fusetools.render.text.slow import IN_REQUEST
 from fusetools.results.request import Request
-from fusetools.results.stories import MARKS
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
@@ -370,7 +369,7 @@ def test_rows_are_the_stories(
     objects = json.loads(exported(run, tmp_path, path, "json"))
     assert len(rows) == len(objects["requests"]) == len(stories.begin)
     rows.sort(key=lambda row: int(row["begin_ns"] or row["callback_enter_ns"]))
-    for mark in MARKS:
+    for mark in stories.marks:
         told = [int(row[f"{mark}_ns"] or 0) for row in rows]
         assert told == getattr(stories, mark).tolist(), mark
     assert [int(row["unique"]) for row in rows] == stories.unique.tolist()
@@ -380,7 +379,7 @@ def test_rows_are_the_stories(
     # Stages make up the whole, from the first mark to the caller's last.
     for row in rows:
         stages = {key[6:-3]: int(row[key] or 0) for key in row if key.startswith("stage_")}
-        times = {mark: int(row[f"{mark}_ns"] or 0) for mark in MARKS}
+        times = {mark: int(row[f"{mark}_ns"] or 0) for mark in stories.marks}
         first = times["sys_enter"] or times["resumed"] or times["kernel_enter"] or times["begin"]
         last = times["sys_exit"] or times["runs"] or times["end"]
         if row["waits"] == "false":

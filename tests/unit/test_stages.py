@@ -19,7 +19,6 @@ from fusetools import _core
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
 from fusetools.results.facts import Requests
-from fusetools.results.stories import MARKS
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples/recordings/demo.data"
@@ -188,7 +187,7 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
     compared = 0
     for i, unique in enumerate(stories.unique):
         expected = theirs[int(unique)]
-        for mark in MARKS:
+        for mark in stories.marks:
             mine = int(getattr(stories, mark)[i])
             if mark == "daemon_runs":  # reckoned: when the thread runs and is free
                 continue

@@ -97,5 +97,6 @@ pub fn stories<'py>(
     dict.set_item("operations", names)?;
     dict.set_item("comms", told.comms)?;
     dict.set_item("fates", FATES.map(|(_, name)| name))?;
+    dict.set_item("marks", MARK_NAMES)?;
     Ok(dict)
 }

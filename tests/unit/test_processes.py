@@ -1,0 +1,59 @@
+"""Processes as the kernel shows them in /proc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from fusetools.host.files import Files
+from fusetools.host.processes import parse_stat, read_stat
+
+HOST = Files(Path("/"))
+PR_SET_NAME = 15
+
+
+def test_stat_is_what_the_kernel_answers_otherwise() -> None:
+    """Parent, session and CPU time have system calls of their own."""
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    before = os.times()
+    own = read_stat(HOST, os.getpid())
+    after = os.times()
+    assert own and own.state == "R"
+    assert (own.parent, own.session) == (os.getppid(), os.getsid(0))
+    ticks = os.sysconf("SC_CLK_TCK")
+    # The kernel rounds user and system time down, each by itself.
+    assert ticks * (before.user + before.system) - 2 <= own.ticks
+    assert own.ticks <= ticks * (after.user + after.system) + 2
+
+
+@pytest.mark.parametrize("name", ["a) R 1 2", "((", " ) ", "x\ny", "\udcff"])
+def test_a_name_does_not_hide_the_state(name: str) -> None:
+    pid = os.fork()
+    if pid == 0:
+        raw = name.encode("utf-8", "surrogateescape")
+        ctypes.CDLL(None).prctl(PR_SET_NAME, raw, 0, 0, 0)
+        time.sleep(10)
+        os._exit(0)
+    try:
+        while (process := read_stat(HOST, pid)) is None or process.comm != name:
+            assert os.waitpid(pid, os.WNOHANG) == (0, 0), process
+        assert process.parent == os.getpid() and process.state in "RS"
+        # Started at the time, in s since boot, that its entry in /proc was made, within a second.
+        boot = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
+        made = os.stat(f"/proc/{pid}").st_ctime - boot
+        assert abs(process.start / os.sysconf("SC_CLK_TCK") - made) < 60
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    assert read_stat(HOST, pid) is None
+
+
+@pytest.mark.parametrize("text", ["", "1 (x) S 1", "1 (x S 1 1", "1 (x) S " + "y " * 60])
+def test_what_is_no_stat(text: str) -> None:
+    assert parse_stat(text) is None
