@@ -21,6 +21,7 @@ from fusetools.flame.folded import (
     reverse,
     stack,
 )
+from fusetools.flame.formats import FORMATS, SUFFIXES, drawn
 from fusetools.flame.html import html
 from fusetools.flame.kinds import ANNOTATIONS, Kinds
 from fusetools.flame.profiles import firefox, speedscope
@@ -28,12 +29,15 @@ from fusetools.flame.svg import palettes, svg
 
 __all__ = [
     "ANNOTATIONS",
+    "FORMATS",
+    "SUFFIXES",
     "Diff",
     "Error",
     "Folded",
     "Graph",
     "Kinds",
     "diff",
+    "drawn",
     "firefox",
     "folded",
     "html",

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import fusetools.flame as flame
-from fusetools.flame.folded import check_not_empty
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         type=Path,
-        help=".svg, .html, .speedscope.json, .firefox.json, .folded (default: that, on stdout)",
+        help=f"{flame.FORMATS}  [default: .folded, on stdout]",
     )
     parser.add_argument("--diff", type=Path, metavar="BEFORE", help="compare with these stacks")
     parser.add_argument(
@@ -86,7 +85,18 @@ def _run(args: argparse.Namespace) -> None:
         graph = flame.diff(before, graph)
     if isinstance(graph, flame.Diff):
         graph = flame.Diff(graph.stacks, graph.unit, args.normalise)
-    text = _draw(graph, args)
+    text = flame.drawn(
+        graph,
+        args.output.name if args.output else ".folded",
+        title=args.title,
+        subtitle=args.subtitle,
+        inverted=args.inverted,
+        reversed=args.reverse,
+        palette=args.palette,
+        kinds=flame.ANNOTATIONS if args.kinds else None,
+        min_width=args.min_width,
+        width=args.width,
+    )
     if args.output is None:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
@@ -95,42 +105,6 @@ def _run(args: argparse.Namespace) -> None:
         args.output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise flame.Error(f"{args.output}: {error.strerror or error}") from None
-
-
-def _draw(graph: flame.Graph, args: argparse.Namespace) -> str:
-    name = args.output.name if args.output else ".folded"
-    kinds = flame.ANNOTATIONS if args.kinds else None
-    if name.endswith(".svg"):
-        return flame.svg(
-            graph,
-            title=args.title,
-            subtitle=args.subtitle,
-            inverted=args.inverted,
-            reversed=args.reverse,
-            palette=args.palette,
-            kinds=kinds,
-            min_width=args.min_width,
-            width=args.width,
-        )
-    if name.endswith(".html"):
-        return flame.html(
-            graph,
-            title=args.title,
-            subtitle=args.subtitle,
-            inverted=args.inverted,
-            reversed=args.reverse,
-            kinds=kinds,
-        )
-    if name.endswith(".firefox.json"):
-        return flame.firefox(graph, title=args.title, kinds=kinds)
-    if name.endswith(".json"):
-        return flame.speedscope(graph, title=args.title)
-    if name.endswith((".folded", ".txt", ".collapsed")):
-        check_not_empty(graph)
-        return flame.folded(flame.reverse(graph) if args.reverse else graph)
-    raise flame.Error(
-        f"{args.output}: no such format; .svg, .html, .speedscope.json, .firefox.json or .folded"
-    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,13 @@ def picture(
 
     ``least``: an SVG leaves out what is narrower, per cent of the whole.
     """
+    file = ".folded" if path == "-" else path
+    if not file.endswith(flame.SUFFIXES):
+        raise Error(
+            f"cannot draw {path}",
+            "its name has no known suffix",
+            f"-o flame{flame.FORMATS}",
+        )
     after = flame.Folded(shown.stacks, shown.unit)
     graph: flame.Graph = after
     kinds = flame.Kinds(shown.kinds.get, KINDS)
@@ -31,35 +38,15 @@ def picture(
             graph = flame.diff(before, after, normalise=normalise)
             kinds = flame.Kinds({**earlier.kinds, **shown.kinds}.get, KINDS)
             subtitle += f", before {summary(earlier)} ({earlier.facts.name})"
-        if path == "-" or path.endswith((".folded", ".txt")):
-            return flame.folded(graph)
-        if path.endswith(".svg"):
-            return flame.svg(
-                graph,
-                title=name,
-                subtitle=subtitle,
-                inverted=inverted,
-                reversed=reversed,
-                kinds=kinds if earlier is None else None,
-                min_width=least,
-            )
-        if path.endswith((".html", ".htm")):
-            return flame.html(
-                graph,
-                title=name,
-                subtitle=subtitle,
-                inverted=inverted,
-                reversed=reversed,
-                kinds=kinds,
-            )
-        if path.endswith(".firefox.json"):
-            return flame.firefox(graph, title=name, kinds=kinds)
-        if path.endswith(".json"):
-            return flame.speedscope(graph, title=name)
+        return flame.drawn(
+            graph,
+            file,
+            title=name,
+            subtitle=subtitle,
+            inverted=inverted,
+            reversed=reversed,
+            kinds=kinds,
+            min_width=least,
+        )
     except flame.Error as error:
         raise Error(f"cannot draw {path}", str(error)) from error
-    raise Error(
-        f"cannot draw {path}",
-        "its name has no known suffix",
-        "-o flame.html, .svg, .folded, .speedscope.json or .firefox.json",
-    )

@@ -197,7 +197,7 @@ def test_command_line_stdin_to_stdout() -> None:
         (["-"], "", "stdin: no stacks in it"),
         (["-"], "a;b 1\nc\n", "stdin, line 2: no count at its end"),
         (["/nonexistent/in"], "", "/nonexistent/in: No such file or directory"),
-        (["-", "-o", "x.png"], "a 1", "x.png: no such format; .svg, .html, .speedscope.json, "),
+        (["-", "-o", "x.png"], "a 1", "x.png: no such format; .html, .svg, .folded, "),
         (["-", "-o", "/nonexistent/x.svg"], "a 1", "/nonexistent/x.svg: No such file or dir"),
         (["-", "-o", "x.svg", "--palette", "pink"], "a 1", "no palette pink: aqua, blue"),
         (["-", "-o", "x.svg", "--min-width", "nan"], "a 1", "the least width is in per cent"),

@@ -411,6 +411,10 @@ def test_pictures(demo: Path, run: Invoke) -> None:
     for line in Path("d.folded").read_text().splitlines():
         before, after = line.split()[-2:]
         assert before == after
+    turned = run("flame", "--offcpu", "-i", "demo.data", "-o", "-", "--reverse").output
+    for line in turned.splitlines():
+        stack, _, weight = line.rpartition(" ")
+        assert f"{';'.join(stack.split(';')[::-1])} {weight}\n" in Path("a.folded").read_text()
     failed = run("flame", "--offcpu", "-i", "demo.data", "-o", "a.png")
     assert failed.exit_code == 1 and "cannot draw a.png" in failed.output
 

@@ -1,0 +1,64 @@
+"""A flame graph in the form that a file's name asks for."""
+
+from __future__ import annotations
+
+from fusetools.flame.folded import Error, Graph, check_not_empty, folded, reverse
+from fusetools.flame.html import html
+from fusetools.flame.kinds import Kinds
+from fusetools.flame.profiles import firefox, speedscope
+from fusetools.flame.svg import svg
+
+_FOLDED = (".folded", ".txt", ".collapsed")
+SUFFIXES = (".svg", ".html", ".htm", ".json", *_FOLDED)
+FORMATS = ".html, .svg, .folded, .speedscope.json or .firefox.json"
+
+
+def drawn(
+    graph: Graph,
+    name: str,
+    *,
+    title: str = "Flame Graph",
+    subtitle: str = "",
+    inverted: bool = False,
+    reversed: bool = False,
+    palette: str = "hot",
+    kinds: Kinds | None = None,
+    min_width: float = 0.01,
+    width: int = 0,
+) -> str:
+    """The text of the file of that name.
+
+    What a form has no use for is left out: only an SVG has a palette and widths, only pages are
+    inverted. Raises Error for a name of no known form, and as `svg` does.
+    """
+    if name.endswith(".svg"):
+        return svg(
+            graph,
+            title=title,
+            subtitle=subtitle,
+            inverted=inverted,
+            reversed=reversed,
+            palette=palette,
+            kinds=kinds,
+            min_width=min_width,
+            width=width,
+        )
+    if name.endswith((".html", ".htm")):
+        return html(
+            graph,
+            title=title,
+            subtitle=subtitle,
+            inverted=inverted,
+            reversed=reversed,
+            kinds=kinds,
+        )
+    if reversed:
+        graph = reverse(graph)
+    if name.endswith(".firefox.json"):
+        return firefox(graph, title=title, kinds=kinds)
+    if name.endswith(".json"):
+        return speedscope(graph, title=title)
+    if name.endswith(_FOLDED):
+        check_not_empty(graph)
+        return folded(graph)
+    raise Error(f"{name}: no such format; {FORMATS}")
