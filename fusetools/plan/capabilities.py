@@ -23,6 +23,13 @@ INSTALLERS = (
     ("alpine", "apk add", "perf"),
 )
 
+# What the kernel lacks, and what mends it.
+NO_UPROBES = (
+    "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
+    "boot a kernel built with CONFIG_UPROBE_EVENTS=y",
+)
+_PRIVILEGED = "run it outside of the container, or in a privileged one"
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -61,8 +68,33 @@ def diagnose(facts: HostFacts) -> Diagnosis:
         _off_cpu(facts),
     )
     can = {layer.name for layer in layers if layer.available}
-    works = "daemon" in can and bool(can & {"requests", "kernel"})
+    works = not obstacles(facts) and "daemon" in can and bool(can & {"requests", "kernel"})
     return Diagnosis(works, layers, tuple(_advice(facts)))
+
+
+def obstacles(facts: HostFacts, command: str = "doctor") -> list[Advice]:
+    """What keeps every recording from beginning, whatever it records: `doctor` reports it, and no
+    recording begins. The most basic first: what stands first may mend what follows.
+
+    ``command``: of fusetools, to be run as root instead.
+    """
+    found = []
+    if facts.perf is None:
+        found.append(Advice(facts.perf_why, installs(facts, "perf"), True))
+    if facts.uid != 0:
+        return [*found, not_root(command)]
+    if facts.tracefs is None:
+        found.append(_no_tracefs(facts))
+    elif not facts.tracefs_writable:
+        found.append(_read_only(facts, facts.tracefs))
+    if facts.perf and facts.tracefs is not None and _events(facts):
+        found.append(_perf_advice(facts))
+    return found
+
+
+def not_root(command: str) -> Advice:
+    problem = "not root: no probes, no events of all CPUs, no daemons of other users"
+    return Advice(problem, f"sudo fusetools {command}", True)
 
 
 def traceable(mount: Mount) -> bool:
@@ -139,7 +171,7 @@ def _requests(facts: HostFacts) -> Layer:
 def _daemon(facts: HostFacts) -> Layer:
     why = _probes(facts) or _events(facts)
     if not why and "uprobe" not in facts.dynamic_events:
-        why = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
+        why, _ = NO_UPROBES
     if why:
         return Layer("daemon", False, why)
     count = sum(traceable(mount) for mount in facts.mounts)
@@ -160,35 +192,16 @@ def _off_cpu(facts: HostFacts) -> Layer:
 
 def _advice(facts: HostFacts) -> list[Advice]:
     """The most basic first: what stands first may mend what follows."""
-    advice = []
-    root = facts.uid == 0
-    recording = not _events(facts)
-    if facts.perf is None:
-        advice.append(Advice(facts.perf_why, _install(facts, "perf"), True))
-    if not root and not (recording and facts.tracefs_writable):
-        problem = "not root: no probes, no events of all CPUs, no daemons of other users"
-        advice.append(Advice(problem, "sudo fusetools doctor", True))
+    advice = obstacles(facts)
+    if facts.uid != 0:
         return advice
-    if facts.tracefs is None:
-        advice += _tracefs_advice(facts)
-    elif not facts.tracefs_writable:
-        if facts.lockdown == "confidentiality":
-            advice.append(
-                Advice("the kernel is locked down", "boot it with lockdown=integrity", True)
-            )
-        else:
-            remount = f"mount -o remount,rw {facts.tracefs}"
-            advice.append(Advice(f"{facts.tracefs} cannot be written", remount, True))
-    if facts.perf and not recording and facts.tracefs is not None:
-        advice.append(_perf_advice(facts))
-    if recording and facts.tracefs_writable and "uprobe" not in facts.dynamic_events:
-        kernel = "boot a kernel built with CONFIG_UPROBE_EVENTS=y"
-        advice.append(Advice("this kernel has no uprobes", kernel, True))
+    if not advice and "uprobe" not in facts.dynamic_events:
+        advice.append(Advice(*NO_UPROBES, True))
     if not facts.fuse:
         advice.append(Advice("the kernel's FUSE is not loaded", "modprobe fuse", True))
     if facts.trace_cmd is None:
         problem = "trace-cmd is not installed: no function_graph"
-        advice.append(Advice(problem, _install(facts, "trace-cmd"), False))
+        advice.append(Advice(problem, installs(facts, "trace-cmd"), False))
     if facts.tracefs and "kprobe" not in facts.dynamic_events:
         problem = "this kernel was built without kprobes: its own functions are not shown"
         kernel = "boot a kernel built with CONFIG_KPROBES=y, as distributions' are"
@@ -213,23 +226,29 @@ def _advice(facts: HostFacts) -> list[Advice]:
     return advice
 
 
-def _tracefs_advice(facts: HostFacts) -> list[Advice]:
-    mount = "mount -t tracefs nodev /sys/kernel/tracing"
+def _no_tracefs(facts: HostFacts) -> Advice:
     refused = [why for path, why in facts.unreadable if "/tracing/" in path]
     if refused and "cap_sys_admin" not in facts.capabilities:
         problem = f"tracefs is not readable ({refused[0]}): this root has few capabilities"
-        mend = "run it outside of the container, or in a privileged one"
-        return [Advice(problem, mend, True)]
-    return [Advice("tracefs is not mounted", mount, True)]
+        return Advice(problem, _PRIVILEGED, True)
+    return Advice("tracefs is not mounted", "mount -t tracefs nodev /sys/kernel/tracing", True)
+
+
+def _read_only(facts: HostFacts, tracefs: str) -> Advice:
+    if facts.lockdown == "confidentiality":
+        return Advice("the kernel is locked down", "boot it with lockdown=integrity", True)
+    contained = "cap_sys_admin" not in facts.capabilities
+    remount = _PRIVILEGED if contained else f"mount -o remount,rw {tracefs}"
+    return Advice(f"{tracefs} cannot be written", remount, True)
 
 
 def _perf_advice(facts: HostFacts) -> Advice:
     if facts.perf and facts.perf.libtraceevent is False:
         problem = f"{facts.perf.path} was built without libtraceevent: it has no tracepoints"
-        return Advice(problem, _install(facts, "perf"), True)
+        return Advice(problem, installs(facts, "perf"), True)
     if "cap_perfmon" not in facts.capabilities and "cap_sys_admin" not in facts.capabilities:
         problem = f"perf cannot record ({facts.perf_why}): this root has few capabilities"
-        return Advice(problem, "run it outside of the container, or in a privileged one", True)
+        return Advice(problem, _PRIVILEGED, True)
     if facts.perf and facts.perf_can_record:
         problem = f"perf {facts.perf.version} has no --control (perf 5.10 and later have)"
         return Advice(problem, "install a newer perf: any runs on any kernel", True)
@@ -240,7 +259,8 @@ def _perf_advice(facts: HostFacts) -> Advice:
     )
 
 
-def _install(facts: HostFacts, tool: str) -> str:
+def installs(facts: HostFacts, tool: str) -> str:
+    """The command that installs "perf" or "trace-cmd" on this distribution."""
     for name in facts.distribution:
         for distribution, command, perf in INSTALLERS:
             if name == distribution:

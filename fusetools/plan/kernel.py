@@ -50,6 +50,7 @@ from typing import Any
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.missing import Missing
+from fusetools.plan.capabilities import installs
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.registers import fetch
 
@@ -214,7 +215,7 @@ def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
             "a kernel with CONFIG_KPROBE_EVENTS and CONFIG_FUNCTION_GRAPH_TRACER",
         )
     if facts.trace_cmd is None:
-        return ("trace-cmd, which records it, is not installed", "apt-get install trace-cmd")
+        return ("trace-cmd, which records it, is not installed", installs(facts, "trace-cmd"))
     if not facts.filter_functions_fuse:
         return ("the kernel lists no FUSE function to trace (is fuse loaded?)", "modprobe fuse")
     if "mono" not in facts.clocks and "perf" not in facts.clocks:

@@ -20,6 +20,7 @@ from fusetools.host.words import event_name, quoted
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, CONNECT
 from fusetools.plan import kernel
+from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
@@ -304,8 +305,7 @@ def plan(
     found = settled
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
-        lack = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
-        missing.append(Missing("daemon", lack, layer="daemon"))
+        missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
     if not probes and any(isinstance(why, _Stripped) for why in missing):
         stripped = next(why for why in missing if isinstance(why, _Stripped))
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)

@@ -18,6 +18,7 @@ from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
+from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Request
 from fusetools.record import symbols, tracefs
@@ -28,7 +29,8 @@ from fusetools.record.workload import User, caller, cannot_run
 def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
     """The plan for this host. Error: with what is missing, and what mends it."""
     facts = read_host()
-    _check(facts)
+    for obstacle in obstacles(facts, "record …")[:1]:
+        raise _refusal(obstacle)
     if request.pid is not None:
         facts = _with_pid(facts, request)
     chosen = None
@@ -60,27 +62,8 @@ def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
         return facts, plan
 
 
-def _check(facts: HostFacts) -> None:
-    if facts.perf is None:
-        raise Error("cannot record", facts.perf_why or "perf is not installed", "make install")
-    if facts.perf.libtraceevent is False:
-        raise Error(
-            "cannot record", "this perf is built without libtraceevent: it has no tracepoints"
-        )
-    if facts.uid != 0:
-        raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
-    if "--control" not in facts.perf.options:
-        why = f"perf {facts.perf.version} has no --control (perf 5.10 and later)"
-        raise Error("cannot record", why, "install a newer perf")
-    if facts.tracefs is None:
-        raise Error(
-            "cannot record", "tracefs cannot be mounted", f"mount -t tracefs nodev {tracefs.PLACE}"
-        )
-    if not facts.tracefs_writable:
-        why = f"{facts.tracefs} cannot be written"
-        if facts.lockdown not in (None, "none"):
-            why += f": the kernel is locked down ({facts.lockdown})"
-        raise Error("cannot record", why, "in a container: run it with --privileged")
+def _refusal(obstacle: Advice) -> Error:
+    return Error("cannot record", obstacle.problem, obstacle.mend)
 
 
 def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
@@ -135,7 +118,7 @@ def output_of(request: Request) -> Output:
         why = "a recording cannot be printed: perf writes it at any place"
         raise Error(f"cannot write {request.output}", why, "-o FILE")
     if os.geteuid() != 0:
-        raise Error("cannot record", "only root may make probes", "sudo fusetools record …")
+        raise _refusal(not_root("record …"))
     output = Output(request.output, owner(request.as_root))
     try:
         output.check_kept()

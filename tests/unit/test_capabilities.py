@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from fusetools.cli import main
+from fusetools.errors import Error
 from fusetools.host import probe
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.plan.capabilities import Diagnosis, diagnose
-from fusetools.record import doctor
+from fusetools.plan.request import Workload
+from fusetools.record import doctor, preflight
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 NEWEST = HostFacts.from_json((HOSTS / "7.2" / "facts.json").read_text())
@@ -141,6 +143,32 @@ def test_unprivileged() -> None:
     )
     assert not diagnosis.works
     assert mends(diagnosis) == ["sudo fusetools doctor"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"perf": None, "perf_can_record": False, "perf_why": "perf is not installed"},
+        {"perf": Tool("/usr/bin/perf", "5.4", ("-k",), True)},
+        {"perf_can_record": False, "perf_why": "No permission", "capabilities": ()},
+        {"tracefs_writable": False},
+        {"tracefs_writable": False, "lockdown": "confidentiality"},
+        {"tracefs": None, "tracefs_writable": False, "perf_can_record": False},
+        {"uid": 1000},  # also one who may use perf and write to tracefs
+    ],
+)
+def test_record_refuses_as_doctor_says(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = dataclasses.replace(NEWEST, mounts=(GOOD,), **changes)
+    monkeypatch.setattr(preflight, "read_host", lambda: facts)
+    with pytest.raises(Error) as refused:
+        preflight.prepare(Workload(command=("true",)))
+    diagnosis = diagnose(facts)
+    first = diagnosis.advice[0]
+    assert not diagnosis.works and first.needed
+    assert (refused.value.what, refused.value.why) == ("cannot record", first.problem)
+    assert refused.value.mend == first.mend.replace("doctor", "record …")
 
 
 def test_root_of_a_container() -> None:

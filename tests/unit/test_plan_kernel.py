@@ -221,7 +221,9 @@ def test_backends() -> None:
     # without trace-cmd: kprobes, and it is said what would bring more
     bare = kernel.plan(replace(facts, trace_cmd=None), [45])
     assert {p.function for p in bare.probes if p.role == "entry"} == entries
-    assert bare.missing[-1].mend == "apt-get install trace-cmd"
+    assert bare.missing[-1].mend == "apt-get install -y trace-cmd"
+    fedora = replace(facts, trace_cmd=None, distribution=("fedora",))
+    assert kernel.plan(fedora, [45]).missing[-1].mend == "dnf install -y trace-cmd"
     with pytest.raises(Error, match="cannot use function_graph"):
         kernel.plan(replace(facts, trace_cmd=None), [45], "graph")
     # In a container perf alone, whose numbers of threads then are those of all events.
