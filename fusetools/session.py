@@ -89,6 +89,7 @@ class Throttled:
 @dataclass(frozen=True, eq=False, repr=False)
 class Session:
     """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
+    ``descendants``: of the workload, where it ran already when the recording began;
     ``misses``: event -> calls that its probe missed; ``lost``: recorder -> events; ``stacks``: of
     switches, those with a stack of their own, with one of another alike, without.
     """
@@ -104,6 +105,7 @@ class Session:
     clock: str = ""
     host: Host = Host()
     workload_pid: int | None = None
+    descendants: tuple[int, ...] = ()
     mounts: tuple[Mount, ...] = ()
     probes: tuple[Probe, ...] = ()
     missing: tuple[Missing, ...] = ()
@@ -132,6 +134,7 @@ class Session:
             "clock": self.clock,
             "host": dict(vars(self.host)),
             "workload_pid": self.workload_pid,
+            "descendants": list(self.descendants),
             "mounts": [dict(vars(mount)) for mount in self.mounts],
             "probes": [dict(vars(probe)) for probe in self.probes],
             "unavailable": [dict(vars(missing)) for missing in self.missing],
@@ -210,7 +213,10 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 perf=_text(host.get("perf")) or None,
                 trace_cmd=_text(host.get("trace_cmd")) or None,
             ),
-            workload_pid=natural(data.get("workload_pid")),
+            workload_pid=_pid(data.get("workload_pid")),
+            descendants=tuple(
+                pid for one in _list(data.get("descendants")) if (pid := _pid(one)) is not None
+            ),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
             missing=tuple(map(_missing, _dicts(data.get("unavailable")))),
@@ -246,13 +252,12 @@ def _probe(row: dict[str, Any]) -> Probe | None:
 
 
 def _mount(row: dict[str, Any]) -> Mount:
-    pid = natural(row.get("daemon_pid"))
     return Mount(
         path=_text(row.get("path")),
         connection=natural(row.get("connection")),
         fstype=_text(row.get("fstype")),
         source=_text(row.get("source")),
-        daemon_pid=pid if pid and pid < 1 << 31 else None,
+        daemon_pid=_pid(row.get("daemon_pid")),
         comm=_text(row.get("comm")),
         fs=_text(row.get("fs")) or None,
     )
@@ -271,6 +276,11 @@ def natural(value: Any) -> int | None:
     """A whole number from 0 to 2**64 - 1, else None."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 1 << 64 else None
+
+
+def _pid(value: Any) -> int | None:
+    pid = natural(value)
+    return pid if pid and pid < 1 << 31 else None
 
 
 def _text(value: Any) -> str:

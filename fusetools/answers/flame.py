@@ -54,7 +54,7 @@ def flame(
         "all": everything,
         "states": list(states),
         "who": None if not layers else "daemon" if "daemon" in layers else "workload",
-        "workload": session.workload_pid,
+        "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
         "filters": source.core_filters(filters),
         "operations": operations(patterns),
         **given,

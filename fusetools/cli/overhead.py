@@ -60,5 +60,5 @@ def command(
 
 
 # What a recording can be told, so can this.
-_OWN = ("workload", "duration", "output", "force", "wait", "as_json", "dry_run")
+_OWN = ("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -10,7 +10,7 @@ import click
 
 from fusetools.cli.options import LOST, pid, seconds
 from fusetools.cli.options import size as size_option
-from fusetools.plan.request import DETAILS, Attach, Request, Workload
+from fusetools.plan.request import DETAILS, Attach, Caller, Request, Workload
 
 NEXT = {
     "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
@@ -32,6 +32,14 @@ NEXT = {
     help="Trace the FUSE file system on PATH (repeatable).  [default: all mounts]",
 )
 @click.option("--pid", type=pid, metavar="PID", help="PID of the daemon, if it cannot be detected.")
+@click.option(
+    "--attach",
+    "caller",
+    type=pid,
+    metavar="PID",
+    help="Record process PID, which runs already, with its threads and children, until it ends; "
+    "no workload is run.",
+)
 @click.option(
     "--fs",
     metavar="NAME|FILE.toml",
@@ -78,7 +86,9 @@ NEXT = {
 )
 @click.option("--wakers", is_flag=True, help="Also record wakers' stacks, for flame --offwake.")
 @click.option(
-    "--as-root", is_flag=True, help="Run the workload as root, not as the user who invoked sudo."
+    "--as-root",
+    is_flag=True,
+    help="Run the workload as root, not as the user who invoked sudo; attach to anybody's.",
 )
 @click.option(
     "-o",
@@ -120,7 +130,8 @@ def command(
 
     The workload (write it after --) runs as the user who invoked sudo. Exit status: the
     workload's; else 1 if the recording is incomplete, 4 if events were lost, 124 if the workload
-    hangs and was left behind. Without a workload, record the daemons until Ctrl-C.
+    hangs and was left behind. Without a workload, record the process of --attach, or the daemons
+    alone, until Ctrl-C.
     """
     # what is slow to import is for those who record
     from fusetools.record import preflight, session
@@ -128,7 +139,7 @@ def command(
     if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
     options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
-    request = Workload(command=workload, **options) if workload else Attach(**options)
+    request = _request(workload, options)
     if dry_run:
         from fusetools.record.planned import summary
         from fusetools.render.json.answer import render as to_json
@@ -148,6 +159,15 @@ def command(
     else:
         _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
+
+
+def _request(workload: tuple[str, ...], options: dict[str, Any]) -> Request:
+    caller = options.pop("caller")
+    if workload and caller is not None:
+        raise click.UsageError("--attach takes no workload")
+    if caller is not None:
+        return Caller(caller=caller, **options)
+    return Workload(command=workload, **options) if workload else Attach(**options)
 
 
 def warn(text: str) -> None:

@@ -187,5 +187,5 @@ def _run(folder: Folder, as_json: bool) -> None:
 
 
 # What a recording can be told, so can those of a sweep.
-_OWN = ("workload", "duration", "output", "force", "wait", "as_json", "dry_run")
+_OWN = ("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run")
 command.params[1:1] = [one for one in record.params if one.name not in _OWN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fusetools.host.files import Files, bounded
@@ -122,24 +123,76 @@ _REQUESTS = re.compile(r"wait_answer|request_send|fuse_(?!dev_)")
 
 def family(files: Files, pid: int) -> list[Sleeper]:
     """A process and those that descend from it, that are there."""
-    parents: dict[int, list[int]] = {}
+    found = []
+    for one, state in descendants(files, pid).items():
+        if state != "Z":
+            function = files.read(f"/proc/{one}/wchan", quiet=True) or ""
+            function = "" if function == "0" else function
+            hung = state == "D" or (state == "S" and _REQUESTS.search(function))
+            found.append(Sleeper(one, comm(files, one), function, bool(hung)))
+    return found
+
+
+def descendants(files: Files, pid: int) -> dict[int, str]:
+    """The states of a process and of those that descend from it, by pid."""
+    children: dict[int, list[int]] = {}
     states: dict[int, str] = {}
     for name in files.list("/proc"):
         process = read_stat(files, int(name)) if name.isdecimal() else None
         if process:
             states[int(name)] = process.state
-            parents.setdefault(process.parent, []).append(int(name))
-    found = []
+            children.setdefault(process.parent, []).append(int(name))
+    found: dict[int, str] = {}
     left = [pid]
     while left:
         one = left.pop()
-        left += parents.get(one, [])
-        if states.get(one, "Z") != "Z":
-            function = files.read(f"/proc/{one}/wchan", quiet=True) or ""
-            function = "" if function == "0" else function
-            hung = states[one] == "D" or (states[one] == "S" and _REQUESTS.search(function))
-            found.append(Sleeper(one, comm(files, one), function, bool(hung)))
+        left += children.get(one, [])
+        if one in states:
+            found[one] = states[one]
     return found
+
+
+def ancestors(files: Files, pid: int) -> list[int]:
+    """A process, and those that it descends from."""
+    found: list[int] = []
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        process = read_stat(files, pid)
+        pid = process.parent if process else 0
+    return found
+
+
+def threads(files: Files, pids: Iterable[int]) -> list[int]:
+    """The numbers of all threads of processes."""
+    return [int(name) for pid in pids for name in files.list(f"/proc/{pid}/task")]
+
+
+class Status(NamedTuple):
+    """``process``: its number, another one than asked for where that is a thread's; ``started``:
+    clock ticks since the boot; ``uid``: the effective user; ``ended``: only its status is left."""
+
+    process: int
+    started: int
+    uid: int
+    ended: bool
+    of_kernel: bool
+
+
+def status(files: Files, pid: int) -> Status | None:
+    """None: there is no such process or thread."""
+    stat = read_stat(files, pid)
+    text = files.read(f"/proc/{pid}/status", quiet=True) or ""
+    process = re.search(r"^Tgid:\s*(\d+)$", text, re.MULTILINE)
+    uids = re.search(r"^Uid:\s*\d+\s+(\d+)", text, re.MULTILINE)
+    if stat is None or process is None or uids is None:
+        return None
+    # The first thread may end before the others.
+    ended = stat.state in "ZX" and len(files.list(f"/proc/{pid}/task")) < 2
+    of_kernel = bool(stat.flags & _PF_KTHREAD)
+    return Status(int(process[1]), stat.start, int(uids[1]), ended, of_kernel)
+
+
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h
 
 
 def comm(files: Files, pid: int) -> str:

@@ -322,8 +322,10 @@ def plan(
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and without_frame_pointers(mount)]
     have = set(facts.tracepoints)
-    workload = bool(request.command)
+    workload = request.callers
     latency = request.detail == "latency"
+    # A process that runs already stays in its own cgroup, with its limits.
+    cgroup = cgroup and bool(request.command)
     by_pid = workload and not cgroup and facts.pid_max >= PIDS and not facts.pid_namespace
     if not latency:
         of_copied = _comms(copied, comms or {})
@@ -341,7 +343,7 @@ def plan(
             Missing(
                 "off-CPU and system calls of the callers",
                 "there is no workload: only the daemon's are recorded",
-                "fusetools record -- WORKLOAD",
+                "fusetools record -- WORKLOAD   (or --attach PID)",
                 "syscall",
             )
         )
@@ -349,7 +351,9 @@ def plan(
         missing.append(
             Missing(
                 "the workload apart from others",
-                "no cgroup can be made for it: those of all processes are recorded",
+                "no cgroup can be made for it: those of all processes are recorded"
+                if request.command
+                else "threads cannot be filtered by number here: those of all are recorded",
             )
         )
     if "raw_syscalls:sys_enter" not in have and not latency:
@@ -677,7 +681,7 @@ def _task_events(
     )
     numbers = _REQUEST_CALLS.get(arch, {}) if few else {}
     events = []
-    workload = bool(request.command)
+    workload = request.callers
     if workload and cgroup:
         for name, fields, also, stack in scopes:
             others = f"!({_any(fields, daemons)})" if daemons else ""

@@ -10,7 +10,7 @@ DETAILS = ("latency", "stages", "stacks")
 
 @dataclass(frozen=True)
 class Request:
-    """Options of a recording: of a Workload, or an Attach.
+    """Options of a recording: of a Workload, a Caller, or an Attach.
 
     ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
@@ -43,7 +43,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if type(self) is Request:
-            raise TypeError("a request is a Workload, a Count, an Attach or a Stream")
+            raise TypeError("a request is a Workload, a Caller, a Count, an Attach or a Stream")
         if self.wakers and self.detail != "stacks":
             raise ValueError("stacks of wakers need the detail stacks")
 
@@ -51,6 +51,11 @@ class Request:
     def command(self) -> tuple[str, ...]:
         """The workload's, () for none."""
         return ()
+
+    @property
+    def callers(self) -> bool:
+        """Whether it is about certain callers, whose switches and system calls are recorded."""
+        return bool(self.command)
 
     @property
     def names(self) -> bool:
@@ -76,6 +81,22 @@ class Stream(Attach):
 
     @property
     def names(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Caller(Request):
+    """Records process ``caller``, which runs already, and those that descend from it."""
+
+    caller: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.caller <= 0:
+            raise ValueError("a caller is a process")
+
+    @property
+    def callers(self) -> bool:
         return True
 
 

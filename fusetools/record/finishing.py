@@ -65,7 +65,7 @@ class Finishing(Things):
         """Whose switches and system calls the recording is about; None: everybody's. Not ours:
         perf is our child."""
         servers = [pid for pid in self._servers() if pid != os.getpid()]
-        return [*servers, self.workload.pid] if self.workload else None
+        return [*servers, *self._callers] if self._callers else None
 
     def finish(self) -> Outcome:
         """The one perf.data, with the session sample, under its name and owned by the user."""
@@ -236,7 +236,8 @@ class Finishing(Things):
                 perf=facts.perf.version if facts.perf else None,
                 trace_cmd=facts.trace_cmd.version if facts.trace_cmd else None,
             ),
-            workload_pid=self.workload.pid if self.workload else None,
+            workload_pid=self._callers[0] if self._callers else None,
+            descendants=self._callers[1:],
             mounts=tuple(_mount(target) for target in self.plan.targets),
             probes=tuple(
                 Probe(p.event, p.layer, p.function, p.operation, p.role, p.address)

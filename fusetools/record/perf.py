@@ -61,7 +61,8 @@ def sizes(cpus: int, free: int, copies: bool = False) -> Sizes:
 
 @dataclass(frozen=True)
 class Since:
-    """Threads that are not older than the first of the workload, by their numbers.
+    """Threads that are not older than the first of the workload, by their numbers; and those in
+    ``also``, which run already: ranges (first, last).
 
     Numbers are given one after the other up to ``pid_max``, then again from RESERVED on.
     Where that may happen, all are taken but those of a quarter of the range below the first's: it
@@ -70,6 +71,7 @@ class Since:
 
     first: int
     pid_max: int
+    also: tuple[tuple[int, int], ...] = ()
 
     @property
     def below(self) -> int:
@@ -89,6 +91,11 @@ class Since:
         is_ours = rf"\1 >= {self.first}"
         if self.below:
             is_ours = rf"({is_ours} || (\1 >= {RESERVED} && \1 < {self.below}))"
+        for first, last in self.also:
+            is_one = rf"\1 == {first}" if first == last else rf"(\1 >= {first} && \1 <= {last})"
+            is_ours = f"{is_ours} || {is_one}"
+        if self.also:
+            is_ours = f"({is_ours})"
         return re.sub(of, is_ours, text)
 
 

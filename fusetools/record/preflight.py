@@ -20,8 +20,9 @@ from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Request
+from fusetools.plan.request import Caller, Request
 from fusetools.record import symbols, tracefs
+from fusetools.record.attached import Attached
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.workload import User, caller, cannot_run
 
@@ -54,8 +55,7 @@ def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
 
 def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
     """What record() would record."""
-    if request.command:
-        _check_command(request.command[0])
+    _check_callers(request)
     if Path(tracefs.PLACE, "events").exists():
         return prepare(request)
     with prepared(request, ["record"]) as (_, _, _, facts, plan):
@@ -143,8 +143,7 @@ def prepared(
     ``warn``: told who holds the lock, where the request waits for it.
     """
     user = None if request.as_root else caller(os.environ)
-    if request.command:
-        _check_command(request.command[0])
+    _check_callers(request)
     waiting = warn if request.wait else None
     with Lock(["fusetools", *arguments], waiting=waiting) as lock:
         removed = lock.clean()
@@ -157,6 +156,14 @@ def prepared(
         with _tracefs(lock):
             facts, plan = prepare(request)  # runs commands: signals are not held back yet
             yield lock, removed, user, facts, plan
+
+
+def _check_callers(request: Request) -> None:
+    """Error: the workload's command cannot run, or the process to attach to cannot be recorded."""
+    if request.command:
+        _check_command(request.command[0])
+    elif isinstance(request, Caller):
+        Attached(request.caller, None if request.as_root else caller(os.environ))
 
 
 def _check_command(name: str) -> None:

@@ -36,8 +36,9 @@ from fusetools.output import Output
 from fusetools.plan.bundles import bundled
 from fusetools.plan.events import RETURN
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Request
+from fusetools.plan.request import Caller, Request
 from fusetools.record import cgroup, graceperiods, throttling, tracecmd
+from fusetools.record.attached import Attached
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
@@ -133,6 +134,9 @@ class Recording(Probing, Finishing):
             self._start_graph()
 
         group = None
+        if isinstance(self.request, Caller):
+            self.attached = Attached(self.request.caller, self.user)
+            self.quotas["workload"] = throttling.quotas(Files(Path("/")), self.attached.pid)
         if self.request.command:
             request = self.request
             self.workload = Workload(request.command, self.user, os.environ, request.log)
@@ -156,6 +160,9 @@ class Recording(Probing, Finishing):
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
         bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS, native.calibrate_syscalls(SYSCALLS)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
+        if self.attached:
+            self.attached.look()
+            self.maps += self.attached.maps()
         if self.graph:
             self.graph.resume()
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
@@ -170,9 +177,12 @@ class Recording(Probing, Finishing):
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
-        if self.workload and self.plan.by_pid:
-            self.since = Since(self.workload.pid, self.facts.pid_max)
-            self.forks = _forks()
+        if self.plan.by_pid:
+            self.forks, last = _forks()
+            if self.workload:
+                self.since = Since(self.workload.pid, self.facts.pid_max)
+            elif self.attached:  # who is started after this look has a greater number
+                self.since = Since(last + 1, self.facts.pid_max, self.attached.numbers())
         since = self.since
         return command_line(self.plan, perf, self.raw.name, fifos, self.room, group, since)
 
@@ -320,10 +330,13 @@ class Recording(Probing, Finishing):
     def _wait(self, limit: float | None) -> None:
         """Until ``limit``, the workload's end, or a signal that ends the recording: without a
         workload at once, else as soon as the workload has had time to end."""
+        step = 0.1 if self.attached else 1.0
         while not (self.workload and self.workload.poll()):
+            if self.attached and self.attached.ended:
+                return
             if self.perf and self.perf.ended and self._perf_ended():
                 return
-            left = 1.0 if limit is None else min(1.0, limit - time.monotonic())
+            left = step if limit is None else min(step, limit - time.monotonic())
             if left <= 0 or self._too_large():
                 return
             if not self._pass_on(signal.sigtimedwait(SIGNALS, left)):
@@ -396,7 +409,7 @@ class Recording(Probing, Finishing):
             return
         self._stopped = True
         self.hits = self._hits()
-        if self.since and (more := _forks() - self.forks) > self.since.room:
+        if self.since and (more := _forks()[0] - self.forks) > self.since.room:
             why = f"{more:,} threads were started meanwhile, and their numbers began anew"
             fix = "sysctl kernel.pid_max=4194304"
             self.missing.append(Missing("some of the workload's processes", why, fix))
@@ -470,10 +483,13 @@ def _recorded_syscall() -> float:
     return float(struct.unpack("d", told)[0]) if len(told) == 8 else 0.0
 
 
-def _forks() -> int:
-    """Threads that the kernel has started since it runs."""
-    lines = (Files(Path("/")).read("/proc/stat", quiet=True) or "").splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("processes ")), 0)
+def _forks() -> tuple[int, int]:
+    """Threads that the kernel has started since it runs, and the number of the last."""
+    files = Files(Path("/"))
+    lines = (files.read("/proc/stat", quiet=True) or "").splitlines()
+    forks = next((int(line.split()[1]) for line in lines if line.startswith("processes ")), 0)
+    last = (files.read("/proc/loadavg", quiet=True) or "").split()[-1:]
+    return forks, int(last[0]) if last else 0
 
 
 def _is_stopped(files: Files, pid: int) -> bool:

@@ -15,6 +15,7 @@ from fusetools.plan.events import Probe
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Request
 from fusetools.record import throttling
+from fusetools.record.attached import Attached
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
 from fusetools.record.signals import SI_KERNEL, SIGNALS
@@ -55,6 +56,7 @@ class Things:
         self.user = user
         self.outcome = Outcome()
         self.workload: Workload | None = None
+        self.attached: Attached | None = None
         self.perf: Perf | None = None
         self.graph: TraceCmd | None = None
         self.tracefs: Tracefs | None = None
@@ -81,6 +83,13 @@ class Things:
         self._stopped = False
         self._times_asked = 0
         self._perf_died = False
+
+    @property
+    def _callers(self) -> tuple[int, ...]:
+        """The workload's first process; of one that ran already also who descends from it."""
+        if self.attached:
+            return (self.attached.pid, *self.attached.descendants)
+        return (self.workload.pid,) if self.workload else ()
 
     def _folder(self) -> Path:
         """One of our own beside the lock, noted before it is made."""

@@ -20,7 +20,8 @@ from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
-from fusetools.plan.request import DETAILS, Attach, Count, Request, Workload
+from fusetools.plan.request import DETAILS, Attach, Caller, Count, Request, Workload
+from fusetools.record.attached import RANGES, ranges
 from fusetools.record.perf import Since, Sizes, command_line, sizes
 from fusetools.record.planned import summary
 from fusetools.render.json.answer import render as to_json
@@ -192,7 +193,7 @@ PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 29_000}
 
 @pytest.mark.parametrize("call_graph", ["fp", "auto", "dwarf", "kernel"])
 @pytest.mark.parametrize("frame_pointers", [1.0, 0.2])
-@pytest.mark.parametrize("way", ["by pid", "cgroup", "everybody"])
+@pytest.mark.parametrize("way", ["by pid", "cgroup", "everybody", "attach"])
 @pytest.mark.parametrize("anew", [False, True])
 def test_each_switch_is_recorded_once(
     call_graph: str, frame_pointers: float, way: str, anew: bool
@@ -200,10 +201,15 @@ def test_each_switch_is_recorded_once(
     """With its stack."""
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
-    facts = replace(facts, pid_max=1 << 22 if way == "by pid" else 0)
-    request = Workload(command=("find",), call_graph=call_graph)
-    plan = make(facts, request, cgroup=way == "cgroup")
-    assert plan.by_pid == (way == "by pid")
+    by_pid = way in ("by pid", "attach")
+    facts = replace(facts, pid_max=1 << 22 if by_pid else 0)
+    request: Request = Workload(command=("find",), call_graph=call_graph)
+    if way == "attach":  # it runs already, and is older than whatever begins now
+        request = Caller(caller=31_000, call_graph=call_graph)
+    first, also = (30_000, ()) if way != "attach" else (32_000, ((30_990, 31_001),))
+    since = Since(first, 1 << 15 if anew else 1 << 22, also)
+    plan = make(facts, request, cgroup=way in ("cgroup", "attach"))
+    assert plan.by_pid == by_pid and plan.switch_records == (way == "cgroup")
     events = [event for event in plan.events if event.name == "sched:sched_switch"]
     for (before, state), after in itertools.product(
         [*itertools.product(("cvmfs2", "find", "bash"), (0, 1, 2, 256)), ("swapper/0", 0)], PIDS
@@ -214,7 +220,7 @@ def test_each_switch_is_recorded_once(
         seen = [
             event
             for event in events
-            if holds(Since(30_000, 1 << 15 if anew else 1 << 22).filled(event.filter), fields)
+            if holds(since.filled(event.filter), fields)
             and (not event.workload or before == "find")
         ]
         wanted = way == "everybody" or bool({before, after} & {"cvmfs2", "find"})
@@ -230,7 +236,7 @@ def test_each_switch_is_recorded_once(
             assert seen[0].stack == ("dwarf" if copies else "fp")
         elif wanted and way != "everybody" and before == "find":
             assert seen[0].stack == ("dwarf" if call_graph == "dwarf" else "fp")
-        elif wanted and way == "by pid":
+        elif wanted and by_pid:
             assert seen[0].stack == ""  # of a stranger it tells nothing
 
 
@@ -243,6 +249,23 @@ def test_numbers_of_threads_begin_anew() -> None:
     )
     assert low.room == 2_768 + 21_508
     assert Since(5_000, 32_768).below == 0
+    assert Since(9, 1 << 22, ((3, 3), (5, 7))).filled(of) == (
+        "COMM == 'x' || (common_pid >= 9 || common_pid == 3 || "
+        "(common_pid >= 5 && common_pid <= 7))"
+    )
+
+
+def test_filters_of_a_caller_with_many_threads_fit() -> None:
+    """The kernel takes a page."""
+    names = {2024: [f"{'x' * 14}{n}" for n in range(8)]}
+    numbers = ranges(list(range(100_000, 900_000, 777)), RANGES)
+    facts = replace(host(), pid_max=1 << 22)
+    found = targets(facts, Caller(caller=1))
+    plan = planner.plan(facts, Caller(caller=1), found, SYMBOLS, PLAIN, OWN, names)
+    since = Since(1 << 21, 1 << 22, numbers)
+    filters = [since.filled(event.filter) for event in plan.events]
+    assert any("2097152" in text for text in filters)
+    assert max(map(len, filters)) < 4096
 
 
 def test_details() -> None:

@@ -58,8 +58,9 @@ pub struct Ask {
     pub states: Vec<State>,
     /// Only the callers', or only the daemons'.
     pub who: Option<Who>,
-    /// The workload's first process; its children are of it. None: there was no workload.
-    pub workload: Option<i32>,
+    /// The workload's first process, or all that it had when the recording began; their children are of it, too.
+    /// Empty: there was no workload.
+    pub workload: Vec<i32>,
     /// Callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
     pub filters: Filters,
     pub operations: Vec<String>,
@@ -286,7 +287,7 @@ impl<'a> Engine<'a> {
             operations,
             build_ids: reader.build_ids(),
             spaces: Spaces::default(),
-            workload: ask.workload.into_iter().collect(),
+            workload: ask.workload.iter().copied().collect(),
             daemons: served.collect(),
             stitch,
             told: Vec::new(),
@@ -325,7 +326,7 @@ impl<'a> Engine<'a> {
                     // Of the first process perf may tell as of all that were there before: it has a parent, too.
                     if self.workload.contains(ppid) {
                         self.workload.insert(*pid);
-                    } else if self.ask.workload != Some(*pid) {
+                    } else if !self.ask.workload.contains(pid) {
                         self.workload.remove(pid);
                     }
                 }

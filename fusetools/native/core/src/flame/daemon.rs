@@ -388,7 +388,7 @@ mod tests {
         let ask = Ask {
             graph,
             filters,
-            workload: Some(1),
+            workload: vec![1],
             ..Ask::default()
         };
         let mut engine = Engine::new(&reader, &catalogue, &ask).unwrap();

@@ -221,7 +221,7 @@ impl Engine<'_> {
 
     /// A recording that tells of no daemon and no workload is of everything.
     pub(super) fn unknown(&self) -> bool {
-        self.ask.workload.is_none() && self.daemons.is_empty()
+        self.ask.workload.is_empty() && self.daemons.is_empty()
     }
 
     /// On top of who waited: who ended it, innermost first, so that the two meet.
