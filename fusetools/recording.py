@@ -125,16 +125,22 @@ class Recording:
         return graph_calls(self._source, function, filters or Filters())
 
     def slowest(
-        self, *patterns: str, most: int = 20, least: int = 0, filters: Filters | None = None
+        self,
+        *patterns: str,
+        most: int = 20,
+        least: int = 0,
+        path: str | None = None,
+        filters: Filters | None = None,
     ) -> Slowest:
         """The slowest requests, of the operations that a shell pattern matches, slowest first;
-        ``least``: those that took so many ns or more.
+        ``least``: those that took so many ns or more; ``path``: those of files whose path, with
+        the mount point, a shell pattern matches ("*" matches "/", too).
 
         Those that have not ended count up to the recording's end.
         """
         from fusetools.answers.slow import slow
 
-        return slow(self._source, patterns, most, least, filters or Filters())
+        return slow(self._source, patterns, most, least, filters or Filters(), path)
 
     def show(self, unique: int, filters: Filters | None = None) -> Shown:
         """One request's story, by its number. Raises Error if there is none, or several."""

@@ -9,20 +9,27 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.requests import Questions, at_work, guessed, meanwhile, request
 from fusetools.answers.source import Source
+from fusetools.patterns import expression
 from fusetools.results.slow import Slowest
 
 
 def slow(
-    source: Source, patterns: Sequence[str], most: int, least: int, filters: Filters
+    source: Source,
+    patterns: Sequence[str],
+    most: int,
+    least: int,
+    filters: Filters,
+    path: str | None = None,
 ) -> Slowest:
     """``most`` of them, of the operations that a shell pattern matches, that took ``least`` ns or
-    more, slowest first.
+    more, slowest first; ``path``: a shell pattern for the whole path ("*" matches "/", too).
 
     Those that have not ended count up to the recording's end.
     """
     asked = Questions(source)
-    found, facts = asked("slowest", filters, operations(patterns), most)
-    kept = [one for one in found["kept"] if one["duration"] >= least]
+    wanted = operations(patterns), least, None if path is None else expression(path)
+    found, facts = asked("slowest", filters, wanted, asked.names.mounts, most)
+    kept = found["kept"]
     spans = [at_work(one) for one in kept]
     moments = asked.moments(spans)
     chains = helpers.chains(spans, moments, asked.moments, asked.probes)
@@ -32,4 +39,5 @@ def slow(
         )
         for one, did, chain in zip(kept, moments, chains)
     )
-    return Slowest(tuple(requests), guessed(asked.probes), facts)
+    pathless = None if path is None else found["pathless"]
+    return Slowest(tuple(requests), guessed(asked.probes), facts, pathless)

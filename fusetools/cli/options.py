@@ -42,25 +42,6 @@ def seconds(value: str) -> float:
     return number
 
 
-def glob(pattern: str) -> str:
-    """A shell pattern as a regular expression of the core's: * matches "/", too."""
-    found, at = "", 0
-    while at < len(pattern):
-        letter = pattern[at]
-        at += 1
-        end = pattern.find("]", at + 2 if pattern[at : at + 1] == "!" else at + 1)
-        if letter == "[" and end > 0:
-            inside = pattern[at:end]
-            negated = inside.startswith("!")
-            # Only "-" means in there what it does in a pattern.
-            inside = re.sub(r"([\\\[\]^&~])", r"\\\1", inside[negated:])
-            found += f"[{'^' if negated else ''}{inside}]"
-            at = end + 1
-        else:
-            found += {"*": ".*", "?": "."}.get(letter, re.escape(letter))
-    return rf"(?s)\A(?:{found})\z"
-
-
 def pid(value: str) -> int:
     """A number that the kernel could have given a process."""
     if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
@@ -145,6 +126,14 @@ min_option = click.option(
     default="0",
     metavar="TIME",
     help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
+)
+
+
+path_option = click.option(
+    "--path",
+    "glob",
+    metavar="GLOB",
+    help="Only files whose path, with the mount point, matches GLOB (* matches / too).",
 )
 
 

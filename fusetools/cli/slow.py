@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, min_option, opened, request_options, say, whole
+from fusetools.cli.options import (
+    filters,
+    min_option,
+    opened,
+    path_option,
+    request_options,
+    say,
+    whole,
+)
 
 
 @click.command()
@@ -21,12 +29,20 @@ from fusetools.cli.options import filters, min_option, opened, request_options, 
     help="Show N requests.  [default: 20]",
 )
 @min_option
+@path_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    patterns: tuple[str, ...], path: str, most: int, least: int, as_json: bool, **options: Any
+    patterns: tuple[str, ...],
+    path: str,
+    most: int,
+    least: int,
+    glob: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
-    result = opened(path).slowest(*patterns, most=most, least=least, filters=filters(options))
+    recording, wanted = opened(path), filters(options)
+    result = recording.slowest(*patterns, most=most, least=least, path=glob, filters=wanted)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

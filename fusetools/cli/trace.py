@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fusetools.cli.options import LOST, as_recorded, glob, min_option, mounts_option, pid
+from fusetools.cli.options import LOST, as_recorded, min_option, mounts_option, path_option, pid
 
 PAUSE = 0.2  # seconds between two looks
 
@@ -22,9 +22,7 @@ PAUSE = 0.2  # seconds between two looks
     "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of NAME (repeatable)."
 )
 @min_option
-@click.option(
-    "--path", metavar="GLOB", help="Only files whose path matches GLOB (* matches / too)."
-)
+@path_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each request.")
 def command(
     patterns: tuple[str, ...],
@@ -32,7 +30,7 @@ def command(
     pids: tuple[int, ...],
     comms: tuple[str, ...],
     least: int,
-    path: str | None,
+    glob: str | None,
     as_json: bool,
 ) -> None:
     """Print requests as they end: operation, file, caller, time and error.
@@ -42,6 +40,7 @@ def command(
     """
     from fusetools.answers.operations import operations
     from fusetools.now.trace import Trace
+    from fusetools.patterns import expression
     from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
     from fusetools.render.json.answer import render as to_json
@@ -51,7 +50,9 @@ def command(
     request = Stream(tuple(os.path.abspath(mount) for mount in mounts))
     printed = 0
     with streaming(request, sys.argv[1:]) as stream:
-        trace = Trace(stream, wanted, least, glob(path) if path else None, pids, as_recorded(comms))
+        trace = Trace(
+            stream, wanted, least, expression(glob) if glob else None, pids, as_recorded(comms)
+        )
         if not as_json:
             click.echo(render.HEAD, nl=False)
             sys.stdout.flush()
@@ -71,7 +72,7 @@ def command(
     if dropped:
         said += f", {dropped:,} not printed: too many at once"
     if pathless:
-        said += f", {pathless:,} not looked at: their path is not known"
+        said += f", {pathless:,} not looked at: their path is not known, or not whole"
     click.echo(said, err=True)
     if lost or dropped:
         sys.exit(LOST)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     ("__init__",),
     ("flame",),  # knows nothing of the rest
-    ("errors", "names", "printable", "figures"),
+    ("errors", "names", "printable", "patterns", "figures"),
     ("core", "csvfile", "missing"),
     ("host",),
     ("output", "session"),

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import data
@@ -22,6 +23,7 @@ from fusetools import _core
 from fusetools.answers import requests, show
 from fusetools.render.text.layout import sparkline
 from fusetools.render.text.slow import IN_REQUEST
+from fusetools.render.text.slow import render as slow_text
 from fusetools.results.request import Request
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +112,33 @@ def test_output(
 
 def of_request(r: Request) -> int:
     return sum(ns for name, ns in r.stages if name.split("+")[0] in IN_REQUEST)
+
+
+@pytest.mark.parametrize(
+    "glob", ["*/file-00*", "*", "*[!0]", "/nowhere/*", "/*/dir-0?/file-00[1-3]", "*/dir-00/*"]
+)
+def test_slow_of_paths(glob: str) -> None:
+    """Those that fnmatch leaves in, by their whole path; what has none is counted."""
+    recording = fusetools.open(DEMO)
+    every = recording.slowest(most=10_000)
+    wanted = recording.slowest(most=10_000, path=glob)
+    unknown = [r for r in every.requests if not r.whole]
+    path = {r.unique: f"{r.mount}/{r.path}".rstrip("/") for r in every.requests}
+    fits = [r.unique for r in every.requests if r.whole and fnmatchcase(path[r.unique], glob)]
+    assert [r.unique for r in wanted.requests if r.whole] == fits
+    assert every.pathless is None and wanted.pathless is not None
+    assert wanted.pathless == len(unknown) - sum(not r.whole for r in wanted.requests)
+    few = recording.slowest(most=3, path=glob).requests
+    assert few == wanted.requests[:3]
+    assert bool(fits) == (glob != "/nowhere/*")
+
+
+def test_slow_says_which_paths_are_not_known() -> None:
+    none = fusetools.open(DEMO).slowest(path="/nowhere/*")
+    assert (none.requests, none.pathless) == ((), 0)
+    said = "3 requests not looked at: the path is not known, or not whole"
+    assert said in slow_text(replace(none, pathless=3))
+    assert "not looked at" not in slow_text(none)
 
 
 def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:

@@ -25,6 +25,9 @@ def render(result: Slowest) -> str:
         said += _slow(r, wide)
     said += ["" if said else "no requests", *footer(result.facts)]
     said += names_guessed(result.guessed, result.requests)
+    if result.pathless:
+        whose = plural(result.pathless, "request")
+        said.append(f"{whose} not looked at: the path is not known, or not whole")
     return lines([*said, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
 
 

@@ -47,7 +47,7 @@ pub struct Path {
 
 /// What callbacks are told by daemon and request, and names by daemon and inode. Grows with the inodes that were
 /// looked up; a daemon's number is its process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Names {
     roles: Vec<Option<Role>>,
     open: FxHashMap<(i32, u64), Told>,

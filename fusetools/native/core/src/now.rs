@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::events::{Batch, Layer, Meaning, Side, ABSENT};
 use crate::filters::Filters;
 use crate::named::{Known, Listener, Teller};
+use crate::names::Path;
 use crate::operations::Operation;
 use crate::reader::Stream;
 use crate::slowest::Kept;
-use crate::stitch::{asleep, Mark, Stitch};
+use crate::stitch::{asleep, Mark, Stitch, Story};
 
 /// Headers of the protocol (include/uapi/linux/fuse.h): fuse_out_header, fuse_in_header and fuse_write_in.
 const OUT_HEADER: u64 = 16;
@@ -175,16 +176,32 @@ pub struct Wanted {
 pub type PathFilter = Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync>;
 
 impl Wanted {
+    /// Of all paths, however long they took.
+    pub fn of(operations: u64) -> Wanted {
+        Wanted {
+            operations,
+            least: 0,
+            path: None,
+        }
+    }
+
     /// Whether it is wanted; None: it would be, if its path were known and is the right one.
-    pub fn is(&self, known: &Known<'_>, duration: u64) -> Option<bool> {
-        if self.operations & known.story.operation.bit() == 0 || duration < self.least {
+    pub fn is(
+        &self,
+        story: &Story,
+        duration: u64,
+        path: impl FnOnce() -> Option<Path>,
+    ) -> Option<bool> {
+        if self.operations & story.operation.bit() == 0 || duration < self.least {
             return Some(false);
         }
         let Some(filter) = &self.path else {
             return Some(true);
         };
-        let path = known.path()?;
-        Some(filter(known.story.connection, &path.text, path.whole))
+        let path = path()?;
+        let fits = filter(story.connection, &path.text, path.whole);
+        // What is missing of it could fit.
+        (fits || path.whole).then_some(fits)
     }
 }
 
@@ -277,7 +294,7 @@ impl Listener for Ended {
             self.rows.get_or_insert_default().push(row);
         }
         let Some(wanted) = &self.wanted else { return };
-        match wanted.is(known, duration) {
+        match wanted.is(story, duration, || known.path()) {
             Some(true) if self.lines.len() < MOST_LINES => {
                 self.lines.push_back(Kept::new(known, duration));
             }

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::named::{path, Known, Listener};
 use crate::names::{Names, Path, Told};
+use crate::now::Wanted;
 use crate::stages::Cut;
 use crate::stitch::{Mark, Story};
 
@@ -41,22 +42,44 @@ impl Kept {
     }
 }
 
-/// Keeps the `most` slowest of the operations in `wanted` (a set of bits); the earlier ones of equally slow ones.
+/// Keeps the `most` slowest of those in `wanted`; the earlier ones of equally slow ones.
+///
+/// Where it wants certain paths, names that are told only later may be needed: see `again`.
 pub struct Slowest {
     most: usize,
-    wanted: u64,
+    wanted: Wanted,
+    /// What names told at the recording's end.
+    learned: Option<Names>,
+    /// Requests that were not looked at, as their paths are not known.
+    pub pathless: u64,
+    /// Those of which it was not known when they ended whether they were wanted.
+    undecided: bool,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     kept: Vec<Kept>,
 }
 
 impl Slowest {
-    pub fn new(most: usize, wanted: u64) -> Slowest {
+    pub fn new(most: usize, wanted: Wanted) -> Slowest {
         Slowest {
             most,
             wanted,
+            learned: None,
+            pathless: 0,
+            undecided: false,
             heap: BinaryHeap::new(),
             kept: Vec::new(),
         }
+    }
+
+    /// For another pass over the recording, with the names that it told in the end, if that is needed.
+    pub fn again(&mut self) -> bool {
+        let again = self.undecided && self.learned.is_some();
+        if again {
+            self.heap.clear();
+            self.kept.clear();
+            (self.pathless, self.undecided) = (0, false);
+        }
+        again
     }
 
     /// Slowest first.
@@ -73,10 +96,24 @@ impl Listener for Slowest {
         let Some(begin) = story.at(Mark::Begin).filter(|_| story.counts()) else {
             return;
         };
-        if self.wanted & story.operation.bit() == 0 || self.most == 0 {
+        if self.most == 0 {
             return;
         }
         let duration = Cut::new(story).total;
+        let mut whole = true;
+        let fits = self.wanted.is(story, duration, || {
+            let now = known.path();
+            whole = now.as_ref().is_some_and(|path| path.whole);
+            match &self.learned {
+                Some(names) if !whole => path(names, story, known.told),
+                _ => now,
+            }
+        });
+        self.undecided |= !whole && self.learned.is_none();
+        self.pathless += u64::from(fits.is_none());
+        if fits != Some(true) {
+            return;
+        }
         let rank = |place| Reverse((duration, Reverse(begin), place));
         if self.kept.len() < self.most {
             self.heap.push(rank(self.kept.len() as u32));
@@ -95,6 +132,9 @@ impl Listener for Slowest {
 
     fn end(&mut self, names: &Names) {
         self.kept.iter_mut().for_each(|kept| kept.learn(names));
+        if self.undecided {
+            self.learned = Some(names.clone());
+        }
     }
 }
 

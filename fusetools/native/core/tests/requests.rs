@@ -5,6 +5,7 @@ use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::export::{Form, Rows};
 use fusetools_core::filters::Filters;
 use fusetools_core::named::{Known, Listener, Teller};
+use fusetools_core::now::Wanted;
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
@@ -237,7 +238,7 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     for _ in 0..5 {
         script.getattr(900, 10);
     }
-    let mut slowest = Slowest::new(2, u64::MAX);
+    let mut slowest = Slowest::new(2, Wanted::of(u64::MAX));
     tell(&script.batch, true, &mut slowest);
     let kept = slowest.finish();
     assert_eq!(kept[0].story.unique, 1000);
@@ -246,6 +247,36 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     let mut numbered = Numbered::new(1000);
     tell(&script.batch, true, &mut numbered);
     assert_eq!(numbered.kept.len(), 1);
+}
+
+/// Those of a file whose name is told only later, of one that is never named, and of another file.
+#[test]
+fn the_slowest_of_a_path() {
+    let mut script = Script::default();
+    script.getattr(900, 11);
+    script.lookup(900, 1, "a", 10, 0);
+    script.getattr(900, 12);
+    script.lookup(900, 10, "b", 11, 0);
+    script.lookup(900, 10, "c", 13, 0);
+    script.getattr(900, 11);
+    let slowest = |path: &'static str| {
+        let filter = move |_: u64, text: &str, whole: bool| whole && text == path;
+        let wanted = Wanted {
+            path: Some(Box::new(filter)),
+            ..Wanted::of(Operation::of_name("getattr").bit())
+        };
+        let mut slowest = Slowest::new(9, wanted);
+        tell(&script.batch, true, &mut slowest);
+        if slowest.again() {
+            tell(&script.batch, true, &mut slowest);
+            assert!(!slowest.again());
+        }
+        let pathless = slowest.pathless;
+        let uniques: Vec<u64> = slowest.finish().iter().map(|k| k.story.unique).collect();
+        (uniques, pathless)
+    };
+    assert_eq!(slowest("a/b"), (vec![2, 12], 1));
+    assert_eq!(slowest("a/c"), (vec![], 1));
 }
 
 #[test]
@@ -348,7 +379,7 @@ fn naive(requests: &[(u64, u64, u64, u64)]) -> Vec<(u64, u64, u64, u64)> {
 proptest! {
     #[test]
     fn the_slowest_are_the_slowest(requests in requests(), most in 1..10usize) {
-        let mut slowest = Slowest::new(most, u64::MAX);
+        let mut slowest = Slowest::new(most, Wanted::of(u64::MAX));
         tell(&batch(&requests), true, &mut slowest);
         let kept: Vec<(u64, u64)> = slowest
             .finish()
@@ -430,7 +461,7 @@ proptest! {
             for queue in queues.finish() {
                 queue.parts(5);
             }
-            let mut slowest = Slowest::new(3, u64::MAX);
+            let mut slowest = Slowest::new(3, Wanted::of(u64::MAX));
             tell(&batch, inodes, &mut slowest);
             slowest.finish();
             tell(&batch, inodes, &mut Outcomes::new(Arch::X86_64, &Filters::default()));

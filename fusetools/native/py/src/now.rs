@@ -20,6 +20,18 @@ pub struct Now {
     arch: Arch,
 }
 
+/// Operations, ns at least, a regular expression for full paths; `mounts`: where they are, by connection.
+pub fn wanted_of(
+    (operations, least, path): (Vec<String>, u64, Option<String>),
+    mounts: HashMap<u64, String>,
+) -> PyResult<Wanted> {
+    Ok(Wanted {
+        operations: operation_bits(&operations),
+        least,
+        path: path_filter(path.as_deref(), mounts)?,
+    })
+}
+
 /// Filter of full paths; a path that does not begin at the mount point has "…" for what is not known.
 pub(crate) fn path_filter(
     pattern: Option<&str>,
@@ -61,14 +73,9 @@ impl Now {
     ) -> PyResult<Now> {
         let rows = catalogue.into_iter().map(meaning);
         let catalogue: Vec<Meaning> = rows.collect::<PyResult<_>>()?;
-        let wanted = match wanted {
-            Some((operations, least, path)) => Some(Wanted {
-                operations: operation_bits(&operations),
-                least,
-                path: path_filter(path.as_deref(), mounts.clone())?,
-            }),
-            None => None,
-        };
+        let wanted = wanted
+            .map(|wanted| wanted_of(wanted, mounts.clone()))
+            .transpose()?;
         let filters = filters_of(&filters)?;
         Ok(Now {
             inner: now::Now::new(catalogue, filters, servers, sums, wanted),

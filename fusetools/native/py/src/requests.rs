@@ -1,5 +1,6 @@
 //! Single requests with the names of files: the slowest, those of a number, errors, the queue, and all into a file.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::now::wanted_of;
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
 
 /// What a question about requests is asked with.
@@ -149,13 +151,17 @@ pub fn slowest<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-    operations: Vec<String>,
+    wanted: (Vec<String>, u64, Option<String>),
+    mounts: HashMap<u64, String>,
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let wanted = operation_bits(&operations);
-    let mut slowest = Slowest::new(most, wanted);
-    let dict = question.tell(py, &mut slowest)?;
+    let mut slowest = Slowest::new(most, wanted_of(wanted, mounts)?);
+    let mut dict = question.tell(py, &mut slowest)?;
+    if slowest.again() {
+        dict = question.tell(py, &mut slowest)?;
+    }
+    dict.set_item("pathless", slowest.pathless)?;
     let kept = slowest.finish();
     let kept = kept.iter().map(|one| kept_dict(py, one, question.arch()));
     dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
