@@ -42,6 +42,18 @@ def seconds(value: str) -> float:
     return number
 
 
+def glob(value: str) -> str:
+    """A shell pattern."""
+    from fusetools.core import matching
+    from fusetools.patterns import expression
+
+    try:
+        matching(expression(value), [])
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no shell pattern") from error
+    return value
+
+
 def pid(value: str) -> int:
     """A number that the kernel could have given a process."""
     if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
@@ -132,6 +144,7 @@ min_option = click.option(
 path_option = click.option(
     "--path",
     "glob",
+    type=glob,
     metavar="GLOB",
     help="Only files whose path, with the mount point, matches GLOB (* matches / too).",
 )

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import HANGS, Mounter, SampleMount, wait_until
+from mounts import HANGS, wait_until
+from sample import Mounter, SampleMount
 from script import events
 from test_record_live import Done, begin, callbacks, nothing_left, record, session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -68,14 +69,10 @@ def test_only_the_callers_of_sudo_own_processes() -> None:
             mine = User(os.geteuid(), 0, "me", "/", "/bin/sh", ())
             assert not Attached(process.pid, mine).ended
             theirs = User(os.geteuid() + 1, 0, "ghost", "/", "/bin/sh", ())
-            name = "root" if os.geteuid() == 0 else ""
-            assert (
-                why(process.pid, theirs)
-                == (
-                    f"it belongs to {name}, and ghost invoked sudo; "
-                    f"sudo fusetools record --as-root --attach {process.pid}"
-                )
-                or os.geteuid()
+            name = pwd.getpwuid(os.geteuid()).pw_name
+            assert why(process.pid, theirs) == (
+                f"it belongs to {name}, and ghost invoked sudo; "
+                f"sudo fusetools record --as-root --attach {process.pid}"
             )
         finally:
             process.kill()
@@ -87,13 +84,17 @@ def test_descendants_are_taken_up() -> None:
     ) as process:
         assert process.stdin is not None
         of = Attached(process.pid, None)
-        of.look()
-        assert of.descendants == ()
+
+        def children() -> tuple[int, ...]:
+            of.look()
+            return of.descendants
+
+        assert children() == ()
         process.stdin.write("\n")
         process.stdin.flush()
-        while not of.descendants:
-            of.look()
-        (child,) = of.descendants
+        while not children():
+            pass
+        (child,) = children()
         comm = Path(f"/proc/{child}/comm")
         while comm.read_text() != "sleep\n":
             pass

@@ -1,0 +1,217 @@
+"""top and trace as text, and the shell patterns of --path."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusetools.core import matching
+from fusetools.figures import duration
+from fusetools.missing import Missing
+from fusetools.patterns import expression
+from fusetools.render.text import top as top_text
+from fusetools.render.text import trace as trace_text
+from fusetools.results.top import Row, Top, UnderWay
+from fusetools.results.trace import Ended
+
+ROW = Row(
+    label="lookup",
+    id=None,
+    mount="",
+    requests=1500,
+    per_second=1500.0,
+    waited=0.25,
+    queue_ns=12_000.0,
+    rtt_ns=88_000.0,
+    exec_ns=100_000.0,
+    p50_ns=90_000,
+    p99_ns=400_000,
+    max_ns=2_000_000,
+    bytes=0,
+    transfers=0,
+    under_way=3,
+    errors=7,
+)
+ENDED = Ended(
+    operation="read",
+    mount="/mnt",
+    path="/mnt/a b",
+    begin=1,
+    ended=1_700_000_000.25,
+    duration_ns=1_500_000,
+    queue_ns=None,
+    error="",
+    negative=False,
+    comm="cat",
+    pid=7,
+    tid=8,
+    unique=2,
+    daemon_thread=9,
+    bytes=4096,
+    offset=8192,
+)
+OLDEST = UnderWay("read", 75_000_000_000, "/mnt", None, "cat\x1b[2J", 7, 8, 2, None, False)
+TOP = Top(
+    by="operation",
+    sort="waited",
+    start=10**9,
+    end=3 * 10**9,
+    overall=ROW,
+    rows=(ROW,),
+    groups=1,
+    oldest=(),
+    under_way=3,
+    lost=0,
+    left_out=0,
+    perf_cpu=0.012,
+    own_cpu=0.006,
+    pair_cost_ns=1_300,
+    unavailable=(),
+)
+
+
+def test_an_interval() -> None:
+    said = top_text.lines(TOP)
+    assert said[0] == (
+        "1,500 op/s, exec 100 us, p50 90.0 us, p99 400 us, max 2.00 ms, 3 under way, 7 errors"
+    )
+    assert said[1] == (
+        "observing takes 1.8 % of a CPU (perf 1.2, fusetools 0.6); "
+        "1.30 us for the probes of each callback"
+    )
+    head, row = said[3:]
+    # 0.25 s of waiting in an interval of 2 s.
+    heads = "operation op/s kB/s kB/op queue RTT exec p50 p99 max wait* now err"
+    assert re.sub(" +", " ", head) == heads
+    assert row.split("  ")[0] == "lookup"
+    assert re.sub(" +", " ", row) == (
+        "lookup 1,500 - - 12.0 us 88.0 us 100 us 90.0 us 400 us 2.00 ms 0.12 3 7"
+    )
+
+
+def test_bytes_are_of_those_that_carry_some() -> None:
+    row = replace(ROW, bytes=3_000_000, transfers=300)
+    figures = top_text.lines(replace(TOP, rows=(row,), overall=row))
+    assert "1,500 kB/s" in figures[0]
+    assert figures[-1].split()[2:4] == ["1,500", "10.0"]
+
+
+def test_what_cannot_be_known_has_no_figure() -> None:
+    row = replace(ROW, queue_ns=None, rtt_ns=None, under_way=None, requests=0)
+    cells = top_text.lines(replace(TOP, rows=(row,)))[-1].split()
+    assert cells[4:6] == ["-", "-"] and cells[-2] == "-"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 109, 110, 160])
+def test_lines_are_no_wider_than_the_screen(columns: int) -> None:
+    """The table; names of files keep their ends, other names their beginnings."""
+    long = replace(ROW, label="/mnt/" + "x" * 200 + "/end")
+    for by in ("file", "user"):
+        table = top_text.lines(replace(TOP, by=by, rows=(long,)), columns)[3:]
+        body = len(table[1]) - len(table[1].split("  ")[0])
+        assert max(map(len, table)) <= max(columns, body + 10)
+        name = table[1].split("  ")[0].strip()
+        assert (name.startswith("…") and name.endswith("/end")) == (by == "file")
+        assert (name.startswith("/mnt/") and name.endswith("…")) == (by == "user")
+        assert ("kB/s" in table[0]) == (columns >= 110)
+
+
+def test_what_waits_is_first_and_is_no_escape() -> None:
+    said = top_text.lines(replace(TOP, oldest=(OLDEST, replace(OLDEST, unsure=True))))
+    head, first, second = said[3:6]
+    assert head.split()[:2] == ["under", "way"]
+    assert "1 m" in first or "75" in first
+    assert "\x1b" not in "".join(said) and "/mnt" in first
+    assert " ?" in second and " ?" not in first
+
+
+def test_what_is_dropped_is_said() -> None:
+    said = top_text.lines(replace(TOP, lost=1, left_out=2000))
+    assert said[2] == (
+        "1 event lost: the figures are too low; 2,000 requests left out: too many in one interval"
+    )
+    assert "1 event lost" in top_text.line(replace(TOP, lost=1))
+    assert "lost" not in top_text.line(TOP) and "left out" not in "".join(top_text.lines(TOP))
+    assert top_text.lines(replace(TOP, groups=31))[-1] == "and 30 more rows"
+    missing = Missing("daemon of /mnt", "it is \x1bstripped", layer="daemon")
+    (line,) = [one for one in top_text.lines(replace(TOP, unavailable=(missing,))) if "miss" in one]
+    assert line.startswith("missing: daemon of /mnt: it is ") and "\x1b" not in line
+
+
+def test_an_interval_in_one_line() -> None:
+    said = top_text.line(replace(TOP, oldest=(OLDEST,)))
+    assert said.count("\n") == 1 and re.match(r"\d\d:\d\d:\d\d 1,500 op/s, ", said)
+    assert said.rstrip().endswith(f"7 errors, the oldest for {duration(OLDEST.age_ns)}")
+
+
+def test_processes_and_threads_have_their_numbers() -> None:
+    row = replace(ROW, label="cat\n", id=77, mount="/mnt")
+    (line,) = top_text.lines(replace(TOP, by="process", rows=(row,)))[4:]
+    assert line.startswith("cat\\n (77) /mnt  ")
+
+
+def test_an_ended_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        said = trace_text.line(ENDED)
+        assert said == (
+            "22:13:20.250000    1.50 ms  read         cat (7)                 /mnt/a b"
+            "  4,096 bytes at 8,192\n"
+        )
+        columns = [trace_text.HEAD.index(name) for name in ("time", "operation", "caller", "path")]
+        assert [said.index(text) for text in ("read", "cat", "/mnt")] == columns[1:]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_an_ended_request_of_which_little_is_known() -> None:
+    bare = replace(ENDED, path=None, comm="", pid=None, bytes=None, offset=None)
+    assert re.split(" {2,}", trace_text.line(bare).rstrip())[2:] == [
+        "read",
+        "-",
+        "/mnt (path not known)",
+    ]
+    assert trace_text.line(replace(bare, error="EIO")).endswith("  EIO\n")
+    assert trace_text.line(replace(bare, negative=True)).endswith("  no such file\n")
+    hostile = trace_text.line(replace(ENDED, comm="\x1b]0;x\a", path="/mnt/a\nb"))
+    assert hostile.count("\n") == 1 and "\x1b" not in hostile
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        ("/mnt/*.root", ["/mnt/a.root", "/mnt/a/b.root"], ["/mnt/aXroot", "x/mnt/a.root"]),
+        ("*/dir-0?/[a-c]*", ["/m/dir-01/a", "/m/dir-01/cx"], ["/m/dir-01/d", "/m/dir-0/a"]),
+        ("[!a]x", ["bx", "^x"], ["ax"]),
+        ("[]]", ["]"], ["["]),
+        ("[!]]", ["["], ["]"]),
+        ("[a", ["[a"], ["a"]),
+        ("a+(b)|c.\\d", ["a+(b)|c.\\d"], ["aab", "c.1"]),
+        ("[a^~&&b]", ["^", "&", "~", "b"], ["x"]),
+        ("*", ["", "a\nb"], []),
+    ],
+)
+def test_patterns(pattern: str, fits: list[str], fits_not: list[str]) -> None:
+    assert matching(expression(pattern), fits) == [True] * len(fits)
+    assert matching(expression(pattern), fits_not) == [False] * len(fits_not)
+
+
+LETTERS = "ab]/*?[!-^\\.\n"
+
+
+@given(st.text(LETTERS, max_size=8), st.lists(st.text(LETTERS, max_size=6), max_size=5))
+def test_patterns_are_those_of_the_shell(pattern: str, names: list[str]) -> None:
+    """As Python's fnmatch, but for a range that is none ("z-a"), which is an error."""
+    try:
+        found = matching(expression(pattern), names)
+    except ValueError:
+        return
+    assert found == [fnmatchcase(name, pattern) for name in names]
