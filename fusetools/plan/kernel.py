@@ -2,36 +2,7 @@
 
 Everything is decided by what the running kernel has (its lists of functions, its BTF), never by its
 version. configs/kernel/ says which function brackets which stage, with alternatives in order.
-
-perf records the kprobes, beside function_graph too, where trace-cmd could record those that need
-no stack. Both ways were built and measured (Linux 6.1 in QEMU, 1 CPU, whose clock counts
-instructions, 2 ns for each; 1,009 stats of a file, 3,027 requests, 12,108 such events of 288,000;
-medians of 3 runs by perf, 4 by trace-cmd, 2 without a recording, in turn; those of a way differ by
-less than 0.1 % in the stats and the daemon, by 2 % in the rest):
-
-    way                   the stats   CPU time of   of all   written while   the one
-                          took        the daemon             recording       perf.data
-    no recording            157 ms      115 ms      0.17 s
-    kprobes by perf       1,317 ms      771 ms      1.34 s       20.6 MB     29.1 MB
-    kprobes by trace-cmd  1,263 ms      739 ms      1.27 s       19.8 MB     29.1 MB
-
-trace-cmd's way takes 4 to 5 % less. But a request then begins in one recorder, with its stack, and
-ends in the other, and the two cannot be switched off at once: of a mount that is always busy, on a
-loaded host, 14 of 5,335 and 58 of 7,044 requests had a beginning and no end; by perf alone the one
-that was under way, of some 6,000 in each of 3 runs. And where the clocks did not agree, all ends
-would be lost with trace-cmd's file. So perf records them all.
-
-fprobe events do not take the place of kprobes for entry and return: they cost as much, and nothing
-tells what they miss. CPU time that entry and return of 8 functions add to the same 1,009 stats
-(36,324 events, by perf; measured as above, medians of 3 runs in turn, which differ by less than
-4 %):
-
-    kernel   by kprobes   by fprobes   with room for 1,024 calls at once
-    6.12       142 ms       135 ms
-    7.2        137 ms       156 ms     (of fprobes not to be had)
-
-Without that room an fprobe of 6.12 missed 4,648 of 12,281 returns of 8 processes, and no file of
-tracefs tells it as kprobe_profile does of kprobes.
+Why perf records the kprobes, and why there are no fprobe events: docs/design/kernel-probes.md.
 """
 
 from __future__ import annotations
