@@ -98,7 +98,7 @@ def overhead(
     inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
     pairs = [r.calibration - bare for runs in done.values() for r in runs if r.calibration]
     return Overhead(
-        command=request.command,
+        workload=request.command,
         plain=tuple(base),
         costs=tuple(_cost(name, runs, base) for name, runs in done.items()),
         pair_ns=statistics.median(pairs) if pairs else None,

@@ -50,7 +50,7 @@ class Overhead:
     that the call's recorded duration holds; None where no callbacks are probed.
     """
 
-    command: tuple[str, ...]
+    workload: tuple[str, ...]
     plain: tuple[Seconds, ...]
     costs: tuple[Cost, ...]
     pair_ns: float | None

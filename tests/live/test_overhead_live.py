@@ -11,9 +11,11 @@ from pathlib import Path
 import affairs
 import pytest
 from sample import BUILD, Mounter
+from schemas import held
 
 from fusetools.experiments import overhead as measured
 from fusetools.plan.request import Workload
+from fusetools.render.json.answer import render as to_json
 
 pytestmark = pytest.mark.live
 FUSETOOLS = [sys.executable, "-m", "fusetools"]
@@ -41,6 +43,7 @@ def test_each_run_is_timed(
         result = measured.overhead(request, rounds, [], lambda *_: None, ["all"])
     calls = affairs.difference(mount.affairs(), before)
     (cost,) = result.costs
+    held("overhead", to_json("overhead", result))
 
     # One to warm up, then without and with, in turn.
     times = [int(line) / 1e9 for line in (tmp_path / "noted").read_text().split()]

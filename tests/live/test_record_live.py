@@ -24,6 +24,7 @@ import affairs
 import pytest
 from mounts import HANGS, wait_until
 from sample import BUILD, Mounter, SampleMount, until
+from schemas import held
 from script import events
 
 pytestmark = pytest.mark.live
@@ -236,7 +237,7 @@ def test_json_tells_what_was_recorded(sample_mount: Mounter, tmp_path: Path) -> 
     assert "fusetools: tracing" in done.stderr and "requests, " not in done.stderr.split("\n", 1)[1]
     first, _, rest = done.stdout.partition("\n")
     assert first == "out"
-    told = json.loads(rest)
+    told = held("record", rest)
     data = tmp_path / "perf.data"
     seen = counts(data)
     probes = sum(n for event, n in seen.items() if "fusetools_calibrate" in event)

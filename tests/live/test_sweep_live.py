@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from mounts import wait_until
 from sample import Mounter, SampleMount
+from schemas import held
 
 import fusetools
 
@@ -26,8 +26,7 @@ def sweep(directory: Path, *arguments: object) -> dict[str, Any]:
     command = [*FUSETOOLS, "--json", *map(str, arguments)]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return held("sweep", done.stdout)
 
 
 def lookups(mount: SampleMount) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from mounts import wait_until
 from sample import BUILD, Mounter, SampleMount
+from schemas import held
 
 pytestmark = pytest.mark.live
 
@@ -92,7 +93,7 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
         load.wait()
         stock.send_signal(signal.SIGINT)
         stock.wait()
-    top = json.loads(done.stdout)
+    top = held("top", done.stdout)
     assert top["lost"] == top["left_out"] == 0
     rows = {row["label"]: row for row in top["rows"]}
     expected = printed(tmp_path / "stock.data")
@@ -126,7 +127,7 @@ def test_a_request_under_way_has_its_age_and_its_path(sample_mount: Mounter) -> 
     cat = subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"])
     begun = time.monotonic()
     try:
-        while not (shown := json.loads(top.stdout.readline()))["oldest"]:
+        while not (shown := held("top", top.stdout.readline()))["oldest"]:
             assert time.monotonic() - begun < 60
         age = time.monotonic() - begun
         (oldest,) = shown["oldest"]
@@ -191,7 +192,7 @@ def test_trace_prints_the_daemon_s_own_calls(sample_mount: Mounter) -> None:
     trace.send_signal(signal.SIGINT)
     out, err = trace.communicate()
     assert trace.returncode == 0, err
-    seen = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    seen = [held("trace", line) for line in out.splitlines() if line.startswith("{")]
     by_number = {one["unique"]: one for one in seen}
     expected = [c for c in own if c.operation not in ("forget", "forget_multi", "batch_forget")]
     assert len(expected) > 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from array import array
 from typing import Any
 
@@ -11,6 +10,7 @@ import golden
 import pytest
 from fake_core import FakeCore, Made
 from fixtures import Fake, Invoke
+from schemas import held
 
 import fusetools
 from fusetools.answers.filters import Filters
@@ -108,7 +108,7 @@ def test_output(core: Graphed, run: Invoke, name: str, args: list[str]) -> None:
     golden.check(f"{name}.txt", result.output)
     assert "\x1b" not in result.output
     if "json" in name:
-        json.loads(result.output)
+        held("graph", result.output)
     else:
         assert all(len(line) <= 80 for line in result.output.splitlines())
 

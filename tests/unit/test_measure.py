@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import statistics
@@ -11,6 +10,7 @@ from itertools import product
 
 import golden
 import pytest
+from schemas import held
 from test_plan import KERNELS, host, make
 
 from fusetools.experiments.estimate import estimate
@@ -92,7 +92,7 @@ def test_overhead_as_text(name: str, runs: int) -> None:
 
 def test_overhead_as_json_has_the_texts_figures() -> None:
     result = _overhead(10)
-    found = json.loads(to_json("overhead", result))
+    found = held("overhead", to_json("overhead", result))
     text = render(result)
     for row in found["costs"]:
         assert f"{row['slow_down']['median']:.3f}" in text

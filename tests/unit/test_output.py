@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from fixtures import Invoke
+from schemas import held
 
 from fusetools.errors import Error
 from fusetools.experiments import sweep
@@ -30,6 +31,7 @@ from fusetools.record import session
 from fusetools.record.preflight import check_feedback
 from fusetools.record.scratch import Note, Scratch, reclaim
 from fusetools.record.state import Lock, State
+from fusetools.render.json.answer import render as to_json
 from fusetools.results.record import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -534,6 +536,7 @@ def test_the_exit_status_says_what_is_missing(
     outcome: dict[str, object], status: int, run: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Outcome(**outcome)  # type: ignore[arg-type]
+    held("record", to_json("record", found))
     monkeypatch.setattr(session, "record", lambda *_, **__: found)
     assert run("record", "--", "true").exit_code == status
 

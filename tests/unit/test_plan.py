@@ -11,6 +11,7 @@ from pathlib import Path
 
 import golden
 import pytest
+from schemas import held
 
 from fusetools.errors import Error
 from fusetools.host import words
@@ -137,7 +138,9 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_plan_of_a_stored_host(kernel: str) -> None:
     facts = replace(host(kernel), pid_max=1 << 15)  # the kernels' own; no stored facts have it
-    golden.check(f"plan-{kernel}.txt", text(bundled(facts, make(facts)), facts))
+    plan = bundled(facts, make(facts))
+    golden.check(f"plan-{kernel}.txt", text(plan, facts))
+    held("record-dry-run", to_json("record", summary(facts, plan)))
 
 
 def test_plan_without_a_workload() -> None:

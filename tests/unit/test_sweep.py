@@ -20,6 +20,7 @@ import pytest
 from fixtures import Invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schemas import held
 
 from fusetools.errors import Error
 from fusetools.experiments import sweep
@@ -238,7 +239,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     options = ("--param", "n=0.01,0.03,0.05", "--repeat", "3", "--json")
     done = start(tmp_path, command(*options))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = held("sweep", done.stdout)
     for one, n in zip(found["points"], (0.01, 0.03, 0.05)):
         assert one["point"] == {"n": str(n)}
         assert n <= one["seconds"]["low"] <= one["seconds"]["median"] < n + 0.5

@@ -71,13 +71,15 @@ def schema(name: str) -> dict[str, Any]:
     recording: dict[str, Any] = {"type": "null"}
     if "facts" in getattr(ANSWERS[name], "JSON_HIDDEN", ()):
         recording = made.reference(Facts)
-    properties = {
+    properties: dict[str, Any] = {
         "fusetools": {"type": "string"},
         "schema": {"const": SCHEMA},
         "command": {"const": command},
         "recording": recording,
-        **answer["properties"],
     }
+    taken = properties.keys() & answer["properties"].keys()
+    assert not taken, f"{name}: {taken} would hide what every answer has"
+    properties |= answer["properties"]
     optional = {}
     if name == "flame":
         optional = {"before": made.reference(Stacks)}

@@ -34,7 +34,7 @@ def render(result: Overhead) -> str:
     ]
     how = result.costs[0].slow_down
     said = [
-        f"recording {printable(shlex.join(result.command))}",
+        f"recording {printable(shlex.join(result.workload))}",
         *table(rows, "<>><>>>>"),
         "",
         f"medians of {plural(how.runs, 'round')}; {confidence(how)}",
