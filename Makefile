@@ -20,7 +20,7 @@ help:
 	@echo 'make test-faults    all faults (kills, full disks, hung daemons …) in all phases of a recording'
 	@echo 'make test-kills     recordings killed at N=1000 random moments'
 	@echo 'make fuzz           all readers of hostile files, for MINUTES=10'
-	@echo 'make lint           ruff, mypy, cargo fmt, clippy'
+	@echo 'make lint           ruff, mypy, oxlint, cargo fmt, clippy'
 	@echo 'make bench          measure speed against stock perf, and what recording costs beside other tools'
 	@echo 'make clean          remove what was built'
 
@@ -52,6 +52,9 @@ lint: $(VENV)/.tested
 	ruff format --check .
 	mypy
 	for folder in live vm flamegraphs; do mypy --no-error-summary tests/$$folder/conftest.py; done
+	mkdir -p target
+	$(PY) -c 'from fusetools.flame.html import script; print(script())' >target/page.js
+	oxlint --no-ignore --quiet target/page.js
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
 	CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz

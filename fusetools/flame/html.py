@@ -1,4 +1,4 @@
-"""Flame graphs as one HTML page without network: page.html, page.css, page.js and the stacks."""
+"""Flame graphs as one HTML page without network: the files of page/ and the stacks."""
 
 from __future__ import annotations
 
@@ -49,19 +49,42 @@ def html(
         "before": _base64(merged.before),
         "after": _base64(merged.after),
     }
-    here = Path(__file__).parent
-    page = (here / "page.html").read_text(encoding="utf-8")
     parts = {
         "title": _escape(title),
-        "css": (here / "page.css").read_text(encoding="utf-8"),
-        "js": (here / "page.js").read_text(encoding="utf-8"),
+        "css": _file("page.css"),
+        "js": script(),
         "data": _json(data),
     }
     # Split at the places once: what is put in is never looked at again.
-    head, *rest = page.split("{{")
+    head, *rest = _file("page.html").split("{{")
     return head + "".join(
         parts[name] + text for name, text in (piece.split("}}", 1) for piece in rest)
     )
+
+
+# What the page runs, in this order: a part's constants may need those of parts before it.
+PARTS = (
+    "stacks",
+    "state",
+    "panes",
+    "search",
+    "colours",
+    "drawing",
+    "around",
+    "actions",
+    "paper",
+    "begin",
+)
+
+
+def script() -> str:
+    """The parts in one scope of their own."""
+    parts = "\n".join(_file(f"{name}.js") for name in PARTS)
+    return f'"use strict";\n(() => {{\n\n{parts}\n}})();\n'
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
 
 
 def _escape(text: str) -> str:

@@ -14,6 +14,7 @@ use fusetools_core::export::{Form, Rows};
 use fusetools_core::flame::{flame, Ask, Graph};
 use fusetools_core::moments::{gather, Span};
 use fusetools_core::named::{tell, Listener};
+use fusetools_core::now::Wanted;
 use fusetools_core::operations::Arch;
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
@@ -185,7 +186,7 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
             drop(flame(reader, catalogue, &ask).expect("a scan"));
         }
         6 => {
-            let mut slowest = Slowest::new(3, u64::MAX);
+            let mut slowest = Slowest::new(3, Wanted::of(u64::MAX));
             listen(&mut slowest);
             assert!(slowest.finish().len() <= 3);
         }
