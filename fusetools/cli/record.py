@@ -29,7 +29,8 @@ NEXT = {
     "mounts",
     multiple=True,
     metavar="PATH",
-    help="Trace the FUSE file system on PATH (repeatable).  [default: all mounts]",
+    help="Trace the FUSE file system on PATH (repeatable); wait for it where nothing is mounted.  "
+    "[default: all mounts]",
 )
 @click.option("--pid", type=pid, metavar="PID", help="PID of the daemon, if it cannot be detected.")
 @click.option(
@@ -134,7 +135,7 @@ def command(
     alone, until Ctrl-C.
     """
     # what is slow to import is for those who record
-    from fusetools.record import preflight, session
+    from fusetools.record import preflight, waiting
 
     if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
@@ -151,7 +152,7 @@ def command(
         else:
             click.echo(plan_to_text(facts, planned), nl=False)
         return
-    outcome = session.record(request, sys.argv[1:], _began, warn=warn)
+    outcome = waiting.record(request, sys.argv[1:], _began, warn)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

@@ -95,6 +95,11 @@ def parse_mountinfo(text: str) -> list[Mount]:
     return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
 
 
+def is_on(path: str, mount: str) -> bool:
+    """Whether an absolute path is a mount point, or lies below it."""
+    return path == mount or path.startswith(mount.rstrip("/") + "/")
+
+
 def mounted(files: Files, *types: str) -> list[str]:
     """Where file systems of these types are."""
     places = []

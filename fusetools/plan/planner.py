@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.host.mounts import is_on
 from fusetools.host.words import event_name, quoted
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, CONNECT
@@ -200,11 +201,7 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
 
 def _mount_of(facts: HostFacts, path: str) -> Mount:
     """The FUSE mount that ``path`` (absolute) lies on: the longest that it begins with."""
-    here = [
-        mount
-        for mount in facts.mounts
-        if path == mount.path or path.startswith(mount.path.rstrip("/") + "/")
-    ]
+    here = [mount for mount in facts.mounts if is_on(path, mount.path)]
     if not here:
         known = ", ".join(mount.path for mount in facts.mounts[:5])
         raise Error(

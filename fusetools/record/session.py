@@ -17,7 +17,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from functools import partial
@@ -64,12 +64,33 @@ class Interrupted(Error):
     """A signal came before there was anything to record."""
 
 
+@dataclass(frozen=True)
+class Late:
+    """``path`` was mounted when the recording was asked for already; what happened from ``since``
+    (time.monotonic()) on is not in it. ``workload``: it runs already."""
+
+    path: str
+    since: float
+    workload: Workload | None = None
+
+    def missing(self) -> Missing:
+        ago = f"{time.monotonic() - self.since:.1f} s"
+        if self.workload:
+            what = "the workload's beginning"
+            why = f"it began {ago} before {self.path} was mounted and traced"
+        else:
+            what = f"the first requests of {self.path}"
+            why = f"it was mounted {ago} before it was traced"
+        return Missing(what, why, f"ls {self.path}   (before; where autofs mounts it)", "request")
+
+
 def record(
     request: Request,
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     place: Output | None = None,
     warn: Callable[[str], None] = lambda _: None,
+    late: Late | None = None,
 ) -> Outcome:
     """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
     with what cannot wait until the end. ``place``: where the recording goes, if not to
@@ -84,7 +105,9 @@ def record(
         recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan), output)
         recording.warn = warn
         with recording:
+            recording.workload = late.workload if late else None
             recording.arm()
+            recording.missing += [late.missing()] if late else []
             tell(recording.plan, removed)
             recording.run()
             recording.finish()
@@ -179,7 +202,7 @@ class Recording(Probing, Finishing):
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
         if self.plan.by_pid:
             self.forks, last = _forks()
-            if self.workload:
+            if self.workload and not self.attached:
                 self.since = Since(self.workload.pid, self.facts.pid_max)
             elif self.attached:  # who is started after this look has a greater number
                 self.since = Since(last + 1, self.facts.pid_max, self.attached.numbers())
@@ -310,7 +333,7 @@ class Recording(Probing, Finishing):
             raise Interrupted("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
         begin = self.began = time.monotonic()
-        if self.workload:
+        if self.workload and not self.attached:
             self.workload.start()
         limit = None if self.request.duration is None else begin + self.request.duration
         self._wait(limit)

@@ -1,0 +1,128 @@
+"""Recording a mount that is not there yet: autofs makes it when its path is used, or the workload
+mounts it. The path itself is never touched: /proc/PID/mountinfo tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from fusetools.errors import Error
+from fusetools.host.files import Files
+from fusetools.host.mounts import all_namespaces, is_on
+from fusetools.host.processes import open_files
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Caller, Request
+from fusetools.record import session
+from fusetools.record.preflight import output_of
+from fusetools.record.session import GRACE, Interrupted, Late
+from fusetools.record.signals import ENDING, SI_KERNEL, SIGNALS, held_signals
+from fusetools.record.state import Removed
+from fusetools.record.workload import Workload, caller
+from fusetools.results.record import Outcome
+
+LOOK = 2.0  # seconds between two looks at other mount namespaces, of whose changes nothing tells
+TRIES = 25  # looks at who serves mounts, until the same ones do twice
+STEP = 0.2  # within which a signal, and the workload's end, are seen
+
+
+def record(
+    request: Request,
+    arguments: Sequence[str],
+    tell: Callable[[ProbePlan, Removed], None],
+    warn: Callable[[str], None],
+) -> Outcome:
+    """As session.record(), once what request.mounts names is mounted.
+
+    A workload may be what mounts it: it is started at once, and recorded from then on.
+    """
+    absent = _absent(request.mounts)
+    if not absent:
+        return session.record(request, arguments, tell, warn=warn)
+    paths = ", ".join(absent)
+    with output_of(request) as place:
+        if not request.command:
+            warn(f"waiting for a FUSE file system on {paths} (Ctrl-C ends)")
+            _wait(request.mounts, None)
+            late = Late(absent[0], time.monotonic())
+            return session.record(request, arguments, tell, place, warn, late)
+        warn(
+            f"no FUSE file system is mounted on {paths} yet: the workload starts, and is recorded "
+            "from when there is one"
+        )
+        with _running(request) as workload:
+            began = time.monotonic()
+            _wait(request.mounts, workload)
+            options = {one.name: getattr(request, one.name) for one in fields(Request)}
+            attached = Caller(caller=workload.pid, **options)
+            late = Late(absent[0], began, workload)
+            return session.record(attached, arguments, tell, place, warn, late)
+
+
+@contextlib.contextmanager
+def _running(request: Request) -> Iterator[Workload]:
+    """The workload, started. Where it cannot be recorded it goes on to its end all the same."""
+    user = None if request.as_root else caller(os.environ)
+    workload = Workload(request.command, user, os.environ)
+    try:
+        workload.start()
+        yield workload
+    except BaseException:
+        with held_signals(Outcome()):
+            end = float("inf")
+            while not workload.poll() and time.monotonic() < end:
+                if _pass_on(signal.sigtimedwait(SIGNALS, STEP), workload):
+                    end = time.monotonic() + GRACE
+        raise
+    finally:
+        workload.abandon()
+
+
+def _absent(paths: Sequence[str]) -> list[str]:
+    mounts = [mount.path for mount in all_namespaces(Files(Path("/")))] if paths else []
+    return [path for path in paths if not any(is_on(path, mount) for mount in mounts)]
+
+
+def _wait(paths: Sequence[str], workload: Workload | None) -> None:
+    """Returns when each is on a FUSE mount. Interrupted: by a signal, which the workload gets, too.
+    Error: it has ended."""
+    files = Files(Path("/"))
+    with held_signals(Outcome()), Path("/proc/self/mountinfo").open("rb") as own:
+        changes = select.poll()
+        changes.register(own, select.POLLERR | select.POLLPRI)
+        looked, changed = time.monotonic(), True  # what changes after open() is told once
+        while True:
+            if changed or time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                if not _absent(paths):
+                    break
+            if workload and workload.poll():
+                raise Error(
+                    f"no FUSE file system is mounted on {', '.join(_absent(paths))}",
+                    "the workload ended, and nothing was recorded",
+                    f"ls {paths[0]}   (where autofs mounts it)",
+                )
+            if _pass_on(signal.sigtimedwait(SIGNALS, 0), workload):
+                raise Interrupted("interrupted before anything was mounted")
+            changed = bool(changes.poll(STEP * 1000))
+    # A daemon goes into the background when it has mounted: it has another number then.
+    serving = open_files(files)
+    for _ in range(TRIES):
+        time.sleep(STEP)
+        before, serving = serving, open_files(files)
+        if before.keys() == serving.keys():
+            return
+
+
+def _pass_on(came: signal.struct_siginfo | None, workload: Workload | None) -> bool:
+    """Whether it is a signal to end; the workload gets it, unless the terminal has sent it."""
+    if came is None or came.si_signo not in ENDING:
+        return False
+    if workload and came.si_code != SI_KERNEL:
+        workload.signal(came.si_signo)
+    return True

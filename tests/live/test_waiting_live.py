@@ -1,0 +1,106 @@
+"""`fusetools record --mount PATH` where nothing is mounted yet."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sample import BUILD, SampleMount, until
+from test_record_live import COMMAND, Done, callbacks, counts, nothing_left, session, start
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
+    yield
+    nothing_left()
+
+
+def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"it ended without a line that has {words!r}")
+
+
+def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
+    place = tmp_path / "fs"
+    with start(tmp_path, "--mount", place / "mount", "--detail", "latency") as process:
+        wait_for_line(process, f"waiting for a FUSE file system on {place}/mount")
+        place.mkdir()
+        mount = SampleMount(place, ["--kernel-cache", "0"], "with-symbols")
+        try:
+            wait_for_line(process, "fusetools: tracing")
+            before = callbacks(mount)
+            mount.workload("stat", 101, "dir-00/file-000")
+            own = callbacks(mount) - before
+            process.send_signal(signal.SIGINT)
+            done = Done(process)
+        finally:
+            mount.clean()
+    assert done.status == 0, done.stderr
+    data = tmp_path / "perf.data"
+    assert counts(data)["fuse_daemon:cvmfs_getattr"] == own["cvmfs_getattr"] > 0
+    (missing,) = [one for one in session(data)["unavailable"] if "first requests" in one["what"]]
+    assert missing["what"] == f"the first requests of {place}/mount"
+
+
+def test_a_workload_that_mounts(tmp_path: Path) -> None:
+    """It is recorded from then on: its own status, its children, and what it did before is said."""
+    path, go = tmp_path / "mount", tmp_path / "go"
+    path.mkdir()
+    subprocess.run([BUILD / "make_tree", tmp_path / "tree"], check=True)
+    daemon = f"{BUILD}/with-symbols/samplefs --kernel-cache 0 --socket {tmp_path}/talk"
+    work = f"""{daemon} {tmp_path}/tree {path}
+        {until(f"[ -e {go} ]")}
+        {BUILD}/workload stat 101 {path}/dir-00/file-000
+        umount {path}; exit 7"""
+    with start(tmp_path, "--mount", path, "--", "sh", "-c", work) as process:
+        wait_for_line(process, f"no FUSE file system is mounted on {path} yet: the workload starts")
+        wait_for_line(process, "fusetools: tracing")
+        go.touch()
+        done = Done(process)
+    assert done.status == 7, done.stderr
+    assert "missing: the workload's beginning: it began" in done.stderr
+    data = tmp_path / "perf.data"
+    seen = counts(data)
+    assert seen["fuse_daemon:cvmfs_getattr"] >= 101
+    assert seen["raw_syscalls:sys_enter"] > 101
+
+
+def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:
+    done = Done(start(tmp_path, "--mount", tmp_path / "x", "--", "sh", "-c", "exit 3"))
+    assert done.status == 1
+    assert done.stderr.splitlines()[1:] == [
+        f"fusetools: no FUSE file system is mounted on {tmp_path}/x",
+        "  why: the workload ended, and nothing was recorded",
+        f"  fix: ls {tmp_path}/x   (where autofs mounts it)",
+    ]
+
+
+def test_ctrl_c_ends_the_wait_and_the_path_is_never_touched(tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("this host has no strace")
+    log, path = tmp_path / "strace", tmp_path / "nothing"
+    trace = ["strace", "-f", "-e", "trace=file", "-e", "signal=none", "-o", str(log)]
+    with subprocess.Popen(
+        [*trace, *COMMAND, "record", "--mount", str(path)],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for_line(process, "waiting for a FUSE file system")
+        pid = int(log.read_text().split()[0])
+        subprocess.run(["kill", "-INT", str(pid)], check=True)
+        done = Done(process)
+    assert done.status == 1
+    assert done.stderr == "fusetools: interrupted before anything was mounted\n"
+    touched = [line for line in log.read_text().splitlines() if str(path) in line]
+    assert [line for line in touched if "execve(" not in line] == []
+    assert not (tmp_path / "perf.data").exists()
