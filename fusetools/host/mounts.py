@@ -95,6 +95,22 @@ def parse_mountinfo(text: str) -> list[Mount]:
     return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
 
 
+def parse_autofs(text: str) -> list[tuple[int, str, int]]:
+    """autofs' mounts of a /proc/PID/mountinfo: number, path, process group of who mounts for it."""
+    mounts = []
+    for line in text.split("\n"):
+        before, _, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if len(fields) < 6 or len(types) < 3 or types[0] != "autofs":
+            continue
+        number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
+        group = re.search(r"(?:^|,)pgrp=([0-9]{1,10})(?:,|$)", types[2])
+        if number and group:
+            device = int(number[1]) << 20 | int(number[2])
+            mounts.append((device, _unescape(fields[4]), int(group[1])))
+    return mounts
+
+
 def is_on(path: str, mount: str) -> bool:
     """Whether an absolute path is a mount point, or lies below it."""
     return path == mount or path.startswith(mount.rstrip("/") + "/")

@@ -19,12 +19,12 @@ from typing import Any
 
 from fusetools.core import native
 from fusetools.host.files import open_regular
-from fusetools.host.mounts import names_mount, parse_mountinfo
+from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
 from fusetools.host.processes import parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now import sockets, syscalls
 from fusetools.now.bounded import each
-from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Task
+from fusetools.now.moment import AUTOFS, Connection, Descriptor, Lock, Moment, Process, Task
 
 LIMIT = 1.8  # seconds for the whole
 PATIENCE = 0.25  # for one process or thread
@@ -101,8 +101,10 @@ class _Reader:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
         connections = [_with_daemon(mount, processes) for mount in mounts]
+        if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
+            connections += self._autofs(processes)
         holders = {pid for connection in connections for pid in connection.holders}
-        near = self._near(holders, processes)
+        near = self._near(holders - {1}, processes) | (holders & {1})
         wanted = [
             (pid, tid)
             for pid, own in threads.items()
@@ -161,6 +163,23 @@ class _Reader:
                 found.add(pid)
                 left += children.get(pid, [])
         return found
+
+    def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
+        """autofs' mounts of our mount namespace, and who mounts for them: automount, or systemd."""
+        found = {}
+        for number, path, group in parse_autofs(_text("/proc/self/mountinfo", 16 << 20)):
+            holders = (group,) if group in processes else ()
+            why = "" if holders else f"process {group}, which mounted it, has ended"
+            found[number] = Connection(
+                number,
+                path,
+                "autofs",
+                "autofs",
+                daemon=group if holders else None,
+                holders=holders,
+                why=why,
+            )
+        return list(found.values())
 
     def _mounts(self, rows: list[dict[str, Any]]) -> list[Connection]:
         """Each FUSE connection once, those of our own mount namespace first."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+# Where a caller waits until automount, or systemd, has mounted what it asked for.
+AUTOFS = ("autofs_wait", "autofs4_wait")
+
 
 @dataclass(frozen=True)
 class Socket:
@@ -72,6 +75,11 @@ class Task:
         )
 
     @property
+    def in_autofs(self) -> bool:
+        """It waits until something is mounted."""
+        return any(name.startswith(AUTOFS) for name in (*self.stack, self.wchan))
+
+    @property
     def reads_device(self) -> bool:
         """A daemon's thread that waits for its next request."""
         return any(name.startswith("fuse_dev_do_read") for name in (*self.stack, self.wchan)) or (
@@ -102,7 +110,8 @@ class Process:
 
 @dataclass(frozen=True)
 class Connection:
-    """A FUSE connection and where it is mounted. ``waiting``: requests, None where not known."""
+    """A FUSE connection and where it is mounted; or an autofs mount for which somebody waits.
+    ``waiting``: requests, None where not known."""
 
     number: int
     path: str

@@ -21,7 +21,6 @@ DEEPEST = 32  # of a chain
 _LOCKS = ("rwsem_", "down_", "__down_", "mutex_lock", "__mutex_lock", "d_alloc_parallel", "inode_")
 _PAGES = ("folio_", "__folio_", "wait_on_page", "__lock_page", "io_schedule", "wait_on_bit")
 _MEMORY = ("mem_cgroup", "try_charge", "charge_memcg", "__mem_cgroup")
-_AUTOFS = ("autofs_wait", "autofs4_wait")
 _NOTIFY = ("fuse_notify", "fuse_reverse_inval", "fuse_dev_do_write")
 _TIMED = ("nanosleep", "clock_nanosleep")
 
@@ -33,7 +32,8 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
     found = tuple(
         graph.mount(connection)
         for connection in moment.connections
-        if not paths or connection.path in paths
+        if (not paths or connection.path in paths)
+        and (connection.fstype != "autofs" or graph.waited_for(connection.number))
     )
     return Stuck(
         kernel=moment.kernel,
@@ -69,11 +69,11 @@ class _Graph:
 
     # Where callers wait
 
-    def _on(self, path: str) -> Connection | None:
-        """The connection that a path lies on."""
+    def _on(self, path: str, autofs: bool) -> Connection | None:
+        """The connection that a path lies on; ``autofs``: which of autofs' mounts."""
         best = None
         for connection in self.moment.connections:
-            if not connection.path:
+            if not connection.path or (connection.fstype == "autofs") != autofs:
                 continue
             below = connection.path.rstrip("/") + "/"
             longer = best is None or len(connection.path) > len(best.path)
@@ -87,9 +87,9 @@ class _Graph:
         names = (*task.stack, task.wchan)
         in_fuse = task.in_fuse and not any(name.startswith(_NOTIFY) for name in names)
         waits = in_fuse or any(name.startswith((*_LOCKS, *_PAGES)) for name in names)
-        if not waits:
+        if not waits and not task.in_autofs:
             return
-        connection = self._on(task.path) if task.path else None
+        connection = self._on(task.path, task.in_autofs) if task.path else None
         if connection is None and in_fuse:
             # Its path is not known: it can only be one that somebody waits for.
             asked = [c for c in self.moment.connections if c.waiting or c.waiting is None]
@@ -99,6 +99,10 @@ class _Graph:
             self.places[task.tid] = connection.number
         elif in_fuse and (task.age is None or task.age >= self.older):
             self.unplaced.append(task)
+
+    def waited_for(self, number: int) -> bool:
+        """Whether anybody waits for a mount."""
+        return number in self.places.values()
 
     def _callers(self, number: int) -> list[Task]:
         tasks = [self.tasks[tid] for tid, place in self.places.items() if place == number]
@@ -156,7 +160,7 @@ class _Graph:
             held = self.who(owner) if owner else f"thread {task.lock.owner}"
             return f"waits for the {task.lock.kind} {task.lock.address:#x}, held by {held}"
         names = (*task.stack, task.wchan)
-        if any(name.startswith(_AUTOFS) for name in names):
+        if task.in_autofs:
             return f"waits for automount: {task.path or 'path unknown'}"
         if any(name.startswith(_MEMORY) for name in names):
             return "waits for memory of its cgroup"
@@ -271,14 +275,29 @@ class _Graph:
 
     def causes(self, connection: Connection, late: list[Task]) -> list[Cause]:
         """Why callers wait, the surest first; none where nobody does and the daemon can answer."""
+        if connection.fstype == "autofs":
+            causes = self._why(connection, late)
+            return [self._autofs(connection, late, cause) for cause in causes[:1]]
+        return self._why(connection, late)
+
+    def _autofs(self, connection: Connection, late: list[Task], why: Cause) -> Cause:
+        paths = sorted({task.path for task in late if task.path})
+        what = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        text = (
+            f"autofs waits for its daemon to mount {what or 'what callers asked for'}: {why.text}"
+        )
+        return Cause("autofs", text, why.chain, why.fixes)
+
+    def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
+        autofs = connection.fstype == "autofs"
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
-        abort = _abort(connection, self.moment.fusectl)
+        abort = () if autofs else _abort(connection, self.moment.fusectl)
         if daemon is None:
             if not late:
                 return []
             text = f"no process is known that answers {connection.path or 'it'}: {connection.why}"
             return [Cause("gone", text, fixes=abort)]
-        if text := self.state(daemon):
+        if (text := self.state(daemon)) and (late or not autofs):
             kinds = (("frozen", "frozen"), ("tracer", "traced"), ("zombie", "gone"))
             kind = next((kind for word, kind in kinds if word in text), "stopped")
             if kind == "gone" and not late:
@@ -315,6 +334,9 @@ class _Graph:
         causes = sorted(found.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes
+        if autofs:
+            text = f"which of the threads of {daemon.comm} should mount it cannot be known"
+            return causes or [Cause("unanswered", text)]
         causes += self._general(connection, daemon, threads, late, bool(causes))
         kill = (f"kill -9 {daemon.pid}", f"ends {daemon.comm}: all files on the mount fail then")
         return [

@@ -43,9 +43,9 @@ class Cause:
 
 # The surest first.
 KINDS = (
-    "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation", "lock",
-    "memory", "process", "socket", "mount", "file", "sleep", "condition", "on_cpu", "unknown",
-    "background", "unread", "unanswered",
+    "autofs", "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation",
+    "lock", "memory", "process", "socket", "mount", "file", "sleep", "condition", "on_cpu",
+    "unknown", "background", "unread", "unanswered",
 )  # fmt: skip
 
 

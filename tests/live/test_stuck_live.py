@@ -407,6 +407,77 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
             daemon.kill()
 
 
+@contextlib.contextmanager
+def automounter(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+    """autofsd.py on a path, with a caller that waits for what it should mount."""
+    if "autofs" not in Path("/proc/filesystems").read_text():
+        pytest.skip("this kernel has no autofs")
+    path.mkdir()
+    command = [sys.executable, str(Path(__file__).with_name("autofsd.py")), str(path), how]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=mounts.end_with_the_test
+    ) as daemon:
+        assert daemon.stdout is not None
+        try:
+            assert daemon.stdout.readline() == "mounted\n"
+            with subprocess.Popen(["stat", path / "sft.cern.ch" / "x"]) as caller:
+                try:
+                    wait_until(lambda: in_autofs(caller.pid), "the caller in autofs")
+                    time.sleep(LONG)
+                    yield daemon
+                finally:
+                    caller.kill()
+        finally:
+            daemon.kill()
+            subprocess.run(["umount", "-l", path], check=False)
+
+
+def in_autofs(pid: int) -> bool:
+    return Path(f"/proc/{pid}/wchan").read_text().startswith("autofs")
+
+
+def of_autofs(path: Path) -> dict[str, Any]:
+    status, result = stuck("--mount", path)
+    (found,) = result["mounts"]
+    assert (status, found["fstype"], found["path"]) == (3, "autofs", str(path))
+    (cause,) = found["causes"]
+    assert cause["kind"] == "autofs"
+    assert f"autofs waits for its daemon to mount {path}/sft.cern.ch/x: " in cause["text"]
+    (caller,) = found["callers"]
+    assert caller["comm"] == "stat" and caller["path"] == f"{path}/sft.cern.ch/x"
+    assert not any("abort" in command for command, _ in cause["fixes"])
+    return {**cause, "daemon": found["daemon"]}
+
+
+def test_autofs_whose_daemon_is_stopped(tmp_path: Path) -> None:
+    with automounter(tmp_path / "auto", "never") as daemon:
+        daemon.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{daemon.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "its stop")
+        cause = of_autofs(tmp_path / "auto")
+        assert cause["daemon"] == daemon.pid
+        assert f"(pid {daemon.pid}) is stopped (SIGSTOP)" in cause["text"]
+        assert cause["fixes"][0][0] == f"kill -CONT {daemon.pid}"
+
+
+def test_autofs_whose_daemon_waits_for_its_helper(tmp_path: Path) -> None:
+    with automounter(tmp_path / "auto", "child") as daemon:
+        assert daemon.stdout is not None
+        child = int(daemon.stdout.readline())
+        try:
+            cause = of_autofs(tmp_path / "auto")
+        finally:
+            os.kill(child, signal.SIGKILL)
+        assert f"waits for sleep (pid {child}), which sleeps in" in cause["text"]
+
+
+def test_autofs_for_which_nobody_waits_is_not_shown(tmp_path: Path) -> None:
+    with automounter(tmp_path / "auto", "never"):
+        pass
+    _, result = stuck()
+    assert not [one for one in result["mounts"] if one["fstype"] == "autofs"]
+
+
 def test_doctor_names_the_mount_that_hangs(hang: Any) -> None:
     mount = hang("lost")
     mount.call("one")

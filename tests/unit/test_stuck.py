@@ -8,10 +8,12 @@ import os
 import struct
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fusetools.host.mounts import parse_autofs
 from fusetools.now import bounded, machine, sockets, syscalls
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
 from fusetools.now.stuck import stuck
@@ -62,6 +64,71 @@ def test_who_waits_for_a_short_time_is_not_stuck() -> None:
     result = stuck(moment(caller(age=0.9), reader(101)))
     assert not result.stuck
     assert stuck(moment(caller(age=1.0), reader(101))).stuck
+
+
+AUTO = Connection(41, "/cvmfs", "autofs", "autofs", daemon=7, holders=(7,))
+AUTOMOUNT = Process(7, 1, "automount", "S", uid=0, user="root", threads=(7, 8))
+
+
+def in_autofs(tid: int = 600, path: str = "/cvmfs/sft.cern.ch", age: float = 60.0) -> Task:
+    stack = ("autofs_wait", "autofs_mount_wait", "lookup_fast")
+    return Task(tid, tid, "ls", "S", "autofs_wait", stack, "openat", age, path=path)
+
+
+def test_autofs_waits_for_its_daemon() -> None:
+    """Not for the FUSE mount that is to come, nor for one that lies below."""
+    below = Connection(42, "/cvmfs/sft.cern.ch", "fuse", "cvmfs2", daemon=100, holders=(100,))
+    everybody = (DAEMON, AUTOMOUNT, Process(600, 1, "ls", "S", threads=(600,)))
+    helper = Process(9, 7, "mount.cvmfs", "S", threads=(9,))
+    waits = Task(7, 8, "automount", "S", call="wait4", age=59.0, children=(9,))
+    hangs = Task(9, 9, "mount.cvmfs", "S", call="clock_nanosleep", age=58.0)
+    result = stuck(
+        moment(
+            in_autofs(),
+            waits,
+            hangs,
+            connections=(AUTO, below),
+            processes=(*everybody, helper),
+        )
+    )
+    auto, fuse = result.mounts
+    assert (auto.state, fuse.state) == ("stuck", "quiet")
+    (cause,) = auto.causes
+    assert (cause.kind, cause.fixes) == ("autofs", ())
+    assert cause.text == (
+        "autofs waits for its daemon to mount /cvmfs/sft.cern.ch: automount waits for mount.cvmfs "
+        "(pid 9), which sleeps in clock_nanosleep, for 58 s"
+    )
+    text = " ".join(render(result).split())
+    assert "/cvmfs (autofs, automount, pid 7): STUCK: 1 caller blocked, the oldest for 60 s" in text
+
+
+def test_autofs_of_which_nothing_is_known() -> None:
+    gone = replace(AUTO, daemon=None, holders=(), why="process 7, which mounted it, has ended")
+    (mount,) = stuck(moment(in_autofs(), connections=(gone,), processes=())).mounts
+    assert mount.causes[0].text.endswith(
+        "no process is known that answers /cvmfs: process 7, which mounted it, has ended"
+    )
+    silent = stuck(moment(in_autofs(), connections=(AUTO,), processes=(AUTOMOUNT,))).mounts[0]
+    assert silent.causes[0].text.endswith(
+        "which of the threads of automount should mount it cannot be known"
+    )
+
+
+def test_autofs_for_which_nobody_waits_is_none_of_the_mounts() -> None:
+    result = stuck(moment(connections=(AUTO, MOUNT), processes=(AUTOMOUNT, DAEMON)))
+    assert [mount.path for mount in result.mounts] == ["/mnt/a"]
+    short = stuck(moment(in_autofs(age=0.1), connections=(AUTO,), processes=(AUTOMOUNT,)))
+    assert not short.stuck and short.mounts[0].state == "busy"
+
+
+def test_autofs_in_mountinfo() -> None:
+    line = (
+        "65 44 0:39 / /cvm\\040fs rw,relatime shared:1 - autofs /etc/auto.cvmfs rw,fd=4,pgrp=7,t=0"
+    )
+    assert parse_autofs(line) == [(39, "/cvm fs", 7)]
+    for bad in ("", "x", line.replace("pgrp=7", "pgrp=x"), line.replace("autofs", "ext4", 1)):
+        assert parse_autofs(bad) == []
 
 
 def test_an_age_that_is_not_known_counts() -> None:
