@@ -1,6 +1,5 @@
 //! Stacks for flame graphs.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Named, Who};
@@ -71,8 +70,10 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("own", pair(flame.own))?;
     dict.set_item("others", pair(flame.others))?;
     dict.set_item("unfinished", flame.unfinished)?;
-    let states = STATES.iter().zip(flame.states);
-    let states: HashMap<_, _> = states.map(|((_, name), ns)| (*name, ns)).collect();
+    let states = PyDict::new(dict.py());
+    for ((_, name), ns) in STATES.iter().zip(flame.states) {
+        states.set_item(name, ns)?;
+    }
     dict.set_item("states", states)?;
     dict.set_item("daemons", flame.daemons)?;
     dict.set_item("shared", flame.shared)?;
