@@ -250,6 +250,7 @@ class Flame(TypedDict):
     stackless: int
     cut: int  # of the weight shown, that of stacks that end before their thread's start
     cut_daemons: int  # of that, what the daemons waited
+    cut_copied: int  # of that, that of stacks of which more was to be copied
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]

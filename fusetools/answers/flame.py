@@ -19,9 +19,10 @@ from fusetools.host.files import answers
 from fusetools.results.facts import Facts
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
+from fusetools.session import MOST_STACK_BYTES
 
 # Whole stacks of whatever has unwind tables.
-COPY = "fusetools record --call-graph dwarf -- WORKLOAD"
+COPY = "fusetools record --call-graph {} -- WORKLOAD"
 
 
 # Where a daemon reads requests, and waits for one.
@@ -71,10 +72,14 @@ def flame(
     path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
     merge = f"fix, on {host}: fusetools merge {path} -o {path}"
     # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
-    copy = "" if session.call_graph == "dwarf" else COPY
-    copy = copy if described["arch"] == "x86_64" else ""
+    unwindable = described["arch"] == "x86_64"
+    copy = COPY.format("dwarf") if unwindable and session.call_graph != "dwarf" else ""
+    size = session.stack_bytes
+    larger = min(4 * size, MOST_STACK_BYTES)
+    how = f"{session.call_graph or 'dwarf'},{larger}"
+    more = (size, COPY.format(how) if larger > size else "")
     shown = stacks_of(
-        graph, found, unit, facts, ", ".join(asked), daemons, callbacks, given, merge, copy
+        graph, found, unit, facts, ", ".join(asked), daemons, callbacks, given, merge, copy, more
     )
     shares = session.stacks
     if graph == "on-cpu" or len(shares) != 3:
@@ -177,12 +182,14 @@ def stacks_of(
     given: dict[str, str],
     merge: str,
     again: str,
+    more: tuple[int, str],
 ) -> Stacks:
     """The core's answer as a result.
 
     ``given``: what named functions instead of the recording, as of ``symbols``; ``merge``: the
     command that puts what names them into the recording, and where; ``again``: the one that records
-    whole stacks, "" where none does.
+    whole stacks, "" where none does; ``more``: bytes that were copied of a stack, and the command
+    that copies more.
     """
     # Off the CPU in us, as the scripts that users know print them.
     in_us = graph != "on-cpu"
@@ -210,7 +217,7 @@ def stacks_of(
         shared=found["shared"],
         kernel=_named(found["kernel"], given.get("kallsyms")),
         user=_named(found["user"], given.get("symfs")),
-        notes=tuple(_notes(graph, found, given, merge, again)),
+        notes=tuple(_notes(graph, found, given, merge, again, more)),
         facts=facts,
     )
 
@@ -230,7 +237,12 @@ def _named(found: tuple[bool, int, int], given: str | None) -> Named:
 
 
 def _notes(
-    graph: str, found: dict[str, Any], given: dict[str, str], merge: str, again: str
+    graph: str,
+    found: dict[str, Any],
+    given: dict[str, str],
+    merge: str,
+    again: str,
+    more: tuple[int, str],
 ) -> Iterator[str]:
     def listed(files: Sequence[str]) -> str:
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
@@ -261,8 +273,13 @@ def _notes(
         said = f"{_share(cut, total)} of the time has stacks cut before their thread's start"
         if 0 < found["daemons"] < total:
             said += f" (of the daemon's time: {_share(found['cut_daemons'], found['daemons'])})"
-        fix = f"; fix: {again}" if again and not found["copied"] else ""
+        deep = found["cut_copied"]
+        fix = f"; fix: {again}" if again and not found["copied"] and deep < cut else ""
         yield said + fix
+        if deep * 1000 >= total:
+            size, deeper = more
+            fix = f"; fix: {deeper}" if deeper else ""
+            yield f"{_share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
     if found["full"]:

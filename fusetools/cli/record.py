@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import LOST, pid, seconds
+from fusetools.cli.options import LOST, call_graph, pid, seconds
 from fusetools.cli.options import size as size_option
 from fusetools.plan.request import DETAILS, Attach, Caller, Request, Workload
 
@@ -69,12 +69,13 @@ NEXT = {
 )
 @click.option(
     "--call-graph",
-    type=click.Choice(["auto", "fp", "dwarf", "kernel"]),
+    type=call_graph,
     default="auto",
     show_default=True,
-    help="Record user stacks by frame pointers (fp), as copies to unwind (dwarf, 8 KB each), or "
-    "only kernel stacks (kernel); auto copies the stacks of waits, except waits for the next "
-    "request, of daemons without frame pointers.",
+    metavar="[auto|fp|dwarf|kernel][,BYTES]",
+    help="Record user stacks by frame pointers (fp), as copies to unwind (dwarf; BYTES of each, "
+    "8192 by default), or only kernel stacks (kernel); auto copies the stacks of waits, except "
+    "waits for the next request, of daemons without frame pointers.",
 )
 @click.option(
     "--detail",
@@ -139,6 +140,7 @@ def command(
 
     if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
+    options["call_graph"], options["stack_bytes"] = options["call_graph"]
     options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
     request = _request(workload, options)
     if dry_run:

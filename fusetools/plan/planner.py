@@ -27,6 +27,7 @@ from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
 from fusetools.plan.returns import no_returns
+from fusetools.session import STACK_BYTES
 
 DAEMON_GROUP = "fuse_daemon"
 # Samples of what runs: by a timer that every host has, so that they count time. A prime's
@@ -112,6 +113,7 @@ class ProbePlan:
     probes: tuple[Probe, ...]
     events: tuple[Event, ...]
     kernel_stacks: bool = False  # all stacks without the user's part
+    stack_bytes: int = STACK_BYTES  # of each copy of a stack
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
     by_pid: bool = False  # filters have "FIELD >= WORKLOAD", which only record/ can fill in
     graph: tuple[str, ...] = ()
@@ -383,6 +385,7 @@ def plan(
         probes=(*probes, *ours.probes),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
+        stack_bytes=request.stack_bytes,
         switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
         by_pid=by_pid,
         graph=ours.graph,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.session import STACK_BYTES
+
+CALL_GRAPHS = ("auto", "fp", "dwarf", "kernel")
 # From the cheapest on; each records what those before it do, and more.
 DETAILS = ("latency", "stages", "stacks")
 
@@ -17,7 +20,8 @@ class Request:
     groups; None: by the daemon's libraries. ``duration``: seconds, None: until the workload ends,
     or Ctrl-C. ``call_graph``: how user stacks are recorded: "fp", "dwarf", "kernel" for the
     kernel's alone, or "auto": "fp", but "dwarf" for those waits of daemons whose code keeps no
-    frame pointers that are not for a request; ``wakers``: also the stacks of those who wake others.
+    frame pointers that are not for a request; ``stack_bytes``: how much of a stack is copied;
+    ``wakers``: also the stacks of those who wake others.
     ``backend``: one of kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions,
     none: the usual ones.
     ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
@@ -32,6 +36,7 @@ class Request:
     duration: float | None = None
     output: str = "perf.data"
     call_graph: str = "auto"
+    stack_bytes: int = STACK_BYTES
     wakers: bool = False
     as_root: bool = False
     backend: str = "auto"

@@ -224,6 +224,7 @@ class Finishing(Things):
             command=request.command,
             arguments=self.arguments,
             call_graph=request.call_graph,
+            stack_bytes=request.stack_bytes,
             detail=request.detail,
             started=self.started.isoformat(timespec="seconds"),
             seconds=round(outcome.seconds, 6),

@@ -24,11 +24,6 @@ COPIES = 4  # times as much where each event's stack is copied: 20 times the byt
 # Threads that a workload is expected not to start, and numbers that are not given anew.
 FAR = 1 << 18
 RESERVED = 300
-# Bytes of a user's stack that are copied. Of waits that are not for the next request these were
-# whole, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs): with 1 KB
-# 64, 0, 47 %, with 2 KB 92, 93, 97 %, with 4 KB 99.3, 94, 95 %, with 8 or 16 KB 100 % of all. Paths
-# of 4,096 bytes that lie on the stack make the difference.
-STACK = 8192
 
 
 @dataclass(frozen=True)
@@ -133,21 +128,21 @@ def command_line(
         # workload's. -G is of all events before it.
         argv += ["-e", "dummy:u"]
         for event in ours:
-            argv += _event(event)
+            argv += _event(event, plan.stack_bytes)
         argv += ["-G", cgroup or ""]
     for event in plan.events:
         if event not in ours:
-            argv += _event(event)
+            argv += _event(event, plan.stack_bytes)
     return [since.filled(word) for word in argv] if since else argv
 
 
-def _event(event: Event) -> list[str]:
+def _event(event: Event, stack_bytes: int) -> list[str]:
     terms = []
     if event.frequency:
         terms.append(f"freq={event.frequency}")
     # Never by the global option: it would take the user's part from events with call-graph=fp.
     if event.stack == "dwarf":
-        terms += ["call-graph=dwarf", f"stack-size={STACK}"]
+        terms += ["call-graph=dwarf", f"stack-size={stack_bytes}"]
     elif event.stack:
         terms.append("call-graph=fp")
     if event.frequency:

@@ -142,6 +142,23 @@ def test_slow_names_the_thread_that_downloads(
     assert f"connected to 127.0.0.1:{server.port}" in said
 
 
+def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_path: Path) -> None:
+    """… are told apart from those that nobody can follow; the fix that is named makes them whole."""
+    path = tmp_path / "perf.data"
+    shown = record(client, path, "--call-graph", "auto,1024").stacks("off-cpu", layers=["daemon"])
+    assert shown.cut is not None and shown.cut > 0.9 * shown.total
+    (note,) = [note for note in shown.notes if "deeper" in note]
+    found = re.fullmatch(
+        r"([\d.]+) % has stacks deeper than the 1,024 bytes copied; "
+        r"fix: fusetools record --call-graph (auto,4096) -- WORKLOAD",
+        note,
+    )
+    assert found and float(found[1]) > 90, note
+    shown = record(client, path, "--call-graph", found[2]).stacks("off-cpu", layers=["daemon"])
+    assert shown.cut is not None and shown.cut <= 0.05 * shown.total
+    assert not any("deeper" in note for note in shown.notes)
+
+
 def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
     """By frame pointers these end in the C library, and flame says so, and what mends it."""
     path = tmp_path / "perf.data"

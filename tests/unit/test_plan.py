@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -613,8 +614,8 @@ def test_call_graphs() -> None:
     assert facts.perf is not None
     room = sizes(2, 1 << 40)
 
-    def argv(how: str, wakers: bool = False) -> str:
-        plan = make(facts, Workload(command=("x",), call_graph=how, wakers=wakers))
+    def argv(how: str, **more: Any) -> str:
+        plan = make(facts, Workload(command=("x",), call_graph=how, **more))
         return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
 
     assert "--kernel-callchains" in argv("kernel")
@@ -625,6 +626,7 @@ def test_call_graphs() -> None:
     assert "--kernel-callchains" not in argv("fp")
     copied = "call-graph=dwarf,stack-size=8192"
     assert f"-e sched:sched_switch/{copied}/ --filter" in argv("dwarf")
+    assert "call-graph=dwarf,stack-size=65528/" in argv("dwarf", stack_bytes=65528)
     assert "-e sched:sched_switch/call-graph=fp/" not in argv("dwarf")
     assert f"-e cpu-clock/freq=99,{copied},name=cpu-clock/I" in argv("dwarf")
     assert "-e fuse_daemon:cvmfs_lookup --exclude-perf" in argv("dwarf")

@@ -23,6 +23,7 @@ use crate::spaces::Spaces;
 use crate::stacks::{Fold, Frames, Origin, ROOT};
 use crate::stitch::{self, Mark, Stitch, Story};
 use crate::symbols::Kernel;
+use crate::unwind::Reach;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graph {
@@ -103,8 +104,9 @@ pub struct Flame {
     pub stackless: u64,
     /// Of the weight of samples and waits, that of stacks which do not go on to where their thread begins.
     pub cut: u64,
-    /// Of that, what the daemons waited.
+    /// Of that, what the daemons waited; that of stacks of which more was to be copied.
     pub cut_daemons: u64,
+    pub cut_copied: u64,
     /// Left out: of a daemon without a request, of the workload outside of any, of neither.
     pub idle: Amount,
     pub own: Amount,
@@ -141,6 +143,21 @@ impl Flame {
         let at = STATES.iter().position(|(known, _)| *known == state);
         if let Some(sum) = at.and_then(|at| self.states.get_mut(at)) {
             *sum = sum.saturating_add(ns);
+        }
+    }
+
+    /// So much of what is shown has a stack that goes so far.
+    fn reaches(&mut self, reach: Reach, weight: u64, daemons: bool) {
+        if reach == Reach::Whole {
+            return;
+        }
+        let copied = reach == Reach::Copied;
+        for (sum, counts) in [
+            (&mut self.cut, true),
+            (&mut self.cut_daemons, daemons),
+            (&mut self.cut_copied, copied),
+        ] {
+            *sum = sum.saturating_add(if counts { weight } else { 0 });
         }
     }
 }
@@ -184,8 +201,8 @@ struct Note {
     requested: bool,
     /// Its stack, by the names that things had when it began; ROOT: it is not asked for.
     node: u32,
-    /// The stack goes on to where the thread begins.
-    whole: bool,
+    /// Of its stack.
+    reach: Reach,
     /// The rest is of a daemon's threads, of whose waits it is known later which requests they are for. The thread's
     /// name.
     comm: u32,
@@ -482,7 +499,7 @@ impl<'a> Engine<'a> {
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
             node: ROOT,
-            whole: false,
+            reach: Reach::Cut,
             comm: 0,
             claimed: Spans::default(),
             of_others: Spans::default(),
@@ -524,9 +541,11 @@ impl<'a> Engine<'a> {
             }
             _ => self.node(comm, stack, ev.pid),
         };
-        if stack == ABSENT || !self.frames.whole(stack, &self.spaces, ev.pid) {
-            self.flame.cut = self.flame.cut.saturating_add(period);
-        }
+        let reach = match stack {
+            ABSENT => Reach::Cut,
+            _ => self.frames.reach(stack, &self.spaces, ev.pid),
+        };
+        self.flame.reaches(reach, period, false);
         self.fold.add(node, period);
     }
 

@@ -9,7 +9,7 @@ use crate::events::{Map, Side};
 use crate::programs::{Files, Programs};
 use crate::spaces::{MappedFile, Spaces};
 use crate::stacks::Frames;
-use crate::unwind::Unwinding;
+use crate::unwind::{Copied, Reach, Unwinding};
 
 /// perf's mask of BP, SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
 const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
@@ -58,17 +58,14 @@ pub fn stacks(code: &[Code], threads: &[Thread]) -> Vec<(Vec<String>, bool)> {
     let mut unwinding = Unwinding::default();
     let mut chains = Vec::new();
     for thread in threads {
-        let registers = [0, thread.sp, thread.ip];
+        let copy = Copied {
+            mask: REGISTERS,
+            registers: &[0, thread.sp, thread.ip],
+            stack: &thread.stack,
+            full: false,
+        };
         let none = &mut std::iter::empty();
-        chains.push(unwinding.chain(
-            REGISTERS,
-            &registers,
-            &thread.stack,
-            &spaces,
-            &files,
-            pid,
-            none,
-        ));
+        chains.push(unwinding.chain(&copy, &spaces, &files, pid, none));
     }
     let mut frames = Frames::new(None, Programs::default(), Some(files));
     let named = chains.into_iter().map(|unwound| {
@@ -83,7 +80,7 @@ pub fn stacks(code: &[Code], threads: &[Thread]) -> Vec<(Vec<String>, bool)> {
         let names = numbers
             .iter()
             .map(|&number| frames.names[number as usize].0.to_string());
-        (names.collect(), unwound.whole)
+        (names.collect(), unwound.reach == Reach::Whole)
     });
     named.collect()
 }

@@ -166,6 +166,8 @@ pub struct UserStack<'a> {
     pub registers: Vec<u64>,
     /// From the stack pointer up.
     pub bytes: &'a [u8],
+    /// As many as were asked for.
+    pub full: bool,
 }
 
 impl Layout {
@@ -313,6 +315,7 @@ impl Layout {
             bytes = &bytes[..copied as usize];
             at += size + 8;
         }
+        let full = bytes.len() == size;
         Some(UserStack {
             chain,
             raw,
@@ -320,6 +323,7 @@ impl Layout {
             narrow: abi == 1,
             registers,
             bytes,
+            full,
         })
     }
 

@@ -11,6 +11,7 @@ use crate::flame::Named;
 use crate::programs::{Files, Programs};
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
+use crate::unwind::Reach;
 
 /// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
 const CONTEXT_MAX: u64 = -4095i64 as u64;
@@ -55,7 +56,7 @@ pub struct Frames<'a> {
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
     /// By stack and space, as `of_stacks`: whether it goes on to where its thread begins.
-    whole: FxHashMap<(u64, u64), bool>,
+    reach: FxHashMap<(u64, u64), Reach>,
     /// The frame of addresses that are in no file.
     unknown: Option<u32>,
     /// Different addresses met of the kernel, and of programs' files.
@@ -88,7 +89,7 @@ impl<'a> Frames<'a> {
             of_stacks: FxHashMap::default(),
             chains: Vec::new(),
             user: Vec::new(),
-            whole: FxHashMap::default(),
+            reach: FxHashMap::default(),
             unknown: None,
             kernel_named,
             user_named,
@@ -165,18 +166,22 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Whether a stack goes on to where its thread begins. What was unwound tells so itself; of frame pointers it is known
+    /// Whether a stack goes on to where its thread begins, or why not. What was unwound tells so itself; of frame pointers it is known
     /// by what is outermost: a function that threads begin with, or one of a C library without a name that called others.
-    pub fn whole(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> bool {
+    pub fn reach(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Reach {
         let version = spaces.of(pid).map_or(0, |space| space.version);
-        if let Some(&whole) = self.whole.get(&(stack, version)) {
-            return whole;
+        if let Some(&reach) = self.reach.get(&(stack, version)) {
+            return reach;
         }
         let Some((chain, user)) = self.chain(stack) else {
-            return false;
+            return Reach::Cut;
         };
-        let marked = chain.last() == Some(&CONTEXT_USER);
-        let whole = user && !marked && {
+        let marks = chain
+            .iter()
+            .rev()
+            .take_while(|ip| **ip == CONTEXT_USER)
+            .count();
+        let whole = user && marks == 0 && {
             let frames = self.of(stack, spaces, pid);
             let mut frames = frames.iter().map(|&frame| {
                 let (name, origin) = &self.names[frame as usize];
@@ -203,8 +208,13 @@ impl<'a> Frames<'a> {
                 _ => false,
             }
         };
-        self.whole.insert((stack, version), whole);
-        whole
+        let reach = match marks {
+            _ if whole => Reach::Whole,
+            2 => Reach::Copied,
+            _ => Reach::Cut,
+        };
+        self.reach.insert((stack, version), reach);
+        reach
     }
 
     /// Where in a stack that begins below a callback: after the callback's own frame; where that is not in it, with the

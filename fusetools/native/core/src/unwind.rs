@@ -84,13 +84,38 @@ struct Program {
     signals: FxHashSet<u64>,
 }
 
+/// What was copied of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<'a> {
+    /// The registers of the bits of `mask`, lowest first.
+    pub mask: u64,
+    pub registers: &'a [u64],
+    /// Bytes from the stack pointer up; `full`: as many as were asked for, so that there may be more.
+    pub stack: &'a [u8],
+    pub full: bool,
+}
+
 /// A user stack, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwound {
     /// Innermost first, each within the function that was called there.
     pub chain: Vec<u64>,
-    /// It goes on to where the thread began; else the rest was not copied, or a program tells nothing of it.
-    pub whole: bool,
+    pub reach: Reach,
+}
+
+/// The kernel copies no more (PERF_SAMPLE_STACK_USER, perf_event_open(2)).
+const LARGEST: usize = 1 << 16;
+
+/// How far a user stack goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// To where the thread began.
+    Whole,
+    /// A program tells nothing of the rest.
+    #[default]
+    Cut,
+    /// As far as it was copied.
+    Copied,
 }
 
 /// Whether the registers of a mask are such that stacks can be unwound from them.
@@ -103,7 +128,7 @@ pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {
 pub fn only_address(mask: u64, registers: &[u64]) -> Option<Unwound> {
     Some(Unwound {
         chain: vec![register(mask, registers, IP)?],
-        whole: false,
+        reach: Reach::Cut,
     })
 }
 
@@ -122,22 +147,18 @@ pub struct Unwinding {
 }
 
 impl Unwinding {
-    /// Unwinds a stack. `registers`: those of the bits of `mask`, lowest first; `stack`: the bytes from the stack pointer
-    /// up; `returns`: where the calls with return probes go back to that the thread is in, innermost first. None where the
-    /// instruction pointer is not among the registers.
-    #[allow(clippy::too_many_arguments)]
+    /// Unwinds a stack. `returns`: where the calls with return probes go back to that the thread is in, innermost first.
+    /// None where the instruction pointer is not among the registers.
     pub fn chain(
         &mut self,
-        mask: u64,
-        registers: &[u64],
-        stack: &[u8],
+        copy: &Copied,
         spaces: &Spaces,
         files: &Files,
         pid: i32,
         returns: &mut dyn Iterator<Item = u64>,
     ) -> Option<Unwound> {
-        let register = |bit| register(mask, registers, bit);
-        let cut = only_address(mask, registers);
+        let register = |bit| register(copy.mask, copy.registers, bit);
+        let cut = only_address(copy.mask, copy.registers);
         let ip = register(IP)?;
         let (Some(sp), Some(bp), Some(space)) = (register(SP), register(BP), spaces.of(pid)) else {
             return cut;
@@ -152,18 +173,20 @@ impl Unwinding {
         let Some(unwinder) = self.spaces.get(&space.version) else {
             return cut;
         };
+        let mut beyond = false;
         let mut read = |address: u64| {
             let at = address
                 .checked_sub(sp)
                 .and_then(|at| usize::try_from(at).ok());
-            let word = at.and_then(|at| stack.get(at..at.checked_add(8)?));
+            beyond |= copy.full && at.is_some_and(|at| at < LARGEST && at + 8 > copy.stack.len());
+            let word = at.and_then(|at| copy.stack.get(at..at.checked_add(8)?));
             let word: [u8; 8] = word.and_then(|word| word.try_into().ok()).ok_or(())?;
             Ok(u64::from_le_bytes(word))
         };
         let mut registers = UnwindRegsX86_64::new(ip, sp, bp);
         let mut frame = FrameAddress::from_instruction_pointer(ip);
         let mut chain = Vec::new();
-        let mut whole = false;
+        let mut reach = Reach::Cut;
         let mut guessed = false;
         while chain.len() < DEEPEST {
             let address = frame.address_for_lookup();
@@ -201,7 +224,9 @@ impl Unwinding {
                 Ok(Some(address)) if of_probe(address) => returns.next(),
                 Ok(Some(address)) if space.find(address).is_some() => Some(address),
                 Ok(None) => {
-                    whole = !guessed;
+                    if !guessed {
+                        reach = Reach::Whole;
+                    }
                     break;
                 }
                 _ => break,
@@ -212,11 +237,16 @@ impl Unwinding {
             }
         }
         // What such a program's tables lead to last is no code either.
-        while !whole && chain.len() > 1 && chain.last().is_some_and(|ip| space.find(*ip).is_none())
+        while reach != Reach::Whole
+            && chain.len() > 1
+            && chain.last().is_some_and(|ip| space.find(*ip).is_none())
         {
             chain.pop();
         }
-        Some(Unwound { chain, whole })
+        if reach == Reach::Cut && beyond {
+            reach = Reach::Copied;
+        }
+        Some(Unwound { chain, reach })
     }
 
     fn unwinder(&mut self, space: &Space, spaces: &Spaces, files: &Files) -> Program {
@@ -552,16 +582,41 @@ mod tests {
         let mut unwinding = Unwinding::default();
         let mut none = std::iter::empty();
         let user = unwinding.chain(
-            mask,
-            &registers,
-            &stack,
+            &Copied {
+                mask,
+                registers: &registers,
+                stack: &stack,
+                full: true,
+            },
             &spaces,
             &Files::default(),
             7,
             &mut none,
         );
         let user = user.unwrap();
-        assert_eq!((user.chain, user.whole), (vec![other, other + 1], false));
+        assert_eq!(
+            (user.chain, user.reach),
+            (vec![other, other + 1], Reach::Cut)
+        );
+        // What comes next lies beyond what was copied; or beyond all that there is.
+        for (full, reach) in [(true, Reach::Copied), (false, Reach::Cut)] {
+            let copy = Copied {
+                mask,
+                registers: &registers,
+                stack: &[],
+                full,
+            };
+            let user = unwinding
+                .chain(
+                    &copy,
+                    &spaces,
+                    &Files::default(),
+                    7,
+                    &mut std::iter::empty(),
+                )
+                .unwrap();
+            assert_eq!((user.chain, user.reach), (vec![other], reach));
+        }
         tables.eh_frame = None;
         tables.known.clear();
         assert_eq!(tables.known(vaddr), Known::NoTables);

@@ -6,6 +6,7 @@ use crate::events::{Ev, ABSENT};
 use crate::offcpu::{State, Wait, Waker};
 use crate::stacks::{Origin, ROOT};
 use crate::stitch::Mark;
+use crate::unwind::Reach;
 
 impl Engine<'_> {
     pub(super) fn switch(&mut self, ev: &Ev) {
@@ -55,15 +56,15 @@ impl Engine<'_> {
         }
         let stack = ev.v[3];
         let mut node = None;
-        let mut whole = false;
+        let mut reach = Reach::Cut;
         if stack != ABSENT {
             let comm = self.comm(ev.pid, ev.tid);
             node = Some(self.node(comm, stack, ev.pid));
-            whole = self.frames.whole(stack, &self.spaces, ev.pid);
+            reach = self.frames.reach(stack, &self.spaces, ev.pid);
         }
         if let Some(wait) = self.off.begun(ev.tid, ev.time) {
             wait.stack = stack;
-            wait.note.whole = whole;
+            wait.note.reach = reach;
             wait.note.node = node.unwrap_or(wait.note.node);
         }
     }
@@ -104,12 +105,12 @@ impl Engine<'_> {
             who,
             requested,
             node,
-            whole,
+            reach,
             ..
         } = wait.note;
         match node {
             ROOT => self.left_out(who, requested, &span),
-            _ => self.shown(wait, node, whole, &span),
+            _ => self.shown(wait, node, reach, &span),
         }
     }
 
@@ -142,14 +143,14 @@ impl Engine<'_> {
             return;
         }
         let comm = wait.note.comm;
-        let (node, whole) = match wait.stack {
-            ABSENT => (self.fold.below(ROOT, comm), false),
+        let (node, reach) = match wait.stack {
+            ABSENT => (self.fold.below(ROOT, comm), Reach::Cut),
             stack => (
                 self.node(comm, stack, wait.pid),
-                self.frames.whole(stack, &self.spaces, wait.pid),
+                self.frames.reach(stack, &self.spaces, wait.pid),
             ),
         };
-        self.shown(wait, node, whole, &spans);
+        self.shown(wait, node, reach, &spans);
     }
 
     /// `spans` of a wait are not shown. One of no request is idle, if of a daemon.
@@ -172,19 +173,19 @@ impl Engine<'_> {
     }
 
     /// `spans` of a wait are shown.
-    fn shown(&mut self, wait: &Wait<Note>, stack: u32, whole: bool, spans: &[(u64, u64)]) {
+    fn shown(&mut self, wait: &Wait<Note>, stack: u32, reach: Reach, spans: &[(u64, u64)]) {
         let mut any = false;
         for (from, to) in spans {
             let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
             if from < to {
-                any |= self.show(&wait.part(from, to), stack, whole);
+                any |= self.show(&wait.part(from, to), stack, reach);
             }
         }
         self.flame.shown.count += u64::from(any);
         self.flame.stackless += u64::from(any && wait.stack == ABSENT);
     }
 
-    fn show(&mut self, wait: &Wait<Note>, stack: u32, whole: bool) -> bool {
+    fn show(&mut self, wait: &Wait<Note>, stack: u32, reach: Reach) -> bool {
         let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
         let mut any = false;
         for (state, ns) in parts {
@@ -208,12 +209,7 @@ impl Engine<'_> {
             if wait.note.who == Who::Daemon {
                 self.flame.daemons = self.flame.daemons.saturating_add(ns);
             }
-            if !whole {
-                self.flame.cut = self.flame.cut.saturating_add(ns);
-                if wait.note.who == Who::Daemon {
-                    self.flame.cut_daemons = self.flame.cut_daemons.saturating_add(ns);
-                }
-            }
+            self.flame.reaches(reach, ns, wait.note.who == Who::Daemon);
             any = true;
         }
         any

@@ -19,7 +19,7 @@ use crate::record::{u64_at, Layout};
 use crate::spaces::Spaces;
 use crate::stacks::CONTEXT_USER;
 use crate::symbols::{Kernel, Table};
-use crate::unwind::{can_unwind, only_address, Unwinding, Unwound};
+use crate::unwind::{can_unwind, only_address, Copied, Reach, Unwinding, Unwound};
 
 /// Different stacks that are remembered as done, and different places in files that are to be named.
 const MOST_SEEN: usize = 1 << 20;
@@ -52,6 +52,7 @@ enum Entered {
         registers: Vec<u64>,
         narrow: bool,
         bytes: Vec<u8>,
+        full: bool,
         time: u64,
     },
     Known(Option<Unwound>),
@@ -170,7 +171,7 @@ impl<'a> Stacks<'a> {
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             let user = of_user.map(|at| Unwound {
                 chain: chain.split_off(at + 1),
-                whole: true, // by frame pointers nothing tells that it is not
+                reach: Reach::Whole, // by frame pointers nothing tells that it is not
             });
             self.enter(tid, Entered::Known(user));
             let (Some(at), Some(after)) = (chain_at, after_chain) else {
@@ -190,6 +191,7 @@ impl<'a> Stacks<'a> {
                     registers: user.registers,
                     narrow: user.narrow,
                     bytes: user.bytes.to_vec(),
+                    full: user.full,
                     time: u64_at(record, layout.time).unwrap_or(0),
                 };
                 self.enter(tid, entered);
@@ -205,15 +207,16 @@ impl<'a> Stacks<'a> {
             let unwound = match user.narrow {
                 // Tables of 32 bits are not read.
                 true => only_address(mask, registers),
-                false => self.unwinding.chain(
-                    mask,
-                    registers,
-                    user.bytes,
-                    spaces,
-                    files,
-                    pid,
-                    &mut returns,
-                ),
+                false => {
+                    let copy = Copied {
+                        mask,
+                        registers,
+                        stack: user.bytes,
+                        full: user.full,
+                    };
+                    self.unwinding
+                        .chain(&copy, spaces, files, pid, &mut returns)
+                }
             };
             if let Some(unwound) = unwound {
                 add_user(&mut chain, &unwound);
@@ -297,15 +300,19 @@ impl<'a> Stacks<'a> {
             registers,
             narrow,
             bytes,
+            full,
             time,
         } = entered
         {
             let unwound = match narrow {
                 true => only_address(*mask, registers),
                 false => self.unwinding.chain(
-                    *mask,
-                    registers,
-                    bytes,
+                    &Copied {
+                        mask: *mask,
+                        registers,
+                        stack: bytes,
+                        full: *full,
+                    },
                     &self.spaces,
                     files,
                     pid,
@@ -420,11 +427,14 @@ fn with_chain(
 }
 
 /// Appends a user stack. One that does not go on to where its thread began ends with one more mark of a user's part, of
-/// which nothing is known: perf passes over it.
+/// which nothing is known; with two where more was to be copied. perf passes over them.
 fn add_user(chain: &mut Vec<u64>, user: &Unwound) {
     chain.push(CONTEXT_USER);
     chain.extend(&user.chain);
-    if !user.whole {
-        chain.push(CONTEXT_USER);
-    }
+    let marks = match user.reach {
+        Reach::Whole => 0,
+        Reach::Cut => 1,
+        Reach::Copied => 2,
+    };
+    chain.extend(std::iter::repeat_n(CONTEXT_USER, marks));
 }
