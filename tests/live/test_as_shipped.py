@@ -143,7 +143,7 @@ def test_slow_names_the_thread_that_downloads(
 
 
 def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_path: Path) -> None:
-    """… are told apart from those that nobody can follow; the fix that is named makes them whole."""
+    """… are told apart from those that nobody can follow; the fix named makes them whole."""
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "auto,1024").stacks("off-cpu", layers=["daemon"])
     assert shown.cut is not None and shown.cut > 0.9 * shown.total
