@@ -399,21 +399,12 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     calls = recording.calls("request_wait_answer")
     waits = calls.start[calls.of("request_wait_answer")]
     begun = recording.stories().begin
-    since, until = max(waits.min(), begun.min()), min(waits.max(), begun.max())
+    # trace-cmd begins before it can be paused: what it recorded then is no part of that time.
+    since = waits[waits >= begun.min()].min()
+    until = min(waits.max(), begun.max())
     both = [int(((since <= times) & (times <= until)).sum()) for times in (waits, begun)]
     # There is one caller: one request begins before it is waited for, at each end.
-    order = sorted([(time, "wait") for time in waits] + [(time, "begin") for time in begun])
-    twice = [
-        [(int(time - since), what) for time, what in order[max(at - 3, 0) : at + 5]]
-        for at, (one, other) in enumerate(zip(order, order[1:]))
-        if one[1] == other[1] and since <= one[0] <= until
-    ]
-    unmatched = [
-        (row["function"], row["unmatched"])
-        for row in json.loads((tmp_path / "hist.json").read_text())["histograms"]
-        if row["unmatched"]
-    ]
-    assert abs(both[0] - both[1]) <= 1, (both, twice, unmatched)
+    assert abs(both[0] - both[1]) <= 1
     assert both[1] > 0.5 * total["begun"]
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
 
