@@ -493,6 +493,33 @@ def test_clean_names_what_it_removed_harmlessly(
     assert done.output == "removed /tmp/\\udcff\\x1b[2J/.x.00000000\n"
 
 
+ODD = "/tmp/\udcff\udcfe"
+FORGED = "\ud800"  # as JSON may have it
+
+
+def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
+    """A mount point or a library of such a name ended top and trace, and kept recordings of all
+    mounts from being merged."""
+    now = _core.Now([], {}, [], {1: ODD}, "x86_64", True, ([], 0, ODD))
+    interval = now.take("label", "requests", 9, ODD, {1: ODD})
+    assert interval["rows"] == []
+    for odd in (ODD, FORGED):
+        _core.slowest(str(DEMO), [], {}, ([], 0, odd), {1: odd}, 3)  # type: ignore[attr-defined]
+    info = _core.merge(
+        [str(DEMO)],
+        str(tmp_path / "x"),
+        "{}",
+        maps=[(7, 4096, 4096, 0, ODD, b"", "/proc/7/root" + ODD)],
+        avoid=[ODD],
+    )
+    assert info["warnings"] == []
+    paths = subprocess.run(
+        ["perf", "script", "--show-mmap-events", "-F", "comm", "-i", tmp_path / "x"],
+        capture_output=True,
+    ).stdout
+    assert not paths or "/tmp/\ufffd\ufffd".encode() in paths
+
+
 def test_who_is_left_is_named() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as shell:
         for _ in range(500):

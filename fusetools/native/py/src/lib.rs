@@ -7,6 +7,7 @@ mod stages;
 mod stories;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ use fusetools_core::{elf, frames, live, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::Borrowed;
 use regex::Regex;
 
 create_exception!(
@@ -239,6 +241,24 @@ fn layer_name(layer: Layer) -> &'static str {
         Layer::Kernel => "kernel",
         Layer::Request => "request",
         Layer::Daemon => "daemon",
+    }
+}
+
+/// A name or a path, which may be any bytes, or any text of a recording's: what is no UTF-8 is replaced.
+pub(crate) struct Text(pub(crate) String);
+
+impl Text {
+    pub(crate) fn all(texts: HashMap<u64, Text>) -> HashMap<u64, String> {
+        texts.into_iter().map(|(n, text)| (n, text.0)).collect()
+    }
+}
+
+impl FromPyObject<'_, '_> for Text {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Text> {
+        let text = object.cast::<PyString>()?;
+        Ok(Text(text.to_string_lossy().into_owned()))
     }
 }
 
@@ -475,7 +495,7 @@ fn graph<'py>(
 }
 
 /// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
-type MapRow = (i32, u64, u64, u64, String, Vec<u8>, String);
+type MapRow = (i32, u64, u64, u64, OsString, Vec<u8>, PathBuf);
 
 /// (event, the field that tells its probes apart, (number, event that becomes of it) …)
 type BundleRow = (String, String, Vec<(u64, String)>);
@@ -520,12 +540,13 @@ fn merge<'py>(
     let maps = maps
         .into_iter()
         .map(|(pid, start, len, offset, path, build_id, place)| {
-            if !place.is_empty() {
+            let path = path.to_string_lossy().into_owned();
+            if !place.as_os_str().is_empty() {
                 let file = MappedFile {
                     path: path.clone(),
                     build_id: build_id.clone(),
                 };
-                files.places.insert(file, place.into());
+                files.places.insert(file, place);
             }
             Map {
                 time: 0,

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use regex::Regex;
 
 use crate::requests::{kept_dict, operation_bits};
-use crate::{filters_of, meaning, CoreError, Row};
+use crate::{filters_of, meaning, CoreError, Row, Text};
 
 #[pyclass]
 pub struct Now {
@@ -22,13 +22,13 @@ pub struct Now {
 
 /// Operations, ns at least, a regular expression for full paths; `mounts`: where they are, by connection.
 pub fn wanted_of(
-    (operations, least, path): (Vec<String>, u64, Option<String>),
+    (operations, least, path): (Vec<String>, u64, Option<Text>),
     mounts: HashMap<u64, String>,
 ) -> PyResult<Wanted> {
     Ok(Wanted {
         operations: operation_bits(&operations),
         least,
-        path: path_filter(path.as_deref(), mounts)?,
+        path: path_filter(path.as_ref().map(|path| &path.0[..]), mounts)?,
     })
 }
 
@@ -66,11 +66,12 @@ impl Now {
         catalogue: Vec<Row>,
         filters: Bound<'_, PyDict>,
         servers: Vec<i32>,
-        mounts: HashMap<u64, String>,
+        mounts: HashMap<u64, Text>,
         arch: &str,
         sums: bool,
-        wanted: Option<(Vec<String>, u64, Option<String>)>,
+        wanted: Option<(Vec<String>, u64, Option<Text>)>,
     ) -> PyResult<Now> {
+        let mounts = Text::all(mounts);
         let rows = catalogue.into_iter().map(meaning);
         let catalogue: Vec<Meaning> = rows.collect::<PyResult<_>>()?;
         let wanted = wanted
@@ -143,13 +144,14 @@ impl Now {
         by: &str,
         sort: &str,
         most: usize,
-        contains: &str,
-        labels: HashMap<i32, String>,
+        contains: Text,
+        labels: HashMap<i32, Text>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let bad = || PyValueError::new_err(format!("no such order: {by}, {sort}"));
         let by = By::of_name(by).ok_or_else(bad)?;
         let sort = Sort::of_name(sort).ok_or_else(bad)?;
-        let labels = labels.into_iter().collect();
+        let labels = labels.into_iter().map(|(pid, text)| (pid, text.0));
+        let labels = labels.collect();
         let mounts = self.mounts.iter().map(|(n, path)| (*n, path.clone()));
         let mounts = mounts.collect();
         let inner = &mut self.inner;
@@ -158,7 +160,7 @@ impl Now {
                 by,
                 sort,
                 most,
-                contains,
+                contains: &contains.0,
                 labels: &labels,
                 mounts: &mounts,
             })

@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::now::wanted_of;
-use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row};
+use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
 /// What a question about requests is asked with.
 struct Question {
@@ -151,12 +151,12 @@ pub fn slowest<'py>(
     path: PathBuf,
     catalogue: Vec<Row>,
     filters: Bound<'py, PyDict>,
-    wanted: (Vec<String>, u64, Option<String>),
-    mounts: HashMap<u64, String>,
+    wanted: (Vec<String>, u64, Option<Text>),
+    mounts: HashMap<u64, Text>,
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let mut slowest = Slowest::new(most, wanted_of(wanted, mounts)?);
+    let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
     let mut dict = question.tell(py, &mut slowest)?;
     if slowest.again() {
         dict = question.tell(py, &mut slowest)?;
