@@ -1,5 +1,6 @@
 """Faults in each phase of a recording: nothing is left, what was recorded can be read, the exit
-status says what happened. A part of the matrix; FAULTS=all: the whole of it (make test-faults)."""
+status says what happened. A part of the matrix; FAULTS=all: the whole of it (make test-faults).
+FAULTS=guest: those of a virtual machine (tests/vm/test_faults_in_guest.py)."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.live
 
 PHASES = ("arming", "recording", "ending", "merging", "cleaning")
 FAULTS = (
-    *("kill", "term", "int", "hup", "oom", "enospc", "gone output", "daemon killed"),
+    *("kill", "term", "int", "hup", "oom", "enospc", "eio", "gone output", "daemon killed"),
     *("daemon stopped", "unmounted", "workload killed", "workload hangs", "perf killed"),
-    "tracefs unmounted",
+    *("tracefs unmounted", "all stopped"),
 )
 SIGNALS = {
     "kill": signal.SIGKILL,
@@ -41,7 +42,6 @@ SIGNALS = {
 NOT = {
     *((fault, phase) for fault in ("workload killed", "workload hangs") for phase in PHASES[2:]),
     ("workload hangs", "arming"),
-    ("daemon stopped", "arming"),  # the same as the workload that hangs
     ("perf killed", "merging"),
     ("perf killed", "cleaning"),
 }
@@ -53,12 +53,44 @@ FEW = (
         ("int", "merging"),
         ("enospc", "recording"),
         ("perf killed", "recording"),
+        ("eio", "recording"),
+        ("daemon stopped", "arming"),
+        ("all stopped", "recording"),
     ),
 )
-CELLS = [cell for fault in FAULTS for cell in ((fault, phase) for phase in PHASES)]
-CHOSEN = [cell for cell in (CELLS if os.environ.get("FAULTS") == "all" else FEW) if cell not in NOT]
+# Only in a virtual machine: they are the whole machine's, or need function_graph.
+OF_MACHINES = (("trace-cmd killed", "recording"), ("cpu unplugged", "recording"))
+
+
+def cells(faults: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((fault, phase) for fault in faults for phase in PHASES)
+
+
+CELLS = {
+    "": FEW,
+    "all": cells(FAULTS),
+    "guest": OF_MACHINES,
+}[os.environ.get("FAULTS", "")]
+CHOSEN = [cell for cell in CELLS if cell not in NOT]
 SEED = 14
 MEMORY = Path("/sys/fs/cgroup/memory")
+CPU = Path("/sys/devices/system/cpu/cpu1/online")
+# For a daemon that writes files: all fails once a file BROKEN is there.
+EIO = """
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <sys/syscall.h>
+static int broken(void) { errno = EIO; return access(getenv("BROKEN"), F_OK) == 0; }
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
+  return broken() ? (errno = EIO, -1) : syscall(SYS_pwrite64, fd, data, size, at);
+}
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) {
+  return pwrite(fd, data, size, at);
+}
+int fsync(int fd) { return broken() ? (errno = EIO, -1) : syscall(SYS_fsync, fd); }
+"""
 
 
 class Case:
@@ -136,6 +168,8 @@ class Case:
                 while True:
                     file.write(bytes(1 << 16))
                     file.flush()
+        elif fault == "eio":
+            (self.folder / "broken").touch()
         elif fault == "gone output":
             for other in leftovers.processes([f"bindfs {self.folder}".replace(" ", "\0")]):
                 os.kill(other, signal.SIGKILL)
@@ -144,6 +178,22 @@ class Case:
             self.mount.process.wait()
         elif fault == "daemon stopped":
             os.kill(self.mount.pid, signal.SIGSTOP)
+            if phase == "arming":  # and so the workload hangs from the beginning
+                wait_until(lambda: self.hangs("ls") or self.ended(), fault)
+                self.process.send_signal(signal.SIGINT)
+        elif fault == "all stopped":
+            stopped = [pid, *descendants(pid)]
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for each in stopped:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(each, number)
+                time.sleep(0.5)
+        elif fault == "trace-cmd killed":
+            for other in leftovers.processes(["trace-cmd\0record"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(other, signal.SIGKILL)
+        elif fault == "cpu unplugged":
+            CPU.write_text("0")
         elif fault == "unmounted":
             subprocess.run(["umount", "-l", self.mount.path], check=True)
         elif fault == "workload killed":
@@ -157,7 +207,7 @@ class Case:
             os.kill(self.mount.pid, signal.SIGSTOP)
             (self.folder / "hang").touch()
             self.go.touch()
-            wait_until(lambda: any(children(sh, "cat") for sh in children(pid, "sh")), fault)
+            wait_until(lambda: self.hangs("cat"), fault)
             time.sleep(0.1)
             self.process.send_signal(signal.SIGINT)
         elif fault == "perf killed":
@@ -172,6 +222,10 @@ class Case:
             inside = ["nsenter", "-t", str(pid), "-m"]
             subprocess.run([*inside, "umount", "-l", "/sys/kernel/tracing"], check=False)
         self.go.touch()
+
+    def hangs(self, name: str) -> bool:
+        """Whether the workload runs that."""
+        return any(children(shell, name) for shell in children(self.process.pid, "sh"))
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -214,7 +268,11 @@ def fragile(tmp_path: Path) -> Iterator[Path]:
     under, place = tmp_path / "under", tmp_path / "fragile"
     under.mkdir()
     place.mkdir()
-    subprocess.run(["bindfs", under, place], check=True)
+    source, library = tmp_path / "eio.c", tmp_path / "eio.so"
+    source.write_text(EIO)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    more = {"LD_PRELOAD": str(library), "BROKEN": str(tmp_path / "broken")}
+    subprocess.run(["bindfs", under, place], check=True, env={**os.environ, **more})
     yield place
     subprocess.run(["umount", "-l", place], check=False)
 
@@ -231,14 +289,18 @@ def expected(fault: str, phase: str) -> set[int]:
     return {
         "oom": {1, -9, 137},
         "enospc": {0, 1},
+        "eio": {0, 1} if phase == "merging" else {1},
         "gone output": {0, 1} if phase == "merging" else {1},
         "daemon killed": {0},
-        "daemon stopped": {0},
+        "daemon stopped": {124, 130} if phase == "arming" else {0},
+        "all stopped": {0},
         "unmounted": {0, 1} if phase == "arming" else {0},
         "workload killed": {137} if phase == "recording" else {1, 137},
         "workload hangs": {124, 130},
         "perf killed": {0, 1} if phase == "ending" else {1},
         "tracefs unmounted": {0, 1},
+        "trace-cmd killed": {1},
+        "cpu unplugged": {0, 1},
     }[fault]
 
 
@@ -247,7 +309,7 @@ def test_fault(
     fault: str, phase: str, sample_mount: Mounter, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     mount = sample_mount()
-    places = {"enospc": "small", "gone output": "fragile"}
+    places = {"enospc": "small", "gone output": "fragile", "eio": "fragile"}
     folder: Path = request.getfixturevalue(places[fault]) if fault in places else tmp_path
     RUN.mkdir(exist_ok=True)
     before = leftovers.state()
@@ -259,16 +321,18 @@ def test_fault(
     finally:
         case.process.kill()
         case.process.wait()
-        for number in (signal.SIGCONT,):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(mount.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(mount.pid, signal.SIGCONT)
+        if fault == "cpu unplugged":
+            CPU.write_text("1")
         group = MEMORY / f"test-faults-{os.getpid()}"
         if group.exists():
             wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group's end")
             group.rmdir()
     text = case.text()
-    with contextlib.suppress(OSError):
-        (folder / "filler").unlink()
+    for name in (folder / "filler", tmp_path / "broken"):
+        with contextlib.suppress(OSError):
+            name.unlink()
     clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True, env=environment())
     assert clean.returncode == 0, clean.stderr + text
     if status >= 0 and phase != "cleaning" and fault != "tracefs unmounted":
@@ -285,12 +349,12 @@ def test_fault(
     assert leftovers.hidden(folder) == []
     parts = sorted(folder.glob("perf.data*"))
     # Before anything could be recorded there may be nothing.
-    assert parts or phase == "arming" or fault in ("enospc", "oom"), text
+    assert parts or phase == "arming" or fault in ("enospc", "oom", "eio"), text
     for part in parts:
         try:
             fusetools.open(part).counts()
         except fusetools.Error as error:
-            assert fault in ("oom", "perf killed", "enospc") or phase == "arming", text
+            assert fault in ("oom", "perf killed", "enospc", "eio") or phase == "arming", text
             assert re.search("never finished|cut short|have no name", error.why), error
 
 
