@@ -281,7 +281,7 @@ def _notes(
             fix = f"; fix: {deeper}" if deeper else ""
             yield f"{_share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
-        yield "the wakers' stacks were not recorded: fusetools record --wakers -- WORKLOAD"
+        yield "the wakers' stacks were not recorded; fix: fusetools record --wakers -- WORKLOAD"
     if found["full"]:
         yield "too many different stacks: some are cut"
 

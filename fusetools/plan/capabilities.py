@@ -215,9 +215,8 @@ def _advice(facts: HostFacts) -> list[Advice]:
     none = facts.mounts and not any(traceable(mount) for mount in facts.mounts)
     for mount in facts.mounts:
         if mount.daemon_pid is None:
-            advice.append(
-                Advice(f"{mount.path}: {mount.why}", "fusetools record --pid PID -- …", bool(none))
-            )
+            problem = f"the daemon of {mount.path} is not known"
+            advice.append(Advice(problem, "fusetools record --pid PID -- …", bool(none)))
         elif not traceable(mount):
             problem = f"{mount.path}: the files of {mount.comm} cannot be reached from here"
             advice.append(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Iterator
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer
-from fusetools.render.text.layout import lines, width
+from fusetools.render.text.layout import lines, prose
 from fusetools.results.flame import STATES, Stacks
 
 _TITLES = {
@@ -73,9 +73,9 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     if earlier is not None:
         said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
     for line in told(shown):
-        # A note may end in a command, which is copied whole.
-        whole = line.startswith("note:")
-        said += [line] if whole else textwrap.wrap(line, width(), subsequent_indent="  ")
+        # A command is copied whole.
+        words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
+        said += [*prose(words), *(f"  {command}" for command in fix)]
     return lines([*said, *footer(shown.facts)])
 
 

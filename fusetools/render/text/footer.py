@@ -8,6 +8,7 @@ from fusetools.figures import duration, number, plural, took
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
+from fusetools.render.text.layout import prose
 from fusetools.results.facts import Facts
 
 
@@ -42,7 +43,7 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
     said = []
     for m in all_missing:
         if m.layer in layers:
-            said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+            said += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})")
             said += ways_out(m.mend, "  ")
     return said
 

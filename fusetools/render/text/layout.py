@@ -24,6 +24,18 @@ def width() -> int:
         return PIPED
 
 
+def prose(text: str, indent: str = "  ") -> list[str]:
+    """Lines of at most width(), unless a word is longer; ``indent``: of the second and those after.
+    Not for commands, which are copied whole."""
+    return textwrap.wrap(
+        text,
+        width(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def bar(n: int, most: int, columns: int = BAR) -> str:
     """A bar of eighths of a column; any n > 0 shows."""
     eighths = max(round(8 * columns * n / most), 1) if n else 0

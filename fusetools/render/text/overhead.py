@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fusetools.figures import duration, number, plural, size
 from fusetools.printable import printable
 from fusetools.render.text.estimate import confidence, interval, seconds
-from fusetools.render.text.footer import ways_out
+from fusetools.render.text.footer import missing
 from fusetools.render.text.layout import lines, table
 from fusetools.results.estimate import Estimate
 from fusetools.results.overhead import Overhead
@@ -52,9 +52,7 @@ def render(result: Overhead) -> str:
     if result.lost:
         said.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")
     said += [f"warning: {printable(warning)}" for warning in result.warnings]
-    for m in result.missing:
-        said.append(f"not recorded: {printable(m.what)} ({printable(m.why)})")
-        said += ways_out(m.mend, "  ")
+    said += missing(result.missing, {m.layer for m in result.missing})
     return lines(said)
 
 
