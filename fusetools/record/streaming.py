@@ -15,8 +15,7 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
-from fusetools.host.files import Files
-from fusetools.host.processes import read_stat
+from fusetools.host.processes import cpu_seconds
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
@@ -35,7 +34,6 @@ Row = tuple[str, str, str, str, str]
 STEP = 0.1  # seconds within which a signal is answered
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
 PING = (5, 12)  # the perf that answers "ping"; an older one is told to enable what is enabled
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Piped(Perf):
@@ -217,11 +215,8 @@ class Streaming(Recording):
 
     def cpu_seconds(self) -> tuple[float, float]:
         """What perf, and this process, have used."""
-        times = os.times()
-        own = times.user + times.system
         assert self.perf is not None and self.perf.process is not None
-        process = read_stat(Files(Path("/")), self.perf.process.pid)
-        return process.ticks / CLOCK_TICKS if process else 0.0, own
+        return cpu_seconds(self.perf.process.pid), time.process_time()
 
     def wait(self, seconds: float, keys: int | None = None) -> bool:
         """Takes up what perf writes by itself, for so many seconds, or until there is something to

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from fusetools.host.files import Files
-from fusetools.host.processes import parse_stat, read_stat
+from fusetools.host.processes import cpu_seconds, parse_stat, read_stat
 
 HOST = Files(Path("/"))
 PR_SET_NAME = 15
@@ -57,3 +59,23 @@ def test_a_name_does_not_hide_the_state(name: str) -> None:
 @pytest.mark.parametrize("text", ["", "1 (x) S 1", "1 (x S 1 1", "1 (x) S " + "y " * 60])
 def test_what_is_no_stat(text: str) -> None:
     assert parse_stat(text) is None
+
+
+def test_cpu_time_of_another_process() -> None:
+    """As the process itself, and its parent after its end, see it."""
+    code = (
+        "import sys, time\n"
+        "while time.process_time() < 0.05: pass\n"
+        "print(time.process_time(), flush=True); input(); print(time.process_time(), flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        least = float(process.stdout.readline())
+        used = cpu_seconds(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        most = float(process.stdout.readline())
+        assert 0.05 <= least <= used <= most
+    assert cpu_seconds(process.pid) == 0.0
