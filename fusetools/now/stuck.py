@@ -200,6 +200,15 @@ class _Graph:
         loops = ("fuse_session_loop_mt", "fuse_loop_mt")
         return task.call == "futex" and any(name.startswith(loops) for name in task.user)
 
+    @staticmethod
+    def _in_reload(task: Task) -> bool:
+        """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
+        names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
+        return any(
+            inner in ("SafeSleepMs", "Enter") and outer.startswith("stub_")
+            for inner, outer in zip(names, names[1:])
+        )
+
     def _process(self, pid: int) -> str:
         process = self.processes.get(pid)
         return f"{process.comm} (pid {pid})" if process else f"pid {pid}"
@@ -395,6 +404,13 @@ class _Graph:
         if last.pid != daemon.pid:
             text = f"{daemon.comm} waits for {self.who(last)}, which {self.waits(last)}{age}"
             return last.tid, Cause("process", text, lines)
+        if last is task and self._in_reload(task):
+            # Each thread sleeps 100 ms at a time; the pause is as old as the oldest caller.
+            text = (
+                f"{daemon.comm} is being reloaded, or was left so: the CernVM-FS loader lets no "
+                "request into the file system's library until the new one is loaded"
+            )
+            return "reload", Cause("reload", text, lines)
         kind = "unknown"
         if last.state == "R":
             kind = "on_cpu"

@@ -44,8 +44,8 @@ class Cause:
 # The surest first.
 KINDS = (
     "autofs", "gone", "stopped", "traced", "frozen", "deadlock", "own_mount", "invalidation",
-    "lock", "memory", "process", "socket", "mount", "file", "sleep", "condition", "on_cpu",
-    "unknown", "background", "unread", "unanswered",
+    "reload", "lock", "memory", "process", "socket", "mount", "file", "sleep", "condition",
+    "on_cpu", "unknown", "background", "unread", "unanswered",
 )  # fmt: skip
 
 

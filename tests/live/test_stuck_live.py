@@ -228,6 +228,16 @@ def test_a_condition_that_nobody_signals(hang: Any) -> None:
     assert "hang" in waits["user_stack"]
 
 
+def test_a_reload_that_does_not_end(hang: Any) -> None:
+    """As of CernVM-FS, whose loader keeps requests out meanwhile."""
+    mount = hang("reload")
+    mount.call("one", "two")
+    found = looked_at(mount)
+    cause = found["causes"][0]
+    assert cause["kind"] == "reload"
+    assert "hangfs is being reloaded" in cause["text"]
+
+
 def test_a_server_that_does_not_answer(hang: Any) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

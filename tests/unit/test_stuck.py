@@ -66,6 +66,20 @@ def test_who_waits_for_a_short_time_is_not_stuck() -> None:
     assert stuck(moment(caller(age=1.0), reader(101))).stuck
 
 
+FENCE = ("__select", "SafeSleepMs(unsigned int)", "loader::stub_lookup(fuse_req*, unsigned long)")
+
+
+def test_a_pause_for_a_reload() -> None:
+    """Threads at the loader's fence; not those that sleep so elsewhere."""
+    waits = [thread(tid, 0.05, call="select", user=FENCE) for tid in (101, 102)]
+    (cause, *_) = causes(caller(), *waits)
+    assert cause.kind == "reload" and "sshfs is being reloaded" in cause.text
+    assert cause.chain[-1] == "2 of 2 threads of sshfs end there"
+    inside = ("__select", "SafeSleepMs(unsigned int)", "cvmfs::cvmfs_lookup", *FENCE[2:])
+    (cause, *_) = causes(caller(), thread(101, 0.05, call="select", user=inside))
+    assert cause.kind != "reload"
+
+
 AUTO = Connection(41, "/cvmfs", "autofs", "autofs", daemon=7, holders=(7,))
 AUTOMOUNT = Process(7, 1, "automount", "S", uid=0, user="root", threads=(7, 8))
 
