@@ -198,6 +198,8 @@ class Recording(Probing, Finishing):
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
+        if signal.sigpending() & set(ENDING):
+            raise Interrupted("interrupted before the recording began")
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
         if self.plan.by_pid:
@@ -329,8 +331,6 @@ class Recording(Probing, Finishing):
     def run(self) -> None:
         """Until the workload ends, the time is over, or a signal comes."""
         assert self.perf is not None and self.tracefs is not None
-        if signal.sigpending() & set(ENDING):
-            raise Interrupted("interrupted before the recording began")
         self.started = datetime.now(timezone.utc)
         begin = self.began = time.monotonic()
         if self.workload and not self.attached:
