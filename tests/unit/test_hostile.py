@@ -516,7 +516,7 @@ def test_names_of_mounts_and_programs_are_any_bytes(tmp_path: Path) -> None:
     assert info["warnings"] == []
     if shutil.which("perf") is None:
         return
-    command = ["perf", "script", "--show-mmap-events", "-F", "comm", "-i", tmp_path / "x"]
+    command = ["perf", "script", "--show-mmap-events", "-F", "comm", "-i", str(tmp_path / "x")]
     paths = subprocess.run(command, capture_output=True, check=True).stdout
     assert "/tmp/\ufffd\ufffd".encode() in paths
 
