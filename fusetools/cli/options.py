@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fusetools.errors import Error
-from fusetools.plan.request import CALL_GRAPHS
-from fusetools.session import MOST_STACK_BYTES, STACK_BYTES
 
 if TYPE_CHECKING:
     from fusetools.answers.filters import Filters
@@ -61,18 +59,6 @@ def pid(value: str) -> int:
     if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
         raise click.BadParameter(f"{value!r} is no process's number")
     return int(value)
-
-
-def call_graph(value: str) -> tuple[str, int]:
-    """How user stacks are recorded, and how many bytes of one are copied."""
-    how, comma, text = value.partition(",")
-    if how not in CALL_GRAPHS or (comma and not re.fullmatch(r"\d{3,5}", text)):
-        ways = ", ".join(CALL_GRAPHS)
-        raise click.BadParameter(f"{value!r} is none of {ways}, or one with bytes (dwarf,32768)")
-    size = int(text) & ~7 if comma else STACK_BYTES
-    if not 512 <= size <= MOST_STACK_BYTES:
-        raise click.BadParameter(f"{text} is no size from 512 to {MOST_STACK_BYTES}")
-    return how, size
 
 
 def size(value: str) -> int:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
 import click
 
-from fusetools.cli.options import LOST, call_graph, pid, seconds
+from fusetools.cli.options import LOST, pid, seconds
 from fusetools.cli.options import size as size_option
-from fusetools.plan.request import DETAILS, Attach, Caller, Request, Workload
+from fusetools.plan.request import CALL_GRAPHS, DETAILS, Attach, Caller, Request, Workload
+from fusetools.session import MOST_STACK_BYTES, STACK_BYTES
 
 NEXT = {
     "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
     "stages": ("fusetools hist", "fusetools stages", "fusetools slow"),
     "stacks": ("fusetools hist", "fusetools stages", "fusetools flame --offcpu"),
 }
+
+
+def call_graph(value: str) -> tuple[str, int]:
+    """How user stacks are recorded, and how many bytes of one are copied."""
+    how, comma, text = value.partition(",")
+    if how not in CALL_GRAPHS or (comma and not re.fullmatch(r"\d{3,5}", text)):
+        ways = ", ".join(CALL_GRAPHS)
+        raise click.BadParameter(f"{value!r} is none of {ways}, or one with bytes (dwarf,32768)")
+    size = int(text) & ~7 if comma else STACK_BYTES
+    if not 512 <= size <= MOST_STACK_BYTES:
+        raise click.BadParameter(f"{text} is no size from 512 to {MOST_STACK_BYTES}")
+    return how, size
 
 
 @click.command(
