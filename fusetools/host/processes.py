@@ -89,6 +89,11 @@ class Stat(NamedTuple):
     start: int  # ticks since boot: tells it from a later one of the same number
     cpu: int  # where it ran last
 
+    @property
+    def of_kernel(self) -> bool:
+        """A thread of the kernel's own."""
+        return bool(self.flags & _PF_KTHREAD)
+
 
 def parse_stat(text: str) -> Stat | None:
     """A /proc/…/stat; None: it is none, or was cut off."""
@@ -201,8 +206,7 @@ def status(files: Files, pid: int) -> Status | None:
         return None
     # The first thread may end before the others.
     ended = stat.state in "ZX" and len(files.list(f"/proc/{pid}/task")) < 2
-    of_kernel = bool(stat.flags & _PF_KTHREAD)
-    return Status(int(process[1]), stat.start, int(uids[1]), ended, of_kernel)
+    return Status(int(process[1]), stat.start, int(uids[1]), ended, stat.of_kernel)
 
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h

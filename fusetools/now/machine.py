@@ -34,7 +34,6 @@ MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are looked at
 LONGEST_PATH = 4096
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
-KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
 
 # Waits that are no file system's: the usual ones of threads that wait for work.
 _IDLE = re.compile(
@@ -378,18 +377,17 @@ def _process(pid: int) -> Any:
     stat = parse_stat(_text(f"/proc/{pid}/stat"))
     if not stat:
         return {}
-    kernel = bool(stat.flags & KERNEL_THREAD)
     threads = []
     for name in _names(f"/proc/{pid}/task"):
         task = parse_stat(_text(f"/proc/{pid}/task/{name}/stat"))
         own = task.state if task else "?"
         wchan = _text(f"/proc/{pid}/task/{name}/wchan") if own in "SD" else ""
-        threads.append((int(name), own, wchan, kernel))
+        threads.append((int(name), own, wchan, stat.of_kernel))
     status = _text(f"/proc/{pid}/status")
     uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
     tracer = re.search(r"^TracerPid:\s*(\d+)", status, re.MULTILINE)
     fuse = []
-    if not kernel:
+    if not stat.of_kernel:
         for name in _names(f"/proc/{pid}/fd"):
             if _link(f"/proc/{pid}/fd/{name}").endswith(FUSE):
                 info = _text(f"/proc/{pid}/fdinfo/{name}")
@@ -403,7 +401,7 @@ def _process(pid: int) -> Any:
         "uid": int(uid[1]) if uid else None,
         "tracer": int(tracer[1]) if tracer else 0,
         "cgroup": _text(f"/proc/{pid}/cgroup"),
-        "mnt": "" if kernel else _link(f"/proc/{pid}/ns/mnt"),
+        "mnt": "" if stat.of_kernel else _link(f"/proc/{pid}/ns/mnt"),
         "fuse": fuse,
         "threads": threads,
     }

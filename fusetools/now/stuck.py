@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fusetools.host.mounts import is_on
 from fusetools.now.moment import Connection, Descriptor, Moment, Process, Task
 from fusetools.results.stuck import KINDS, Blocked, Cause, Stuck, StuckMount, ago
 
@@ -75,9 +76,8 @@ class _Graph:
         for connection in self.moment.connections:
             if not connection.path or (connection.fstype == "autofs") != autofs:
                 continue
-            below = connection.path.rstrip("/") + "/"
             longer = best is None or len(connection.path) > len(best.path)
-            if longer and (path == connection.path or path.startswith(below)):
+            if longer and is_on(path, connection.path):
                 best = connection
         return best
 
