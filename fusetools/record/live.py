@@ -6,7 +6,6 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from fusetools.core import native
@@ -20,8 +19,6 @@ from fusetools.plan.request import Count
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
-from fusetools.record.signals import with_parent
-from fusetools.record.state import started
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
@@ -131,6 +128,7 @@ class _Counting(Recording):
         if any(row.function == CALIBRATION for row in self.rows):
             self.cost = max(round(_call_ns() - before), 0)
         self.before = self.tracefs.hits(self.plan.probes)
+        self._check_signals()
 
     def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         gone = {probe.event for probe in self.refused}
@@ -153,9 +151,7 @@ class _Counting(Recording):
             self.second.fifos,
             self.by_process,
         )
-        pid = self.second.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
-        self.state.processes.append((pid, started(pid) or 0))
-        self.lock.write()
+        self._start(self.second, argv, self.raw.parent)
         self.second.enable()
 
     def _stop(self) -> None:

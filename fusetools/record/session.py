@@ -43,6 +43,7 @@ from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
+from fusetools.record.recorder import Recorder
 from fusetools.record.scratch import DATA, Scratch
 from fusetools.record.signals import ENDING, SIGNALS, held_signals, with_parent
 from fusetools.record.state import Removed, started
@@ -198,6 +199,11 @@ class Recording(Probing, Finishing):
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
+        self._check_signals()
+
+    @staticmethod
+    def _check_signals() -> None:
+        """The last look before it is said that all is armed; a later one ends the recording."""
         if signal.sigpending() & set(ENDING):
             raise Interrupted("interrupted before the recording began")
 
@@ -218,9 +224,7 @@ class Recording(Probing, Finishing):
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
-            pid = self.perf.start(argv, partial(with_parent, os.getpid()), self.raw.parent)
-            self.state.processes.append((pid, started(pid) or 0))
-            self.lock.write()
+            self._start(self.perf, argv, self.raw.parent)
             try:
                 self.perf.enable()
                 return
@@ -232,6 +236,18 @@ class Recording(Probing, Finishing):
                 self.perf.close()
                 for probe, why in refused:
                     self._refuse(probe, why)
+
+    def _start(
+        self,
+        recorder: Recorder,
+        argv: list[str],
+        directory: Path,
+        number: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Starts one that gets signal ``number`` where we are killed, and notes it."""
+        pid = recorder.start(argv, partial(with_parent, os.getpid(), number), directory)
+        self.state.processes.append((pid, started(pid) or 0))
+        self.lock.write()
 
     def _start_graph(self) -> None:
         """function_graph, by trace-cmd; what it changes is noted first."""
@@ -248,10 +264,7 @@ class Recording(Probing, Finishing):
             self.facts.trace_cmd, name, self.plan.graph, self.plan.clock, size
         )
         # if we are killed, it shall still switch the tracer off
-        prepare = partial(with_parent, os.getpid(), signal.SIGINT)
-        pid = self.graph.start(argv, prepare, self.scratch)
-        self.state.processes.append((pid, started(pid) or 0))
-        self.lock.write()
+        self._start(self.graph, argv, self.scratch, signal.SIGINT)
         self.graph.wait_until_on()
         traced = self.graph.functions()
         for pattern in self.plan.graph:
