@@ -64,15 +64,35 @@ def perf(*arguments: str | Path) -> list[str]:
 
 
 def script(*recordings: Path) -> list[str]:
-    """Every sample of the recordings, sorted, without padding; a stack in its sample's line."""
+    """Every sample of the recordings, sorted, without padding; a stack in its sample's line.
+
+    Of a user address only the place in its page: perf prints an offset of the file where it knows
+    what was mapped there, which one recorder may have lost and the other not. Whole addresses:
+    see stacks().
+    """
     samples: list[str] = []
     for recording in recordings:
         for line in perf("script", "--ns", "-F", FIELDS, "-i", recording):
             if re.match(r"\s+[0-9a-f]+$", line) and samples:
-                samples[-1] += " " + line.strip()
+                address = line.strip()
+                samples[-1] += " " + (address if address.startswith("ffff") else address[-3:])
             elif line and "fusetools:session" not in line:
                 samples.append(" ".join(line.split()))
     return sorted(samples)
+
+
+def stacks(*recordings: Path) -> list[str]:
+    """Each stack of the recordings, its addresses as recorded, after its thread; sorted."""
+    found: list[str] = []
+    for recording in recordings:
+        for line in perf("script", "-D", "-i", recording):
+            if sample := re.search(r"PERF_RECORD_SAMPLE\(.*?\): (\d+/\d+):", line):
+                thread = sample[1]
+            elif "FP chain: nr:" in line:
+                found.append(thread)
+            elif address := re.match(r"\.\.\.\.\.\s+\d+: (\w+)$", line):
+                found[-1] += " " + address[1]
+    return sorted(found)
 
 
 def records(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -126,6 +146,14 @@ def test_the_merge_is_the_union(commands: tuple[list[str], ...], tmp_path: Path)
     # Identifier, ip, pid and tid, then the time.
     times = [struct.unpack_from("<Q", record, 32) for kind, record in written if kind == 9]
     assert times == sorted(times)
+
+
+def test_stacks_are_merged_as_they_were_recorded(tmp_path: Path) -> None:
+    inputs = record_at_once(tmp_path, SYSTEM_WIDE, PER_TASK)
+    _core.merge(inputs, tmp_path / "merged.data", SESSION)
+    addresses = stacks(*inputs)
+    assert len(addresses) > 50
+    assert stacks(tmp_path / "merged.data") == addresses
 
 
 def test_what_both_recorders_found_is_said_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import script
 from mounts import mount_entry, wait_until
-from sample import Mounter, until
+from sample import Mounter, SampleMount, until
 
 import fusetools
 from fusetools.results.hist import READ_TO_REPLY
@@ -38,6 +38,12 @@ def record(output: Path, mount: Path, script: str, *more: str) -> str:
     return done.stderr
 
 
+def closed(mount: SampleMount) -> str:
+    """Waits for the releasedir of what was listed, as nobody else does."""
+    affairs = f"{mount.samplefs} --talk {mount.socket} internal affairs"
+    return until(f"{affairs} | grep -q '^cvmfs.no_open_dirs|0|'")
+
+
 def said(command: str, path: Path) -> str:
     words = [sys.executable, "-m", "fusetools", *command.split(), "-i", str(path)]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
@@ -45,7 +51,7 @@ def said(command: str, path: Path) -> str:
 
 def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
-    workload = f"ls {mount.path} > /dev/null; kill -STOP {mount.pid}; "
+    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -STOP {mount.pid}; "
     workload += f"timeout -s KILL 0.5 stat {mount.path}/etc; true"
     try:
         printed = record(output, mount.path, workload)
@@ -84,7 +90,8 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
-    workload = f"ls {mount.path} > /dev/null; kill -STOP {mount.pid}; stat {mount.path}/etc & "
+    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -STOP {mount.pid}; "
+    workload += f"stat {mount.path}/etc & "
     # Until the request is made.
     workload += "while ! grep -qs fuse /proc/$!/wchan /proc/$!/stack; do sleep 0.01; "
     workload += "n=$((n + 1)); [ $n -gt 50 ] && break; done; "
@@ -109,9 +116,7 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
 def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
     """All requests have been answered, and none is made any more: each command says why."""
     mount, output = sample_mount(), tmp_path / "perf.data"
-    affairs = f"{mount.samplefs} --talk {mount.socket} internal affairs"
-    closed = until(f"{affairs} | grep -q '^cvmfs.no_open_dirs|0|'")  # nobody waits for a releasedir
-    workload = f"ls {mount.path} > /dev/null; {closed}; kill -KILL {mount.pid}; "
+    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -KILL {mount.pid}; "
     # It is a child of this process, which does not ask for its status meanwhile.
     gone = f"grep -qs '^State:.Z' /proc/{mount.pid}/status"
     workload += f"{until(gone)}; stat {mount.path}; true"
