@@ -6,10 +6,10 @@ Every function that reads a file raises `CoreError` when it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 __version__: str  # of the sources that it was built from
 
@@ -369,6 +369,7 @@ def merge(
     bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
     daemons: Sequence[int] | None = None,
     scope: Sequence[int] | None = None,
+    threads: Mapping[int, int] = ...,
     opener: Callable[[Path], int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
@@ -383,6 +384,7 @@ def merge(
     (event that several probes share, the field with a probe's number, (number, event that becomes
     of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all).
     `scope`: of these and of what they start are switches, wake-ups and system calls (None: all).
+    `threads`: the process of those of which no record tells.
     `opener`: opens the files of programs in this process's place, and gives the descriptor away.
     The output, of mode 0600, takes its place when it is whole and may be an input; on an error
     nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.
@@ -390,6 +392,23 @@ def merge(
 
 def keep_vdso() -> None:
     """To be called before a process gives up its rights and merges."""
+
+def ring_head(
+    header_page: str,
+    header_event: str,
+    formats: Sequence[tuple[str, str]],
+    clock: str,
+    uname: str,
+    cpus: int,
+) -> bytes:
+    """What a file of ring_collect begins with. ``formats``: (system, text) of each event."""
+
+def ring_collect(
+    instance: str, page: int, limit: int, output: int, control: int
+) -> Literal["told", "alone", "full"]:
+    """Moves the pages (of so many bytes) of an ftrace instance's buffers into an open file, until a
+    byte comes from a socket, it is closed, or the file has so many bytes. Both descriptors are
+    closed. OSError."""
 
 class Now:
     """Requests out of what perf writes to a pipe.

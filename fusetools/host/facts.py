@@ -107,11 +107,11 @@ class HostFacts:
     which harms who has one (None: not known), ``uretprobe_shadow``: a user return probe keeps
     shadow stacks right (see host/uretprobe.py), ``seccomp``: this process has a filter;
     ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
-    kernel stack goes on below a function with a return probe; ``clocks`` of ftrace,
-    ``graph_options`` (funcgraph-args …), ``pid_max``: threads have
-    smaller numbers, which begin anew there, ``sample_rate``: perf may take so many a second;
-    ``pid_namespace``: threads have other numbers here than ftrace's ring buffers tell,
-    ``tracepoints`` ("system:name") of those that matter.
+    kernel stack goes on below a function with a return probe; ``clocks`` of ftrace, ``instances``:
+    it can have some, and tells of new threads in them; ``graph_options`` (funcgraph-args …),
+    ``pid_max``: threads have smaller numbers, which begin anew there, ``sample_rate``: perf may
+    take so many a second; ``pid_namespace``: threads have other numbers here than ftrace's ring
+    buffers tell, ``tracepoints`` ("system:name") of those that matter.
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
@@ -149,6 +149,7 @@ class HostFacts:
     seccomp: bool = False
     unwinds_kretprobes: bool = False
     clocks: tuple[str, ...] = ()
+    instances: bool = False
     graph_options: tuple[str, ...] = ()
     pid_namespace: bool = False
     pid_max: int = 0

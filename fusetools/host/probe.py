@@ -115,6 +115,9 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         seccomp=guards(files, os.getpid())[0] if files.live else False,
         unwinds_kretprobes=any(f" {name}\n" in kallsyms for name in RECOVER),
         clocks=tuple(re.sub(r"[][]", "", _line(files, f"{at}/trace_clock") or "").split()),
+        instances=all(
+            files.exists(f"{at}/{name}") for name in ("instances", "events/task/task_newtask")
+        ),
         graph_options=tuple(
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),

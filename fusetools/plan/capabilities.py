@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
+from fusetools.plan.instances import by_perf
 
 # A request is begun and ended by one function of each group (facts differ by kernel generation).
 BEGIN = ("queue_request_and_unlock", "queue_request", "fuse_dev_queue_req", "fuse_simple_request")
@@ -143,6 +144,11 @@ def _kernel(facts: HostFacts) -> Layer:
     return Layer("kernel", False, "this kernel has neither function_graph nor kprobes")
 
 
+def _dearer(facts: HostFacts) -> str:
+    why = by_perf(facts)
+    return f"; by perf alone, which costs more: {why}" if why else ""
+
+
 def _requests(facts: HostFacts) -> Layer:
     why = _events(facts)
     if why:
@@ -160,9 +166,10 @@ def _requests(facts: HostFacts) -> Layer:
             how += "; send has no unique here: " + (
                 f"kprobe on {begin}" if kprobes else "send and end are not joined"
             )
-        return Layer("requests", True, how)
+        return Layer("requests", True, how + _dearer(facts))
     if kprobes:
-        return Layer("requests", True, f"kprobes on {begin}, {end}; no fuse:* tracepoints")
+        how = f"kprobes on {begin}, {end}; no fuse:* tracepoints"
+        return Layer("requests", True, how + _dearer(facts))
     if not facts.fuse:
         return Layer("requests", False, "the kernel has no FUSE file system loaded")
     return Layer("requests", False, "this kernel has neither fuse:* tracepoints nor kprobes")

@@ -62,7 +62,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class Event:
-    """An event that perf records, of the kernel's own or of a Probe.
+    """An event that is recorded, of the kernel's own or of a Probe: by perf, or in an instance of
+    ftrace (``ftrace``), which is cheaper and takes no stacks.
 
     ``stack``: how the stack of whoever it happens to is recorded: "fp" (by frame pointers), "dwarf"
     (the top of the user's is copied, and unwound at the recording's end), "" for none.
@@ -75,3 +76,4 @@ class Event:
     stack: str = ""
     workload: bool = False
     frequency: int = 0
+    ftrace: bool = False

@@ -23,6 +23,7 @@ from fusetools.names import CALIBRATION, CONNECT
 from fusetools.plan import kernel
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
+from fusetools.plan.instances import THREADS, by_perf
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
@@ -326,11 +327,19 @@ def plan(
     # A process that runs already stays in its own cgroup, with its limits.
     cgroup = cgroup and bool(request.command)
     by_pid = workload and not cgroup and facts.pid_max >= PIDS and not facts.pid_namespace
+    connections = [target.mount.connection for target in found]
+    # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
+    # for it. Without the waits only the beginning tells.
+    begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
+    ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
+    if latency and request.backend == "auto" and not request.functions:
+        ours = kernel.without_functions(ours)
+    ftrace = latency and request.kept and not ours.graph and not by_perf(facts)
     if not latency:
         of_copied = _comms(copied, comms or {})
         # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
         few = request.detail == "stages" and len(mounts) == 1
-        found_events = _task_events(facts.arch, daemons, of_copied, request, cgroup, by_pid, few)
+        found_events = _task_events(facts.arch, daemons, of_copied, request, few, cgroup, by_pid)
         events += [event for name, event in found_events if name in have]
     if latency:
         pass  # not asked for
@@ -358,13 +367,6 @@ def plan(
     if "raw_syscalls:sys_enter" not in have and not latency:
         lack = "the kernel shows no raw_syscalls tracepoints"
         missing.append(Missing("system calls", lack, layer="syscall"))
-    connections = [target.mount.connection for target in found]
-    # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
-    # for it. Without the waits only the beginning tells.
-    begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
-    ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
-    if latency and request.backend == "auto" and not request.functions:
-        ours = kernel.without_functions(ours)
     events += ours.events
     events += [Event(probe.event) for probe in probes]
     if request.detail == "stacks":
@@ -380,6 +382,10 @@ def plan(
             "; ".join(f"{why.what}: {why.why}" for why in missing[:3]),
             first.mend,
         )
+    if ftrace:
+        # Of whose process they are: it tells threads by their own number alone.
+        events.append(Event(THREADS))
+        events = [replace(event, ftrace=True) for event in events]
     return ProbePlan(
         targets=tuple(found),
         probes=(*probes, *ours.probes),
@@ -651,9 +657,9 @@ def _task_events(
     daemons: Sequence[str],
     copied: Sequence[str],
     request: Request,
+    few: bool,
     cgroup: bool,
     by_pid: bool,
-    few: bool,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 

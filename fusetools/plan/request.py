@@ -68,6 +68,11 @@ class Request:
         return self.detail != "latency"
 
     @property
+    def kept(self) -> bool:
+        """Whether it becomes a file; else its events are wanted at once."""
+        return True
+
+    @property
     def log(self) -> int | None:
         """The open file that the workload's own output goes to, None: where ours goes."""
         return None
@@ -87,6 +92,10 @@ class Stream(Attach):
     @property
     def names(self) -> bool:
         return True
+
+    @property
+    def kept(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)

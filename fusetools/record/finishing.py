@@ -61,6 +61,16 @@ class Finishing(Things):
         found = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
         return sorted(found | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
 
+    def _threads(self) -> dict[int, int]:
+        """The process of each of the daemons' threads: perf's records tell it of most."""
+        files = Files(Path("/"))
+        return {
+            int(thread): pid
+            for pid in self._servers()
+            for thread in files.list(f"/proc/{pid}/task")
+            if thread.isdigit()
+        }
+
     def _scope(self) -> list[int] | None:
         """Whose switches and system calls the recording is about; None: everybody's. Not ours:
         perf is our child."""
@@ -118,7 +128,8 @@ class Finishing(Things):
         room = min(len(session) + 8192 + 64 * len(self.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
         self.stacks = merged["stacks"]
-        if count := merged["missing_switches"]:
+        count = merged["missing_switches"]
+        if count and not self.plan.switch_records:  # which tell the ends that are missing
             why = f"{count:,} switches of its threads and the daemon's were not recorded"
             self.missing.append(Missing("the end of some waits", why, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
@@ -144,20 +155,24 @@ class Finishing(Things):
             bundles=self._bundles(),
             daemons=self._servers(),
             scope=self._scope() if self.plan.by_pid else None,
+            threads=self._threads(),
         )
+        inputs = [str(self.raw)]
+        if self.ring and self.ring.output.exists():
+            inputs.append(str(self.ring.output))
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
             why = self._clocks_disagree(graph)
             if not why:
                 try:
-                    return merge([str(self.raw), str(graph)], str(whole), session)
+                    return merge([*inputs, str(graph)], str(whole), session)
                 except native.CoreError as error:
                     why = ": ".join(error.args)
                     whole.unlink(missing_ok=True)
             self.outcome.warnings.append(
                 f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
             )
-        return merge([str(self.raw)], str(whole), session)
+        return merge(inputs, str(whole), session)
 
     def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> native.MergeInfo:
         """In a process of its own; without what names the programs' stacks where that hangs."""

@@ -126,6 +126,7 @@ def main() -> None:
     arguments: Mapping[str, Any] = {
         **more,
         "maps": [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]],
+        "threads": {int(thread): pid for thread, pid in more.get("threads", {}).items()},
         "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
     }
     try:

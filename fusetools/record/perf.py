@@ -122,7 +122,8 @@ def command_line(
         argv += ["--switch-events"]
     if plan.kernel_stacks:
         argv += ["--kernel-callchains"]
-    ours = [event for event in plan.events if event.workload and cgroup]
+    events = [event for event in plan.events if not event.ftrace]
+    ours = [event for event in events if event.workload and cgroup]
     if ours:
         # First, so that perf takes it for the records of tasks, mappings and switches: only the
         # workload's. -G is of all events before it.
@@ -130,7 +131,9 @@ def command_line(
         for event in ours:
             argv += _event(event, plan.stack_bytes)
         argv += ["-G", cgroup or ""]
-    for event in plan.events:
+    elif not events:  # but the records of tasks
+        argv += ["-e", "dummy:u"]
+    for event in events:
         if event not in ours:
             argv += _event(event, plan.stack_bytes)
     return [since.filled(word) for word in argv] if since else argv

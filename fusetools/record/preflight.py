@@ -190,7 +190,7 @@ def _tracefs(lock: Lock) -> Iterator[None]:
         lock.state.mounted = tracefs.mount()
         yield
     finally:
-        if not (lock.state.probes or lock.state.ftrace):
+        if not (lock.state.probes or lock.state.ftrace or lock.state.instance):
             if lock.state.mounted:
                 tracefs.unmount()
             lock.forget()

@@ -34,13 +34,13 @@ from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.output import Output
 from fusetools.plan.bundles import bundled
-from fusetools.plan.events import RETURN
+from fusetools.plan.events import RETURN, Event
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
-from fusetools.record import cgroup, graceperiods, throttling, tracecmd
+from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
 from fusetools.record.finishing import Finishing
-from fusetools.record.perf import Perf, Since, command_line, sizes
+from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
@@ -59,6 +59,7 @@ GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
 LEFT = 124  # exit status, as timeout(1) has it
+RING = "ring"  # the file of ftrace's events
 
 
 class Interrupted(Error):
@@ -133,7 +134,8 @@ class Recording(Probing, Finishing):
                 shutil.rmtree(self.lock.directory / name, ignore_errors=True)
             if self.made:
                 self.made.remove()
-            if not (self.state.probes or self.state.cgroup or self.state.ftrace):
+            state = self.state
+            if not (state.probes or state.cgroup or state.ftrace or state.instance):
                 self.lock.forget()
         finally:
             self._signals.__exit__(None, None, None)
@@ -157,6 +159,11 @@ class Recording(Probing, Finishing):
         if self.plan.graph:
             self._start_graph()
 
+        copies = self.request.call_graph == "dwarf"
+        self.room = sizes(self.facts.cpus, self._free(), copies)
+        if self.request.max_size < self.room.limit:
+            self.room = replace(self.room, limit=self.request.max_size)
+        self._make_instance()  # before the workload: who empties it is none of it, by its number
         group = None
         if isinstance(self.request, Caller):
             self.attached = Attached(self.request.caller, self.user)
@@ -164,13 +171,10 @@ class Recording(Probing, Finishing):
         if self.request.command:
             request = self.request
             self.workload = Workload(request.command, self.user, os.environ, request.log)
-            group = None if self.plan.by_pid else self._cgroup(self.workload.pid)
+            if any(event.workload for event in self.plan.events):
+                group = self._cgroup(self.workload.pid)
             if group is None:  # everybody's: their switches are enough
                 self.plan = replace(self.plan, switch_records=False)
-        copies = self.request.call_graph == "dwarf"
-        self.room = sizes(self.facts.cpus, self._free(), copies)
-        if self.request.max_size < self.room.limit:
-            self.room = replace(self.room, limit=self.request.max_size)
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
@@ -192,7 +196,8 @@ class Recording(Probing, Finishing):
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = native.calibrate(CALIBRATIONS) / CALIBRATIONS
             self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
-        if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
+        stacks = [e for e in self.plan.events if e.stack]
+        if self.plan.by_pid and not stacks and any(e.name == SYSCALL for e in self.plan.events):
             # A system call has two events.
             self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
         self.before = self.tracefs.hits(self.plan.probes)
@@ -218,17 +223,21 @@ class Recording(Probing, Finishing):
         return command_line(self.plan, perf, self.raw.name, fifos, self.room, group, since)
 
     def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
-        """perf, with its events on; without those whose probes cannot be placed, which shows only
-        then. Error: for another reason it does not record."""
+        """perf and ftrace, with their events on; without those whose probes cannot be placed, which
+        shows only then. Error: for another reason they do not record."""
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
             self._start(self.perf, argv, self.raw.parent)
             try:
+                if self.ring:  # while perf begins
+                    self.ring.choose(self._of_ftrace())
                 self.perf.enable()
-                return
+                break
             except Error:
+                if self.ring:
+                    self.ring.clear()
                 refused = [] if tried else self._cannot_be_placed()
                 if not refused:
                     raise
@@ -236,6 +245,46 @@ class Recording(Probing, Finishing):
                 self.perf.close()
                 for probe, why in refused:
                     self._refuse(probe, why)
+
+        if self.ring:
+            self.ring.start()
+            self.ring.resume()
+
+    def _of_ftrace(self) -> list[Event]:
+        events = [event for event in self.plan.events if event.ftrace]
+        since = self.since
+        return [replace(e, filter=since.filled(e.filter)) for e in events] if since else events
+
+    def _make_instance(self) -> None:
+        """ftrace's, for the events that are planned to go there; where there is none, by perf."""
+        assert self.tracefs is not None
+        if not any(event.ftrace for event in self.plan.events):
+            return
+        self.state.instance = instance.new_name()
+        self.lock.write()
+        ring = instance.Instance(self.tracefs.root, self.state.instance, self.scratch / RING)
+        together = min(instance.BUFFERS, self._free() // 8)
+        size = buffer_size(self.facts.cpus, together, instance.LARGEST, instance.SMALLEST)
+        try:
+            pid = ring.make(self.plan.clock, size, self.room.limit)
+        except OSError as error:
+            self._remove_instance(ring)
+            events = tuple(replace(event, ftrace=False) for event in self.plan.events)
+            self.plan = replace(self.plan, events=events)
+            why = error.strerror or str(error)
+            self.outcome.warnings.append(f"perf recorded all, which costs more: {ring.path}: {why}")
+            return
+        self.state.processes.append((pid, started(pid) or 0))
+        self.lock.write()
+        ring.buffers = size * self.facts.cpus
+        self.ring = ring
+
+    def _remove_instance(self, ring: instance.Instance) -> None:
+        if instance.remove(ring.path):
+            self.state.instance = ""
+        else:
+            why = f"the ftrace instance {ring.path} cannot be removed: fusetools clean"
+            self.outcome.warnings.append(why)
 
     def _start(
         self,
@@ -304,7 +353,8 @@ class Recording(Probing, Finishing):
         raw = self._written()
         why = f"No space left on device for more of it ({self._place()})"
         # What is in the buffers is still to come, and the file is there twice for a moment.
-        needed = raw + 2 * (self.room.buffer * self.facts.cpus + FORMATS)
+        buffers = self.room.buffer * self.facts.cpus + (self.ring.buffers if self.ring else 0)
+        needed = raw + 2 * (buffers + FORMATS)
         parts = 0
         if self.graph is not None:
             parts = sum(path.stat().st_size for path in self.scratch.glob("trace.dat*"))
@@ -370,7 +420,7 @@ class Recording(Probing, Finishing):
         while not (self.workload and self.workload.poll()):
             if self.attached and self.attached.ended:
                 return
-            if self.perf and self.perf.ended and self._perf_ended():
+            if self._one_ended() and self._perf_ended():
                 return
             left = step if limit is None else min(step, limit - time.monotonic())
             if left <= 0 or self._too_large():
@@ -382,8 +432,14 @@ class Recording(Probing, Finishing):
             end = time.monotonic() + (GRACE if self._times_asked < 2 else KILLED)
             limit = min(end, limit or end)
 
+    def _one_ended(self) -> bool:
+        """Whether perf has ended by itself, or who empties ftrace's buffers."""
+        return bool((self.perf and self.perf.ended) or (self.ring and self.ring.ended))
+
     def _perf_ended(self) -> bool:
-        """perf has ended by itself: said at once; whether there is nothing to wait for."""
+        """One of them has ended: said at once; whether there is nothing to wait for."""
+        if self.ring:
+            self.ring.pause()
         if self.workload and not self._perf_died:
             self.warn(f"the recording ended: {self._why_ended()}; the workload goes on")
         self._perf_died = True
@@ -398,6 +454,8 @@ class Recording(Probing, Finishing):
             return f"it reached {limit}, at {rate / 1e6:.1f} MB/s"
         if self._full():
             return f"No space left on device for more of it ({self._place()})"
+        if self.ring and self.ring.ended and not self.ring.whole:
+            return self.ring.complaint()
         return self.perf.complaint() or "perf was killed"
 
     def leave(self) -> None:
@@ -456,17 +514,27 @@ class Recording(Probing, Finishing):
             self.workload.abandon()
         if self.graph:
             self.graph.pause()
+        ring_died = self.ring is not None and self.ring.ended
+        if self.ring:
+            self.ring.end()
         if self.perf and self.perf.process is None:
             self.perf.close()
         elif self.perf:
             died = self.perf.ended
             self.perf.pause()
             self._expedite(True)
-            if not self.perf.stop() or died or self._full():
+            whole = self.perf.stop() and not died
+            if self.ring:
+                whole = self.ring.stop() and not ring_died and whole
+            if not whole or self._full():
                 self.outcome.warnings.append(f"the recording ended early: {self._why_ended()}")
                 self.outcome.failed = True
             self.perf.close()
-            self._expedite(False)
+        if self.ring:
+            self._remove_instance(self.ring)
+            if self.ring.lost:
+                self.lost["ftrace"] = self.ring.lost
+        self._expedite(False)
         self._stop_graph()
         if self.tracefs and self.state.probes:
             missed = self.tracefs.missed_returns()

@@ -27,7 +27,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import mounted
 from fusetools.host.probe import tracefs_places
 from fusetools.host.processes import comm, lock_holder, read_stat
-from fusetools.record import cgroup, graceperiods, tracecmd, tracefs
+from fusetools.record import cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
 DIRECTORY = Path("/run/fusetools")
@@ -44,8 +44,8 @@ MOST = 4 << 20  # bytes of the note
 class State:
     """What a recording has made. ``processes``: (pid, start time in clock ticks since boot), each
     the first of a session of its own; ``folders``: names in the lock's directory; ``scratch``:
-    where it is written; ``ftrace``: what function_graph's settings were before; ``expedited``:
-    grace periods are, and were not before.
+    where it is written; ``ftrace``: what function_graph's settings were before; ``instance``: the
+    name of one of ftrace's; ``expedited``: grace periods are, and were not before.
     """
 
     tracefs: str = ""
@@ -56,6 +56,7 @@ class State:
     processes: list[tuple[int, int]] = field(default_factory=list)
     cgroup: str = ""
     ftrace: dict[str, str] = field(default_factory=dict)
+    instance: str = ""
     expedited: bool = False
 
     @classmethod
@@ -74,6 +75,7 @@ class State:
                 name in tracecmd.SETTINGS and _SETTING.fullmatch(value)
                 for name, value in state.ftrace.items()
             )
+            and (state.instance == "" or instance.NAME.fullmatch(state.instance) is not None)
             and isinstance(state.mounted, bool)
             and isinstance(state.expedited, bool)
         )
@@ -223,12 +225,17 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
             what.append(f"process {pid} ({name})")
         for other in _session_of(pid, start):
             _end(other, started(other) or 0)
-    if (state.ftrace or state.probes) and not Path(state.tracefs, "events").exists():
+    in_tracefs = state.ftrace or state.probes or state.instance
+    if in_tracefs and not Path(state.tracefs, "events").exists():
         left.append(f"what was made in {state.tracefs}, which is not mounted any more")
         return Removed(tuple(what), tuple(left))
     if state.ftrace and state.tracefs:
         changed = tracecmd.restore(Path(state.tracefs), state.ftrace)
         what += [f"ftrace's {name} as it was" for name in changed]
+    if state.instance and state.tracefs:
+        place = Path(state.tracefs, "instances", state.instance)
+        if place.exists():
+            (what if instance.remove(place, 20.0) else left).append(f"ftrace instance {place}")
     if state.probes and state.tracefs:
         fs = tracefs.Tracefs(state.tracefs)
         there = [name for name in state.probes if fs.has(name)]

@@ -16,6 +16,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Request
 from fusetools.record import throttling
 from fusetools.record.attached import Attached
+from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
 from fusetools.record.signals import SI_KERNEL, SIGNALS
@@ -59,6 +60,7 @@ class Things:
         self.attached: Attached | None = None
         self.perf: Perf | None = None
         self.graph: TraceCmd | None = None
+        self.ring: Instance | None = None
         self.tracefs: Tracefs | None = None
         self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}
@@ -108,11 +110,12 @@ class Things:
         return disk.f_bavail * disk.f_frsize
 
     def _written(self) -> int:
-        """Bytes of what perf has written."""
+        """Bytes of what perf has written, and of ftrace's events."""
+        ring = self.ring.written() if self.ring else 0
         try:
-            return self.raw.stat().st_size
+            return self.raw.stat().st_size + ring
         except OSError:  # not yet; or its file system is gone
-            return 0
+            return ring
 
     def _place(self) -> str:
         """Where the recording goes, in words."""

@@ -91,6 +91,8 @@ def facts_of(kernel: str) -> HostFacts:
         fuse_send_unique=judge_unique((source / "fuse-tracepoints-trace.txt").read_text()),
         perf=Tool("/usr/bin/perf", "6.1.192", PERF_OPTIONS, True),
         trace_cmd=Tool("/usr/bin/trace-cmd", "3.1.6", TRACE_CMD_OPTIONS),
+        # All of them have task:task_newtask, whose format was not stored.
+        instances="instances" in (source / "tracefs" / "ls.txt").read_text().split(),
         perf_can_record=True,
         perf_why="",
         # Its symbol is not FUSE's, and was not stored; tests/vm reads it in such a kernel.

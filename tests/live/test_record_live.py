@@ -560,6 +560,96 @@ def test_a_mount_that_comes_later_is_named(
     assert named is not asked
 
 
+def instances() -> list[str]:
+    return [name for name in os.listdir(TRACEFS / "instances") if name.startswith("fusetools")]
+
+
+def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path) -> None:
+    """8 processes at work: every callback of this mount's daemon, entry and return, and every
+    request, beside another daemon at work; each thread of its process, also one that is new."""
+    mount, other = sample_mount(), sample_mount()
+    work = f"{BUILD}/workload mixed --processes 8 "
+    both = f"{work}{other.path} & {work}{mount.path}; wait"
+    before = callbacks(mount)
+    options = ["--mount", mount.path, "--detail", "latency"]
+    done = record(tmp_path, *options, "--", "sh", "-c", both)
+    own = callbacks(mount) - before
+    assert done.status == 0, done.stderr
+    assert "none lost" in done.stderr
+    data = tmp_path / "perf.data"
+    recorded = events(data)
+    seen = Counter(event.name for event in recorded)
+    assert sum(own.values()) > 10_000 and sum(callbacks(other).values()) > 10_000
+    for name, count in own.items():
+        both_ends = seen[f"fuse_daemon:{name}"], seen[f"fuse_daemon:{name}__return"]
+        assert both_ends == (count, count), name
+    # libfuse answers FLUSH by itself, where there is no callback, and each FORGET has no request.
+    forgets = own["cvmfs_forget"] + own["cvmfs_forget_multi"]
+    requests = sum(own.values()) - forgets
+    assert seen["fuse:fuse_request_end"] == seen["fuse:fuse_request_send"]
+    assert requests <= seen["fuse:fuse_request_send"] <= requests + 1
+    daemons = {event.pid for event in recorded if event.name.startswith("fuse_daemon:cvmfs_")}
+    assert daemons == {mount.pid}
+    assert not {"sched:sched_switch", "task:task_newtask"} & seen.keys()
+    size = data.stat().st_size - os.path.getsize(empty_recording(tmp_path, mount))
+    assert size <= 1000 * seen["fuse:fuse_request_send"]
+    assert session(data)["misses"] == {}
+
+
+def empty_recording(directory: Path, mount: SampleMount) -> Path:
+    """What a recording takes in which nothing happens."""
+    options = ["--mount", mount.path, "--detail", "latency", "-o", directory / "empty.data"]
+    assert record(directory, *options, "--", "true").status == 0
+    return directory / "empty.data"
+
+
+def test_an_instance_ends_with_its_recording(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Killed, without anybody who cleans up after it."""
+    mount = sample_mount()
+    latency = ["--mount", mount.path, "--detail", "latency", "--", "sleep", "60"]
+    with begin(tmp_path, *latency) as process:
+        workload = children(process.pid, "sleep")
+        assert len(instances()) == 1
+        process.kill()
+    wait_until(lambda: not instances(), "the instance to go")
+    for pid in workload:
+        os.kill(pid, signal.SIGKILL)
+    assert subprocess.run([*COMMAND, "clean"]).returncode == 0
+
+
+def test_who_empties_an_instance_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
+    """With the recording, and alone."""
+    mount = sample_mount()
+    work = ["sh", "-c", f"stat {mount.path}/big; sleep 0.3; {until('test -e go')}"]
+    latency = ["--mount", mount.path, "--detail", "latency", "--", *work]
+    with begin(tmp_path, *latency) as process:
+        (reader,) = readers(process.pid)
+        process.kill()
+        os.kill(reader, signal.SIGKILL)
+    assert len(instances()) == 1
+    (tmp_path / "go").touch()
+    clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
+    assert clean.returncode == 0 and "ftrace instance" in clean.stdout, clean.stderr
+    assert not instances()
+
+    (tmp_path / "go").unlink()
+    with begin(tmp_path, *latency) as process:
+        time.sleep(0.2)
+        (reader,) = readers(process.pid)
+        os.kill(reader, signal.SIGKILL)
+        (tmp_path / "go").touch()
+        done = Done(process)
+    assert done.status == 1
+    assert "the recording ended early: what empties ftrace's buffers was killed" in done.stderr
+    assert counts(tmp_path / "perf.data")  # what it had written
+
+
+def readers(parent: int) -> list[int]:
+    """Children of a recording that are no program of their own; not its workload, which waits."""
+    named = children(parent, Path(f"/proc/{parent}/comm").read_text().strip())
+    return [pid for pid in named if os.getsid(pid) == pid]
+
+
 def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     work = ["sh", "-c", until("test -e go")]

@@ -20,9 +20,10 @@ from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.names import CALIBRATION
 from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
+from fusetools.plan.instances import THREADS, by_perf
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
-from fusetools.plan.request import DETAILS, Attach, Caller, Count, Request, Workload
+from fusetools.plan.request import DETAILS, Attach, Caller, Count, Request, Stream, Workload
 from fusetools.record.attached import RANGES, ranges
 from fusetools.record.perf import Since, Sizes, command_line, sizes
 from fusetools.record.planned import summary
@@ -131,6 +132,9 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     lines += [probe.definition() for probe in plan.probes]
     if plan.graph:
         lines += ["", f"function_graph ({len(plan.functions)}): {' '.join(plan.graph)}"]
+    by_ftrace = [event for event in plan.events if event.ftrace]
+    lines += [""] * bool(by_ftrace)
+    lines += [f"ftrace: {e.name}{f' if {e.filter}' if e.filter else ''}" for e in by_ftrace]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
     lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.unavailable]
     return "\n".join(lines) + "\n"
@@ -274,8 +278,10 @@ def test_filters_of_a_caller_with_many_threads_fit() -> None:
 
 def test_details() -> None:
     """Each records what those before it do; only the last one has stacks."""
-    plans = [make(host(), Workload(command=("x",), detail=detail)) for detail in DETAILS]
+    facts = replace(host(), pid_max=1 << 22)
+    plans = [make(facts, Workload(command=("x",), detail=detail)) for detail in DETAILS]
     names = [{event.name for event in plan.events} for plan in plans]
+    names[0] -= {THREADS}  # which tells whose process a thread is, where perf does not
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
         "fuse_daemon:fuse_reply_entry",
@@ -293,6 +299,45 @@ def test_details() -> None:
     assert not any(probe.role == "inode" for probe in plans[0].probes)
     # Nothing that was not asked for is missing.
     assert not any("system calls" in one.what for one in plans[0].unavailable)
+
+
+def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
+    """Of each event by whom it is recorded: ftrace, perf, or a part of it by each."""
+    found: dict[str, set[bool]] = {}
+    for event in make(facts, request).events:
+        found.setdefault(event.name, set()).add(event.ftrace)
+    return found
+
+
+def test_ftrace_records_requests_and_callbacks() -> None:
+    facts = host()
+    plan = make(facts, Workload(command=("x",), detail="latency"))
+    assert all(event.ftrace for event in plan.events)
+    # Of an event there is one filter in an instance.
+    assert len({event.name for event in plan.events}) == len(plan.events)
+    assert THREADS in {event.name for event in plan.events}
+    assert by_ftrace(facts, Attach(detail="latency"))["fuse:fuse_request_end"] == {True}
+    # Names of files as they happen are wanted at once; what has stacks is perf's.
+    for request in (Stream(), Attach(), Workload(command=("x",), detail="stages")):
+        assert not any(True in by for by in by_ftrace(facts, request).values())
+
+
+@pytest.mark.parametrize(
+    ("lack", "why"),
+    [
+        ({"instances": False}, "no instances"),
+        ({"clocks": ("local", "perf")}, "no clock"),
+        ({"pid_namespace": True}, "other numbers"),
+    ],
+)
+def test_perf_records_all_where_ftrace_cannot(lack: dict[str, object], why: str) -> None:
+    facts = replace(host(), pid_max=1 << 22, **lack)  # type: ignore[arg-type]
+    assert why in by_perf(facts)
+    for detail in DETAILS:
+        plan = make(facts, Workload(command=("x",), detail=detail))
+        assert not any(event.ftrace for event in plan.events)
+        assert THREADS not in {event.name for event in plan.events}
+    assert by_perf(host()) == ""
 
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.12"])

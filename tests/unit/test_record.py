@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
-from fusetools.record import graceperiods
+from fusetools.plan.events import Event
+from fusetools.record import graceperiods, instance
 from fusetools.record.state import Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded
@@ -129,6 +131,50 @@ def test_clean_removes_exactly_what_is_noted(tmp_path: Path) -> None:
     assert not ours.exists() and others.exists()
     with Lock(["fusetools"], tmp_path / "run") as lock:
         assert lock.leftover is None
+
+
+@pytest.mark.parametrize("name", ["fusetools_0123abcd", ""])
+def test_the_note_names_an_instance_of_ours(name: str) -> None:
+    assert State.from_json(asdict(State(instance=name))) == State(instance=name)
+
+
+@pytest.mark.parametrize(
+    "name", ["others", "../tracing", "fusetools_0123abcd/..", "fusetools_0123ABCD", "."]
+)
+def test_the_note_names_no_other_instance(name: str) -> None:
+    with pytest.raises(ValueError):
+        State.from_json(asdict(State(instance=name)))
+
+
+def instance_of(root: Path, name: str) -> Path:
+    """A folder that is as an instance is, as far as files can be."""
+    path = root / "instances" / name
+    for folder in ("events/fuse/send", "per_cpu/cpu0"):
+        (path / folder).mkdir(parents=True)
+    for file in ("tracing_on", "trace_clock", "buffer_size_kb", "trace_options"):
+        (path / file).touch()
+    for file in ("enable", "fuse/send/filter", "fuse/send/enable"):
+        (path / "events" / file).touch()
+    return path
+
+
+def test_an_instance_takes_events_by_their_filters(tmp_path: Path) -> None:
+    path = instance_of(tmp_path, instance.new_name())
+    made = instance.Instance(tmp_path, path.name, tmp_path / "ring")
+    made.choose([Event("fuse:send", "connection==45", ftrace=True)])
+    assert (path / "events/fuse/send/filter").read_text() == "connection==45"
+    assert (path / "events/fuse/send/enable").read_text() == "1"
+    made.clear()
+    assert (path / "events/enable").read_text() == "0"
+    with pytest.raises(Error, match="cannot record fuse:none"):
+        made.choose([Event("fuse:none", ftrace=True)])
+
+
+def test_an_instance_that_is_gone_is_removed(tmp_path: Path) -> None:
+    assert instance.remove(tmp_path / "none", 0.0)
+    path = instance_of(tmp_path, "fusetools_0123abcd")  # folders with files cannot be removed
+    assert not instance.remove(path, 0.0)
+    assert (path / "tracing_on").read_text() == (path / "events/enable").read_text() == "0"
 
 
 def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:

@@ -138,3 +138,44 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
     replies = counts((tmp_path / "count.json").read_text(), "daemon")
     assert replies == Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
     assert (tmp_path / "left").read_text() == ""
+
+
+@pytest.mark.parametrize("detail", ["latency"])
+def test_what_ftrace_s_own_instance_records_is_whole(
+    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path, detail: str
+) -> None:
+    """Without function_graph events without a stack go through it; nothing of it is left."""
+    record = f"{FUSETOOLS} record --backend kprobe --detail {detail}"
+    guest(
+        f"""{mount()}
+        export PATH={tools}:$PATH
+        {record} --dry-run -- true > plan
+        {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json 2> said
+        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
+        {LEFT}
+        ls {TRACING}/instances >> left
+        {FUSETOOLS} count --json > count.json"""
+    )
+    assert "by ftrace" in (tmp_path / "plan").read_text()
+    own = own_counts((tmp_path / "counters").read_text())
+    counted = (tmp_path / "count.json").read_text()
+    assert counts(counted, "daemon") == +own, (tmp_path / "said").read_text()
+    events = script_events(tools, tmp_path / "perf.data")
+    for name, count in own.items():
+        assert (events[f"fuse_daemon:{name}"], events[f"fuse_daemon:{name}__return"]) == (
+            count,
+            count,
+        )
+    assert bool(events["sched:sched_switch"]) == (detail != "latency")
+    assert (tmp_path / "left").read_text() == ""
+
+
+def script_events(tools: Path, recording: Path) -> Counter[str]:
+    """Samples of each event, as stock perf counts them."""
+    script = subprocess.run(
+        [tools / "perf", "script", "-i", recording, "-F", "event"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Counter(line.strip().removesuffix(":") for line in script.stdout.splitlines())

@@ -14,11 +14,15 @@ from fusetools.render.text.layout import lines
 def render(facts: HostFacts, plan: ProbePlan) -> str:
     """Events with their filters, probes by mount, and what is missing."""
     made = {probe.event for probe in plan.probes}
-    said = [f"{plural(len(plan.events), 'event')} for perf, on Linux {facts.kernel}:"]
+    by_ftrace = sum(event.ftrace for event in plan.events)
+    of = f"{plural(len(plan.events) - by_ftrace, 'event')} for perf"
+    of += f", {by_ftrace} for ftrace" if by_ftrace else ""
+    said = [f"{of}, on Linux {facts.kernel}:"]
     for event in plan.events:
         if event.name in made:
             continue
-        notes = ["workload" if event.workload else ""]
+        notes = ["by ftrace" if event.ftrace else ""]
+        notes += ["workload" if event.workload else ""]
         notes += [STACKS[event.stack] if event.stack else ""]
         notes += [f"{event.frequency} samples a second" if event.frequency else ""]
         said.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))

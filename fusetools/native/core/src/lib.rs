@@ -30,6 +30,7 @@ pub mod queue;
 pub mod reader;
 pub mod record;
 mod requests;
+pub mod ring;
 pub mod slowest;
 pub mod spaces;
 pub mod stacks;

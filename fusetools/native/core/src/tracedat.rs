@@ -1,4 +1,5 @@
-//! Reads trace.dat, version 6: what trace-cmd records of ftrace's ring buffers.
+//! Reads trace.dat, version 6: what trace-cmd records of ftrace's ring buffers; and what ring.rs writes: the same head, then
+//! pieces of the CPUs' pages in the order in which they were taken.
 //!
 //! Layout: trace-cmd.dat.v6(5); a page of the ring buffer: Linux kernel/trace/ring_buffer.c, and its own `header_page` and `header_event`.
 //! The events stay in the file; every offset and size in it is checked.
@@ -14,6 +15,12 @@ use crate::format::Field;
 use crate::record::{u32_at, u64_at};
 
 pub const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+/// The section of pieces: each is u32 CPU, u32 bytes, and those, pages of which the last one may be cut short after its
+/// events. One of the CPU [`STATISTICS`] is text, as of the option CPUSTAT.
+pub(crate) const PIECES: &[u8; 10] = b"pieces   \0";
+pub(crate) const STATISTICS: u32 = u32::MAX;
+/// CPUs that a file of pieces may have.
+const MOST_CPUS: usize = 1 << 16;
 
 /// Options by their number (trace-cmd's include/private/trace-cmd-private.h).
 mod option {
@@ -26,7 +33,7 @@ mod option {
 /// Bits of a page's commit field: events were lost before this page, and how many stands after its data.
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
-const COMMIT_MASK: u64 = (1 << 27) - 1;
+pub(crate) const COMMIT_MASK: u64 = (1 << 27) - 1;
 
 /// Values of an entry's 5-bit type_len that are no length.
 const PADDING: u32 = 29;
@@ -88,7 +95,10 @@ pub struct TraceDat {
     bytes: Bytes,
     tracing: Tracing,
     page: Page,
-    cpus: Vec<Range<usize>>,
+    /// By CPU, where its pages are.
+    cpus: Vec<Vec<Range<usize>>>,
+    /// Every event is listed, whether it happened or not.
+    listed: bool,
     clock: String,
     uname: String,
     /// CPU and events that it lost.
@@ -158,6 +168,7 @@ impl TraceDat {
             tracing,
             page,
             cpus: Vec::new(),
+            listed: false,
             clock: String::new(),
             uname: String::new(),
             lost: Vec::new(),
@@ -170,6 +181,12 @@ impl TraceDat {
             match kind {
                 b"options  \0" => at = found.options(&bytes, at).ok_or_else(short)?,
                 b"flyrecord\0" => break,
+                kind if kind == PIECES => {
+                    found.pieces(&bytes, at, cpus.min(MOST_CPUS));
+                    found.listed = true;
+                    found.bytes = bytes;
+                    return Ok(found);
+                }
                 b"latency  \0" => {
                     return Err(unsupported(
                         "a trace.dat of a latency tracer: text, no events",
@@ -193,18 +210,12 @@ impl TraceDat {
                     .push(format!("the file is cut short in the events of CPU {cpu}"));
             }
             let start = start.min(length);
-            found
-                .cpus
-                .push(start as usize..start.saturating_add(size).min(length) as usize);
+            let end = start.saturating_add(size).min(length);
+            found.cpus.push(vec![start as usize..end as usize]);
         }
         // Overlapping, a small file could hold endless events.
-        if found
-            .cpus
-            .iter()
-            .map(|range| range.len())
-            .fold(0, usize::saturating_add)
-            > bytes.len()
-        {
+        let sizes = found.cpus.iter().flatten().map(|range| range.len());
+        if sizes.fold(0, usize::saturating_add) > bytes.len() {
             return Err(Error::damaged("the events of several CPUs overlap", at));
         }
         // Where the option with the clock is empty, it stands after the table.
@@ -217,6 +228,28 @@ impl TraceDat {
         }
         found.bytes = bytes;
         Ok(found)
+    }
+
+    /// Takes in the pieces up to the end of the file, or of what is whole of it.
+    fn pieces(&mut self, bytes: &[u8], mut at: usize, cpus: usize) {
+        self.cpus = vec![Vec::new(); cpus];
+        while let (Some(cpu), Some(size)) = (u32_at(bytes, at), u32_at(bytes, at + 4)) {
+            let start = at + 8;
+            at = start.saturating_add(size as usize).min(bytes.len());
+            if at - start < size as usize {
+                break;
+            }
+            if cpu == STATISTICS {
+                let text = file::until_nul(&bytes[start..at]);
+                self.lost.extend(lost(&text, &LOST_OR_LEFT));
+            } else if let Some(ranges) = self.cpus.get_mut(cpu as usize) {
+                ranges.push(start..at);
+            }
+        }
+        if self.lost.is_empty() {
+            let warning = "its recorder was killed: the last events are missing";
+            self.warnings.push(warning.into());
+        }
     }
 
     /// Options: u16 number, u32 size, then so many bytes. Gives the place after them.
@@ -232,7 +265,7 @@ impl TraceDat {
             let value = bytes.get(at..at.checked_add(size)?)?;
             at += size;
             match number {
-                option::CPUSTAT => self.lost.extend(lost(&file::until_nul(value))),
+                option::CPUSTAT => self.lost.extend(lost(&file::until_nul(value), &LOST)),
                 option::TRACECLOCK => self.clock = selected(value),
                 option::UNAME => self.uname = file::until_nul(value),
                 _ => {}
@@ -263,6 +296,11 @@ impl TraceDat {
         self.cpus.len()
     }
 
+    /// Whether the formats are those of the events that were recorded, and no others.
+    pub(crate) fn listed(&self) -> bool {
+        self.listed
+    }
+
     /// Events of a CPU that the kernel says it lost, in all; 0 where the file does not say.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.lost
@@ -282,12 +320,13 @@ impl TraceDat {
             heads: Vec::new(),
             order: BinaryHeap::new(),
         };
-        for (cpu, range) in self.cpus.iter().enumerate() {
+        for (cpu, ranges) in self.cpus.iter().enumerate() {
             let pages = Pages {
                 bytes: &self.bytes,
                 page: self.page,
-                next: range.start,
-                end: range.end,
+                ranges: ranges.iter(),
+                next: 0,
+                end: 0,
                 at: 0,
                 stop: 0,
                 base: 0,
@@ -311,8 +350,12 @@ fn selected(text: &[u8]) -> String {
     inner.map_or_else(String::new, |(clock, _)| clock.to_owned())
 }
 
+/// What statistics call lost; where the buffer was emptied to the end, also what is still in it.
+const LOST: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
+const LOST_OR_LEFT: [&str; 4] = ["entries", "overrun", "commit overrun", "dropped events"];
+
 /// The CPU, and the events that its statistics (per_cpu/cpuN/stats) call lost.
-fn lost(stats: &str) -> Option<(usize, u64)> {
+fn lost(stats: &str, counts: &[&str]) -> Option<(usize, u64)> {
     let lines: Vec<(&str, &str)> = stats
         .lines()
         .filter_map(|line| line.split_once(':'))
@@ -326,7 +369,7 @@ fn lost(stats: &str) -> Option<(usize, u64)> {
         .ok()?;
     let lost = lines
         .iter()
-        .filter(|(name, _)| matches!(*name, "overrun" | "commit overrun" | "dropped events"))
+        .filter(|(name, _)| counts.contains(name))
         .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
         .fold(0, u64::saturating_add);
     Some((cpu, lost))
@@ -368,7 +411,8 @@ impl<'a> Iterator for Events<'a> {
 struct Pages<'a> {
     bytes: &'a [u8],
     page: Page,
-    /// The next page, and the end of all.
+    ranges: std::slice::Iter<'a, Range<usize>>,
+    /// The next page, and the end of those that follow each other.
     next: usize,
     end: usize,
     /// The next entry of this page, and the end of its data.
@@ -484,7 +528,9 @@ impl<'a> Iterator for Pages<'a> {
                 return Some(event);
             }
             if self.next >= self.end {
-                return None;
+                let range = self.ranges.next()?;
+                (self.next, self.end) = (range.start, range.end);
+                continue;
             }
             if let Some(gap) = self.enter() {
                 return Some(gap);

@@ -179,6 +179,8 @@ pub struct Extras {
     pub daemons: Option<Vec<i32>>,
     /// Switches, wake-ups and system calls only of these processes, and of what they start.
     pub scope: Option<Vec<i32>>,
+    /// The process of threads of which no recording tells when they were started.
+    pub threads: HashMap<i32, i32>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -267,7 +269,10 @@ pub fn merge_with(
                     ),
                 )));
             }
-            (Input::Trace(dat), Some(survey)) => sources.push(Box::new(Trace::new(dat, survey))),
+            (Input::Trace(dat), Some(survey)) => {
+                let survey = survey.with(&apart, extras.daemons.as_deref());
+                sources.push(Box::new(Trace::new(dat, survey)));
+            }
             (Input::Trace(_), None) => {}
         }
     }
@@ -290,13 +295,28 @@ pub fn merge_with(
     let build_ids = readers().flat_map(Reader::build_ids).collect();
     // Copies of stacks, and so what they need, are in one input at most.
     let copied = readers().find(|reader| unwinds && has_copies(reader));
-    let returns = copied.map(Returns::read).unwrap_or_default();
+    let ftrace = opened.iter().find_map(|input| match input {
+        Input::Trace(dat) if dat.listed() => Some(dat),
+        _ => None,
+    });
+    let returns = match (copied, ftrace) {
+        (Some(_), Some(dat)) => Returns::of_trace(dat, &extras.threads),
+        (Some(reader), None) => Returns::read(reader),
+        (None, _) => Returns::default(),
+    };
     let waits = readers().next().map(Waits::read).unwrap_or_default();
     let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, waits);
     if let Some(scope) = &extras.scope {
         stacks.scope = Scope::new(scope.clone());
     }
-    written.put_all(&mut out, &mut sources, &extras.maps, tail, &mut stacks)?;
+    written.put_all(
+        &mut out,
+        &mut sources,
+        &extras.maps,
+        tail,
+        &extras.threads,
+        &mut stacks,
+    )?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
     }
@@ -461,11 +481,12 @@ impl Written {
         sources: &mut [Box<dyn Source + '_>],
         maps: &[Map],
         tail: usize,
+        threads: &HashMap<i32, i32>,
         stacks: &mut Stacks<'_>,
     ) -> Result<(), Error> {
         // Records without a time describe what was there when the recorders started: what one has said need not be said again.
         let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut tasks = Tasks::default();
+        let mut tasks = Tasks::new(threads);
         let mut init = None;
         let mut maps = Some(maps);
         while let Some((time, input)) = sources
@@ -481,7 +502,7 @@ impl Written {
                     self.put(out, &mapping(map, tail))?;
                 }
             }
-            if !source.settle(&tasks, stacks) {
+            if !source.settle(&mut tasks, stacks) {
                 source.advance();
                 continue;
             }

@@ -56,6 +56,64 @@ fn every_kind_of_entry() {
     assert_eq!(events.damaged(), 0);
 }
 
+/// Pages of the CPUs in the order in which they were taken; the last one of a piece is cut short.
+#[test]
+fn pieces_of_pages() {
+    let whole = page(1000, 0, &[call(0, 1), call(5, 2)], &[]);
+    let short = |time, func| page(time, 0, &[call(1, func)], &[])[..48].to_vec();
+    let gap = page(3000, 1 << 31 | 1 << 30, &[call(1, 6)], &4u64.to_le_bytes());
+    let all = [
+        (1, short(1001, 3)),
+        (0, [whole, short(2000, 4)].concat()),
+        (1, short(2500, 5)),
+        (0, gap),
+        statistics(9),
+    ];
+    let dat = TraceDat::from_bytes(pieces(&[("ftrace", ENTRY)], &all)).unwrap();
+    assert_eq!((dat.clock(), dat.cpus()), ("perf", 2));
+    assert_eq!((dat.lost(0), dat.lost(1)), (0, 9));
+    assert!(dat.warnings().is_empty(), "{:?}", dat.warnings());
+    let expected = [
+        (0, 1000, Some(1)),
+        (1, 1002, Some(3)),
+        (0, 1005, Some(2)),
+        (0, 2001, Some(4)),
+        (1, 2501, Some(5)),
+        (0, 3000, None),
+        (0, 3001, Some(6)),
+    ];
+    assert_eq!(told(&dat), expected);
+    assert_eq!(
+        dat.events()
+            .filter(|e| e.what == What::Lost(Some(4)))
+            .count(),
+        1
+    );
+    let mut events = dat.events();
+    events.by_ref().for_each(drop);
+    assert_eq!(events.damaged(), 0);
+
+    // Cut anywhere, as where its recorder was killed: the pieces that are whole, and a warning.
+    let bytes = pieces(&[("ftrace", ENTRY)], &all);
+    let head = pieces(&[("ftrace", ENTRY)], &[]).len();
+    for size in head..bytes.len() - 1 {
+        let dat = TraceDat::from_bytes(bytes[..size].to_vec()).unwrap();
+        assert_eq!(dat.warnings().len(), 1, "{size}");
+        let events = told(&dat);
+        assert!(
+            events.iter().all(|event| expected.contains(event)),
+            "{size}"
+        );
+    }
+    // A CPU that the head does not count, and an endless piece.
+    let odd = [(7, short(1, 1)), (0, short(1, 1)), statistics(0)];
+    let dat = TraceDat::from_bytes(pieces(&[("ftrace", ENTRY)], &odd)).unwrap();
+    assert_eq!(told(&dat), [(0, 2, Some(1))]);
+    let mut endless = pieces(&[("ftrace", ENTRY)], &[]);
+    endless.extend([0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    assert_eq!(told(&TraceDat::from_bytes(endless).unwrap()), []);
+}
+
 /// A time stamp whose 59 bits began anew after the page's.
 #[test]
 fn an_absolute_time_that_wraps() {

@@ -9,7 +9,8 @@ mod stories;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::FromRawFd;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
 use fusetools_core::programs::{Files, Opener};
 use fusetools_core::spaces::MappedFile;
-use fusetools_core::{elf, frames, live, write, Error, Reader, ScanInfo};
+use fusetools_core::{elf, frames, live, ring, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -510,6 +511,41 @@ fn asked(opener: Py<PyAny>) -> Opener {
     }))
 }
 
+#[pyfunction]
+fn ring_head<'py>(
+    py: Python<'py>,
+    header_page: &str,
+    header_event: &str,
+    formats: Vec<(String, String)>,
+    clock: &str,
+    uname: &str,
+    cpus: u32,
+) -> Bound<'py, PyBytes> {
+    let head = ring::head(header_page, header_event, &formats, clock, uname, cpus);
+    PyBytes::new(py, &head)
+}
+
+#[pyfunction]
+fn ring_collect(
+    py: Python<'_>,
+    instance: PathBuf,
+    page: usize,
+    limit: u64,
+    output: i32,
+    control: i32,
+) -> PyResult<&'static str> {
+    // SAFETY: the caller gives both away.
+    let (mut output, control) =
+        unsafe { (File::from_raw_fd(output), OwnedFd::from_raw_fd(control)) };
+    let mut control = UnixStream::from(control);
+    let ended = py.detach(|| ring::collect(&instance, page, limit, &mut output, &mut control))?;
+    Ok(match ended {
+        ring::Ended::Told => "told",
+        ring::Ended::Alone => "alone",
+        ring::Ended::Full => "full",
+    })
+}
+
 /// To be called before a process gives up its rights and merges.
 #[pyfunction]
 fn keep_vdso() {
@@ -518,7 +554,7 @@ fn keep_vdso() {
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None, scope = None, opener = None))]
+    bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), opener = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -531,6 +567,7 @@ fn merge<'py>(
     bundles: Vec<BundleRow>,
     daemons: Option<Vec<i32>>,
     scope: Option<Vec<i32>>,
+    threads: HashMap<i32, i32>,
     opener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
@@ -574,6 +611,7 @@ fn merge<'py>(
             .collect(),
         daemons,
         scope,
+        threads,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -627,6 +665,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<now::Now>()?;
     module.add_function(wrap_pyfunction!(merge, module)?)?;
     module.add_function(wrap_pyfunction!(keep_vdso, module)?)?;
+    module.add_function(wrap_pyfunction!(ring_head, module)?)?;
+    module.add_function(wrap_pyfunction!(ring_collect, module)?)?;
     module.add_function(wrap_pyfunction!(flame::flame, module)?)?;
     Ok(())
 }

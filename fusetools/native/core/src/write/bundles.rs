@@ -39,9 +39,19 @@ impl Apart {
         self.probes.get(&number)
     }
 
+    /// The id of the event of the probe that raw data is of, and its number there.
+    pub(super) fn of(&self, raw: &[u8]) -> Option<(u64, u16)> {
+        self.probe(raw).map(|(id, kind, _)| (*id, *kind))
+    }
+
+    /// The event of the probe that raw data is of.
+    pub(super) fn name_of(&self, raw: &[u8]) -> Option<&str> {
+        self.probe(raw).map(|(.., name)| &name[..])
+    }
+
     /// The event of the probe that a sample is of.
     pub(super) fn name(&self, layout: &Layout, bytes: &[u8]) -> Option<&str> {
-        self.probe(layout.raw(bytes)?).map(|(.., name)| &name[..])
+        self.name_of(layout.raw(bytes)?)
     }
 
     /// The sample as that of its own probe; None where it is of none of them.

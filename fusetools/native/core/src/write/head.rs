@@ -31,10 +31,16 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// A tracepoint's event as fusetools makes it, for samples of `put_sample`.
-    pub(super) fn tracepoint(name: &str, config: u64, id: u64, clock: Option<i32>) -> Event {
-        let bits =
-            bit::IP | bit::TID | bit::TIME | bit::CPU | bit::PERIOD | bit::RAW | bit::IDENTIFIER;
+    /// A tracepoint's event as fusetools makes it, for samples of `put_sample`. `address`: they tell one.
+    pub(super) fn tracepoint(
+        name: &str,
+        config: u64,
+        id: u64,
+        clock: Option<i32>,
+        address: bool,
+    ) -> Event {
+        let bits = bit::TID | bit::TIME | bit::CPU | bit::RAW | bit::IDENTIFIER;
+        let bits = bits | if address { bit::IP | bit::PERIOD } else { 0 };
         let clocked = if clock.is_some() {
             flag::USE_CLOCKID
         } else {
@@ -339,7 +345,7 @@ impl<'a> Head<'a> {
             .find(|id| !used.contains(id))
             .ok_or_else(|| mismatch("no event number is left"))?;
         let first = self.events.first().ok_or_else(|| mismatch("no events"))?;
-        let mut event = Event::tracepoint(SESSION, kind, id, first.clock());
+        let mut event = Event::tracepoint(SESSION, kind, id, first.clock(), true);
         if !first.sample_id_all() {
             event.set(40, &(event.u64(40) & !flag::SAMPLE_ID_ALL).to_le_bytes());
         }
@@ -357,7 +363,7 @@ impl<'a> Head<'a> {
             raw.push(0);
             let of = Sample {
                 id,
-                ip: 0,
+                ip: Some(0),
                 pid: 0,
                 tid: 0,
                 time: 0,
@@ -447,15 +453,15 @@ impl<'a> Head<'a> {
 /// What a made sample holds beside its raw data.
 pub(super) struct Sample {
     pub id: u64,
-    pub ip: u64,
+    /// None: its event's samples tell no address.
+    pub ip: Option<u64>,
     pub pid: i32,
     pub tid: i32,
     pub time: u64,
     pub cpu: u32,
 }
 
-/// Places in the records of `put_sample`.
-pub(super) const SAMPLE_PID: usize = 8 + 8 + 8;
+/// Place of the time in the records of `put_sample` with an address.
 pub(super) const SAMPLE_TIME: usize = 8 + 8 + 8 + 8;
 /// Where its JSON begins in a session's sample: after the header, six words, the size of the raw data, and in that after
 /// the event's number and the text's place.
@@ -467,7 +473,8 @@ pub(super) const RAW_MAX: usize = u16::MAX as usize - 8 - 6 * 8 - 4 - 7;
 pub(super) fn put_sample(out: &mut Vec<u8>, sample: &Sample, raw: &[u8]) {
     // perf wants raw data to end, its own size included, on 8 bytes.
     let padded = (raw.len() + 4).next_multiple_of(8) - 4;
-    let kernel = sample.ip as i64 <= 0;
+    let kernel = sample.ip.unwrap_or(0) as i64 <= 0;
+    let words = if sample.ip.is_some() { 6 } else { 4 };
     out.extend(record::SAMPLE.to_le_bytes());
     out.extend(
         if kernel {
@@ -477,14 +484,18 @@ pub(super) fn put_sample(out: &mut Vec<u8>, sample: &Sample, raw: &[u8]) {
         }
         .to_le_bytes(),
     );
-    out.extend(((8 + 6 * 8 + 4 + padded) as u16).to_le_bytes());
+    out.extend(((8 + words * 8 + 4 + padded) as u16).to_le_bytes());
     out.extend(sample.id.to_le_bytes());
-    out.extend(sample.ip.to_le_bytes());
+    if let Some(ip) = sample.ip {
+        out.extend(ip.to_le_bytes());
+    }
     out.extend(sample.pid.to_le_bytes());
     out.extend(sample.tid.to_le_bytes());
     out.extend(sample.time.to_le_bytes());
     out.extend(u64::from(sample.cpu).to_le_bytes());
-    out.extend(1u64.to_le_bytes()); // period
+    if sample.ip.is_some() {
+        out.extend(1u64.to_le_bytes()); // period
+    }
     out.extend((padded as u32).to_le_bytes());
     out.extend(raw);
     out.resize(out.len() + padded - raw.len(), 0);

@@ -1,11 +1,14 @@
 //! Where calls with a return probe go back to. While such a call is under way its return address on the stack is the
 //! probe's; only what the probe tells at the end of the call says which one was there.
 
+use std::collections::HashMap;
+
 use rustc_hash::FxHashMap;
 
-use crate::format::{Field, Value};
+use crate::format::{number, Field, Format, Value};
 use crate::reader::Reader;
-use crate::record;
+use crate::record::{self, u32_at};
+use crate::tracedat::{TraceDat, What};
 
 /// Calls of a thread at a time, as many as the kernel follows (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
 const DEEPEST: usize = 64;
@@ -36,27 +39,12 @@ enum Tells<'a> {
 impl Returns {
     /// Gathers them in a pass over a recording that is still as perf wrote it.
     pub(super) fn read(reader: &Reader) -> Returns {
-        let mut returns = Returns::default();
-        let events: Vec<_> = reader
-            .events()
-            .iter()
-            .map(|event| {
-                let format = event.format.as_ref()?;
-                match (format.field("__probe_func"), format.field("__probe_ret_ip")) {
-                    (Some(function), Some(to)) => Some(Tells::Return(function, to)),
-                    _ => format.field("__probe_ip").map(Tells::Entry),
-                }
-            })
-            .collect();
+        let formats = reader.events().iter().map(|event| event.format.as_deref());
+        let events: Vec<_> = formats.map(tells).collect();
         if !events.iter().any(|e| matches!(e, Some(Tells::Return(..)))) {
-            return returns;
+            return Returns::default();
         }
-        let mut count = 0;
-        // Functions entered and not left, with the time.
-        let mut open: FxHashMap<i32, Vec<(u64, u64)>> = FxHashMap::default();
-        // Where a function went back to last: it goes there again where its own end is not recorded.
-        let mut usual: FxHashMap<(i32, u64), u64> = FxHashMap::default();
-        let mut processes: FxHashMap<i32, i32> = FxHashMap::default();
+        let mut reading = Reading::default();
         for record in reader.records() {
             let (record::SAMPLE, Some(time), Some(event)) =
                 (record.kind, record.time, record.event)
@@ -68,54 +56,34 @@ impl Returns {
                 continue;
             };
             let task = attr.layout.task(&record.bytes);
-            let (Some((pid, tid)), Some(raw)) = (task, attr.layout.raw(&record.bytes)) else {
+            if let (Some(task), Some(raw)) = (task, attr.layout.raw(&record.bytes)) {
+                reading.take(tells, task, time, raw);
+            }
+        }
+        reading.end()
+    }
+
+    /// The same of what ftrace recorded; `threads`: the process of each thread.
+    pub(super) fn of_trace(dat: &TraceDat, threads: &HashMap<i32, i32>) -> Returns {
+        let formats = dat.tracing().formats.iter();
+        let of = formats.filter_map(|format| Some((format.id, tells(Some(format))?)));
+        let events: FxHashMap<u64, Tells> = of.collect();
+        if !events.values().any(|e| matches!(e, Tells::Return(..))) {
+            return Returns::default();
+        }
+        let mut reading = Reading::default();
+        for event in dat.events() {
+            let What::Data(raw) = event.what else {
                 continue;
             };
-            let user = |field: &Field| match field.value(raw) {
-                Some(Value::Unsigned(address)) if address as i64 > 0 => Some(address),
-                _ => None,
-            };
-            let stack = open.entry(tid).or_default();
-            match tells {
-                Tells::Entry(function) => {
-                    if let Some(function) = user(function) {
-                        if stack.len() == DEEPEST {
-                            stack.remove(0);
-                        }
-                        stack.push((function, time));
-                        processes.insert(tid, pid);
-                    }
-                }
-                Tells::Return(function, to) => {
-                    let (Some(function), Some(to)) = (user(function), user(to)) else {
-                        continue;
-                    };
-                    usual.insert((pid, function), to);
-                    let Some(at) = stack.iter().rposition(|(open, _)| *open == function) else {
-                        continue;
-                    };
-                    let entered = stack[at].1;
-                    stack.truncate(at);
-                    count += 1;
-                    if count <= MOST_CALLS {
-                        let left = time;
-                        let calls = returns.calls.entry(tid).or_default();
-                        calls.push(Call { entered, left, to });
-                    }
-                }
+            let kind: u64 = number(raw.get(..2).unwrap_or_default()).unwrap_or(0);
+            if let (Some(tells), Some(tid)) = (events.get(&kind), u32_at(raw, 4)) {
+                let tid = tid as i32;
+                let pid = threads.get(&tid).copied().unwrap_or(-1);
+                reading.take(tells, (pid, tid), event.time, raw);
             }
         }
-        for (tid, stack) in open {
-            let pid = processes.get(&tid).copied().unwrap_or(-1);
-            for (function, entered) in stack.into_iter().rev() {
-                if let Some(&to) = usual.get(&(pid, function)) {
-                    let left = u64::MAX;
-                    let calls = returns.calls.entry(tid).or_default();
-                    calls.push(Call { entered, left, to });
-                }
-            }
-        }
-        returns
+        reading.end()
     }
 
     /// Where the calls go back to that a thread is in at a time, innermost first.
@@ -126,5 +94,78 @@ impl Returns {
         later
             .filter(move |call| call.entered < time)
             .map(|call| call.to)
+    }
+}
+
+/// What an event of such a format tells.
+fn tells(format: Option<&Format>) -> Option<Tells<'_>> {
+    let format = format?;
+    match (format.field("__probe_func"), format.field("__probe_ret_ip")) {
+        (Some(function), Some(to)) => Some(Tells::Return(function, to)),
+        _ => format.field("__probe_ip").map(Tells::Entry),
+    }
+}
+
+/// A pass over a recording.
+#[derive(Default)]
+struct Reading {
+    returns: Returns,
+    count: usize,
+    /// Functions entered and not left, with the time.
+    open: FxHashMap<i32, Vec<(u64, u64)>>,
+    /// Where a function went back to last: it goes there again where its own end is not recorded.
+    usual: FxHashMap<(i32, u64), u64>,
+    processes: FxHashMap<i32, i32>,
+}
+
+impl Reading {
+    fn take(&mut self, tells: &Tells, (pid, tid): (i32, i32), time: u64, raw: &[u8]) {
+        let user = |field: &Field| match field.value(raw) {
+            Some(Value::Unsigned(address)) if address as i64 > 0 => Some(address),
+            _ => None,
+        };
+        let stack = self.open.entry(tid).or_default();
+        match tells {
+            Tells::Entry(function) => {
+                if let Some(function) = user(function) {
+                    if stack.len() == DEEPEST {
+                        stack.remove(0);
+                    }
+                    stack.push((function, time));
+                    self.processes.insert(tid, pid);
+                }
+            }
+            Tells::Return(function, to) => {
+                let (Some(function), Some(to)) = (user(function), user(to)) else {
+                    return;
+                };
+                self.usual.insert((pid, function), to);
+                let Some(at) = stack.iter().rposition(|(open, _)| *open == function) else {
+                    return;
+                };
+                let entered = stack[at].1;
+                stack.truncate(at);
+                self.count += 1;
+                if self.count <= MOST_CALLS {
+                    let left = time;
+                    let calls = self.returns.calls.entry(tid).or_default();
+                    calls.push(Call { entered, left, to });
+                }
+            }
+        }
+    }
+
+    fn end(mut self) -> Returns {
+        for (tid, stack) in self.open {
+            let pid = self.processes.get(&tid).copied().unwrap_or(-1);
+            for (function, entered) in stack.into_iter().rev() {
+                if let Some(&to) = self.usual.get(&(pid, function)) {
+                    let left = u64::MAX;
+                    let calls = self.returns.calls.entry(tid).or_default();
+                    calls.push(Call { entered, left, to });
+                }
+            }
+        }
+        self.returns
     }
 }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
-use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX, SAMPLE_PID};
+use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, words, Stacked, Stacks};
-use super::waits::{about, tells, Tells, SOON};
+use super::waits::{about, about_whom, tells, Tells, SOON};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -24,7 +24,7 @@ pub(super) trait Source {
     fn time(&self) -> Option<u64>;
     fn record(&self) -> &[u8];
     /// Puts into the record what only the records before it tell, and tells `stacks` of it. False: it is left out.
-    fn settle(&mut self, tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool;
+    fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool;
     fn advance(&mut self);
     /// What could not be taken over, once the end is reached.
     fn warnings(&mut self) -> Vec<String>;
@@ -140,7 +140,7 @@ impl Source for Perf<'_> {
         self.next.as_ref().map_or(&[], |(.., bytes)| bytes.bytes())
     }
 
-    fn settle(&mut self, tasks: &Tasks, stacks: &mut Stacks<'_>) -> bool {
+    fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool {
         let mut own = None;
         if let Some((time, Some(event), bytes)) = &self.next {
             let written = self.mend.written.get(*event);
@@ -420,16 +420,24 @@ fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
 }
 
 /// Which process a thread is of, as the records so far say.
-#[derive(Default)]
-pub(super) struct Tasks {
+pub(super) struct Tasks<'a> {
     /// By thread; 0 where not known.
     processes: Vec<i32>,
+    /// Of those of which no record tells.
+    others: &'a HashMap<i32, i32>,
 }
 
 /// The kernel's PID_MAX_LIMIT: what is above is no thread.
 const TASKS: u32 = 1 << 22;
 
-impl Tasks {
+impl<'a> Tasks<'a> {
+    pub(super) fn new(others: &'a HashMap<i32, i32>) -> Tasks<'a> {
+        Tasks {
+            processes: Vec::new(),
+            others,
+        }
+    }
+
     /// Learns from COMM (pid, tid) and FORK (pid, ppid, tid, ptid).
     pub(super) fn learn(&mut self, bytes: &[u8]) {
         let thread = match u32_at(bytes, 0) {
@@ -437,11 +445,15 @@ impl Tasks {
             Some(record::FORK) => u32_at(bytes, 16),
             _ => return,
         };
-        let (Some(process), Some(thread)) =
-            (u32_at(bytes, 8), thread.filter(|&thread| thread < TASKS))
-        else {
+        if let (Some(process), Some(thread)) = (u32_at(bytes, 8), thread) {
+            self.begins(thread, process);
+        }
+    }
+
+    pub(super) fn begins(&mut self, thread: u32, process: u32) {
+        if thread >= TASKS {
             return;
-        };
+        }
         let thread = thread as usize;
         if thread >= self.processes.len() {
             self.processes.resize((thread + 1).next_power_of_two(), 0);
@@ -453,14 +465,12 @@ impl Tasks {
         let known = usize::try_from(thread)
             .ok()
             .and_then(|thread| self.processes.get(thread));
-        known
-            .copied()
-            .filter(|&process| process != 0)
-            .unwrap_or(thread)
+        let known = known.copied().filter(|&process| process != 0);
+        known.unwrap_or_else(|| self.others.get(&thread).copied().unwrap_or(thread))
     }
 }
 
-/// An event of a trace.dat that is in its data.
+/// An event of a trace.dat that is in its data, or listed.
 struct Kind {
     format: Format,
     id: u64,
@@ -468,16 +478,63 @@ struct Kind {
     address: Option<usize>,
     /// Place of the thread's id.
     thread: Option<usize>,
+    /// How its samples become those of the probes that share it.
+    apart: Option<Rc<Apart>>,
+    /// Only samples of some daemons are kept.
+    of_daemons: bool,
+    /// It is of tasks; whom it tells of besides the one that runs.
+    about: Option<Option<(usize, usize)>>,
+    /// A thread begins: places of its number and of the flags of clone(2). Only its process is learnt from that.
+    begins: Option<(usize, usize)>,
 }
 
-/// What a pass over a trace.dat found: which of the events that it knows are there.
+/// clone(2): the new thread is of the same process.
+const CLONE_THREAD: u64 = 0x10000;
+
+impl Kind {
+    /// `addressed`: its samples shall tell the address that it is of.
+    fn new(format: &Format, id: u64, addressed: bool) -> Kind {
+        let place = |name: &str| {
+            let field = format
+                .field(name)
+                .filter(|field| field.shape == Shape::Number)?;
+            Some((field.offset, field.size))
+        };
+        let mut addresses = NAMES_OF_ADDRESS.iter().filter(|_| addressed);
+        let address = addresses.find_map(|name| place(name).filter(|(_, size)| *size == 8));
+        let thread = place("common_pid").filter(|(_, size)| *size == 4);
+        let name = format!("{}:{}", format.system, format.name);
+        Kind {
+            about: about_whom(&name, Some(format)),
+            begins: place("pid")
+                .zip(place("clone_flags"))
+                .filter(|_| name == "task:task_newtask")
+                .filter(|((_, pid), (_, flags))| (*pid, *flags) == (4, 8))
+                .map(|((pid, _), (flags, _))| (pid, flags)),
+            format: format.clone(),
+            id,
+            address: address.map(|(at, _)| at),
+            thread: thread.map(|(at, _)| at),
+            apart: None,
+            of_daemons: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}:{}", self.format.system, self.format.name)
+    }
+}
+
+/// What is known of a trace.dat before its events are written: which of the events that it knows are there.
 pub(super) struct Survey {
     /// By `common_type`.
     kinds: Vec<Option<Kind>>,
+    /// Samples tell addresses.
+    addressed: bool,
     /// Addresses of functions.
     functions: HashSet<u64>,
-    /// Events that are missing, by the statistics and not by a gap.
-    owed: u64,
+    /// The processes whose samples of daemons' events are kept.
+    daemons: FxHashSet<i32>,
     warnings: Vec<String>,
 }
 
@@ -497,66 +554,46 @@ impl Survey {
         }
         let mut survey = Survey {
             kinds: (0..1 << 16).map(|_| None).collect(),
+            addressed: !dat.listed(),
             functions: HashSet::new(),
-            owed: 0,
+            daemons: FxHashSet::default(),
             warnings: dat.warnings().to_vec(),
         };
-        let (mut next_id, mut unknown, mut long) = (first_id, 0u64, 0u64);
-        let mut gaps = vec![0u64; dat.cpus()];
-        let mut events = dat.events();
-        for event in &mut events {
-            let raw = match event.what {
-                What::Data(raw) => raw,
-                What::Lost(count) => {
-                    gaps[event.cpu as usize] =
-                        gaps[event.cpu as usize].saturating_add(count.unwrap_or(1));
-                    continue;
-                }
-            };
-            let Some(kind) = survey.kind_or(raw, |number| {
-                let format = formats[number]?;
-                let place = |name: &str| {
-                    let field = format
-                        .field(name)
-                        .filter(|field| field.shape == Shape::Number)?;
-                    Some((field.offset, field.size))
-                };
-                let address = NAMES_OF_ADDRESS
-                    .iter()
-                    .find_map(|name| place(name).filter(|(_, size)| *size == 8));
-                let thread = place("common_pid").filter(|(_, size)| *size == 4);
-                next_id = next_id.wrapping_add(1);
-                Some(Kind {
-                    format: format.clone(),
-                    id: next_id.wrapping_sub(1),
-                    address: address.map(|(at, _)| at),
-                    thread: thread.map(|(at, _)| at),
-                })
-            }) else {
-                unknown += 1;
+        let mut next_id = first_id;
+        if dat.listed() {
+            for (slot, format) in survey.kinds.iter_mut().zip(formats) {
+                *slot = format.map(|format| Kind::new(format, next_id, false));
+                next_id = next_id.wrapping_add(u64::from(format.is_some()));
+            }
+            return survey;
+        }
+        for event in dat.events() {
+            let What::Data(raw) = event.what else {
                 continue;
             };
-            let address = kind.address.and_then(|at| u64_at(raw, at));
-            long += u64::from(raw.len() > RAW_MAX);
+            let kind = survey.kind_or(raw, |number| {
+                let format = formats[number]?;
+                next_id = next_id.wrapping_add(1);
+                Some(Kind::new(format, next_id.wrapping_sub(1), true))
+            });
+            let address = kind.and_then(|kind| u64_at(raw, kind.address?));
             survey.functions.extend(address);
         }
-        let mut warn = |count: u64, what: &str| {
-            if count > 0 {
-                survey.warnings.push(format!("{count} {what}"));
-            }
-        };
-        warn(unknown, "events have no format in this file: left out");
-        warn(long, "events are too long for a perf.data: left out");
-        warn(
-            events.damaged(),
-            "pages of events are damaged: what they do not tell is left out",
-        );
-        for (cpu, gaps) in gaps.iter().enumerate() {
-            survey.owed = survey
-                .owed
-                .saturating_add(dat.lost(cpu).saturating_sub(*gaps));
-        }
         survey
+    }
+
+    /// Takes bundles apart, and leaves out what other daemons did.
+    pub(super) fn with(
+        mut self,
+        apart: &HashMap<String, Rc<Apart>>,
+        daemons: Option<&[i32]>,
+    ) -> Survey {
+        for kind in self.kinds.iter_mut().flatten() {
+            kind.apart = apart.get(&kind.name()).cloned();
+            kind.of_daemons = daemons.is_some() && kind.format.system == "fuse_daemon";
+        }
+        self.daemons = daemons.unwrap_or_default().iter().copied().collect();
+        self
     }
 
     /// The event that raw data is of; `make` is asked once for each.
@@ -592,8 +629,7 @@ impl Survey {
         };
         let kinds = || self.kinds.iter().flatten();
         let event = |kind: &Kind| {
-            let name = format!("{}:{}", kind.format.system, kind.format.name);
-            Event::tracepoint(&name, kind.format.id, kind.id, clock)
+            Event::tracepoint(&kind.name(), kind.format.id, kind.id, clock, self.addressed)
         };
         // Of thousands of formats and symbols only those that the events need.
         let mut tracing = Tracing::new(dat.bytes(), dat.tracing());
@@ -662,6 +698,15 @@ pub(super) struct Trace<'a> {
     time: Option<u64>,
     last: u64,
     record: Vec<u8>,
+    /// Its raw data, and which event that is of by its number.
+    raw: &'a [u8],
+    kind: Option<usize>,
+    /// By CPU, events that its statistics call lost and no gap told so far.
+    owed: Vec<u64>,
+    left_out: BTreeMap<String, u64>,
+    /// Without a format, and too long for a record.
+    unknown: u64,
+    long: u64,
 }
 
 impl<'a> Trace<'a> {
@@ -679,6 +724,12 @@ impl<'a> Trace<'a> {
             time: None,
             last: 0,
             record: Vec::new(),
+            raw: &[],
+            kind: None,
+            owed: (0..dat.cpus()).map(|cpu| dat.lost(cpu)).collect(),
+            left_out: BTreeMap::new(),
+            unknown: 0,
+            long: 0,
         };
         trace.advance();
         trace
@@ -689,7 +740,7 @@ impl<'a> Trace<'a> {
             &mut self.record,
             &Sample {
                 id: self.id,
-                ip: 0,
+                ip: None,
                 pid: 0,
                 tid: 0,
                 time,
@@ -709,46 +760,106 @@ impl Source for Trace<'_> {
         &self.record
     }
 
-    fn settle(&mut self, tasks: &Tasks, _stacks: &mut Stacks<'_>) -> bool {
-        if u32_at(&self.record, 0) == Some(record::SAMPLE) {
-            let thread = u32_at(&self.record, SAMPLE_PID + 4).unwrap_or(0);
-            let process = tasks.process(thread as i32);
-            self.record[SAMPLE_PID..SAMPLE_PID + 4].copy_from_slice(&process.to_le_bytes());
+    fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool {
+        let Some(kind) = self.kind.and_then(|kind| self.survey.kinds[kind].as_ref()) else {
+            stacks.lost();
+            stacks.scope.lost();
+            return true;
+        };
+        // After its header, its id and perhaps its address.
+        let at = if self.survey.addressed { 24 } else { 16 };
+        let thread = u32_at(&self.record, at + 4).unwrap_or(0);
+        let process = tasks.process(thread as i32);
+        if let Some((pid, flags)) = kind.begins {
+            if let (Some(new), Some(flags)) = (u32_at(self.raw, pid), u64_at(self.raw, flags)) {
+                let same = flags & CLONE_THREAD != 0;
+                tasks.begins(new, if same { process as u32 } else { new });
+            }
+            return false;
         }
+        if let Some(about) = kind.about {
+            let (raw, of) = (Some(self.raw), |tid| tasks.process(tid));
+            if !stacks.scope.has(process, about, raw, of) {
+                return false;
+            }
+            match &kind.format.system[..] {
+                "raw_syscalls" => stacks.called(thread as i32),
+                _ if kind.format.name == "sched_switch" => {
+                    stacks
+                        .scope
+                        .switched((process, thread as i32), about, raw, of);
+                }
+                _ => {}
+            }
+        }
+        if kind.of_daemons && !self.survey.daemons.contains(&process) {
+            let name = match &kind.apart {
+                Some(apart) => apart.name_of(self.raw).map(str::to_owned),
+                None => Some(kind.name()),
+            };
+            *self.left_out.entry(name.unwrap_or_default()).or_default() += 1;
+            return false;
+        }
+        self.record[at..at + 4].copy_from_slice(&process.to_le_bytes());
         true
     }
 
     fn advance(&mut self) {
         self.record.clear();
+        self.kind = None;
         while let Some(event) = self.events.next() {
             // 0 would be no time.
             let time = event.time.max(1);
             self.time = Some(time);
             self.last = time;
             match event.what {
-                What::Lost(count) => return self.lost(time, event.cpu, count.unwrap_or(1)),
+                What::Lost(count) => {
+                    let count = count.unwrap_or(1);
+                    let owed = &mut self.owed[event.cpu as usize];
+                    *owed = owed.saturating_sub(count);
+                    return self.lost(time, event.cpu, count);
+                }
                 What::Data(raw) => {
-                    let kind =
-                        common_type(raw).and_then(|number| self.survey.kinds[number].as_ref());
-                    let Some(kind) = kind.filter(|_| raw.len() <= RAW_MAX) else {
+                    let number = common_type(raw);
+                    let Some(kind) = number.and_then(|n| self.survey.kinds[n].as_ref()) else {
+                        self.unknown += 1;
                         continue;
                     };
+                    let of = kind.apart.as_ref().map(|apart| apart.of(raw));
+                    let (id, own) = match of {
+                        Some(Some((id, own))) => (id, Some(own)),
+                        Some(None) => {
+                            self.unknown += 1;
+                            continue;
+                        }
+                        None => (kind.id, None),
+                    };
+                    if raw.len() > RAW_MAX {
+                        self.long += 1;
+                        continue;
+                    }
                     let thread = kind.thread.and_then(|at| u32_at(raw, at)).unwrap_or(0) as i32;
                     let ip = kind.address.and_then(|at| u64_at(raw, at)).unwrap_or(0);
                     let sample = Sample {
-                        id: kind.id,
-                        ip,
+                        id,
+                        ip: self.survey.addressed.then_some(ip),
                         pid: thread,
                         tid: thread,
                         time,
                         cpu: event.cpu,
                     };
-                    return put_sample(&mut self.record, &sample, raw);
+                    put_sample(&mut self.record, &sample, raw);
+                    if let Some(own) = own {
+                        let at = self.record.len() - (raw.len() + 4).next_multiple_of(8) + 4;
+                        self.record[at..at + 2].copy_from_slice(&own.to_le_bytes());
+                    }
+                    (self.raw, self.kind) = (raw, number);
+                    return;
                 }
             }
         }
         // What the statistics say beyond the gaps has no place in time.
-        let owed = std::mem::take(&mut self.survey.owed);
+        let owed = self.owed.drain(..).fold(0, u64::saturating_add);
         self.time = (owed > 0 && self.id != 0).then_some(self.last);
         if owed > 0 {
             self.lost(self.last, 0, owed);
@@ -756,6 +867,23 @@ impl Source for Trace<'_> {
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        Vec::new()
+        let told = [
+            (self.unknown, "events have no format in this file: left out"),
+            (self.long, "events are too long for a perf.data: left out"),
+            (
+                self.events.damaged(),
+                "pages of events are damaged: what they do not tell is left out",
+            ),
+        ];
+        let told = told.iter().filter(|(count, _)| *count > 0);
+        told.map(|(count, what)| format!("{count} {what}"))
+            .collect()
+    }
+
+    fn left_out(&self) -> Vec<(String, u64)> {
+        let left_out = self.left_out.iter();
+        left_out
+            .map(|(name, count)| (name.clone(), *count))
+            .collect()
     }
 }

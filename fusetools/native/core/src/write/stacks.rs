@@ -147,8 +147,8 @@ impl<'a> Stacks<'a> {
         }
         let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let entered = matches!(tells, Tells::Entered { .. });
-        if (entered || tells == Tells::Left) && !self.entered.is_empty() {
-            self.entered.remove(&tid);
+        if entered || tells == Tells::Left {
+            self.called(tid);
         }
         if tells != Tells::Nothing {
             self.waits.note(tells, tid, layout.raw(record));
@@ -243,6 +243,13 @@ impl<'a> Stacks<'a> {
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
         anew.map_or(Stacked::AsIs, Stacked::Anew)
+    }
+
+    /// A thread enters or leaves a system call, of which a recording without stacks tells.
+    pub(super) fn called(&mut self, tid: i32) {
+        if !self.entered.is_empty() {
+            self.entered.remove(&tid);
+        }
     }
 
     fn enter(&mut self, tid: i32, entered: Entered) {

@@ -103,16 +103,18 @@ pub(super) fn tells(reader: &Reader) -> Vec<Tells> {
 
 /// By event that is of tasks: whom it tells of besides the task that runs.
 pub(super) fn about(reader: &Reader) -> Vec<Option<Option<Place>>> {
-    let of = reader.events().iter().map(|info| {
-        let place = |name| place(info.format.as_deref(), name);
-        match &info.name[..] {
-            "sched:sched_switch" => Some(place("next_pid")),
-            "sched:sched_waking" => Some(place("pid")),
-            "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" => Some(None),
-            _ => None,
-        }
-    });
+    let events = reader.events().iter();
+    let of = events.map(|info| about_whom(&info.name, info.format.as_deref()));
     of.collect()
+}
+
+pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<Place>> {
+    match name {
+        "sched:sched_switch" => Some(place(format, "next_pid")),
+        "sched:sched_waking" => Some(place(format, "pid")),
+        "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" => Some(None),
+        _ => None,
+    }
 }
 
 /// Processes that a recording is about, and those that they start.

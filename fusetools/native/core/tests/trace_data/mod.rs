@@ -91,6 +91,37 @@ pub fn file(cpus: &[Vec<Vec<u8>>]) -> Vec<u8> {
     out
 }
 
+/// A file of pieces, each of a CPU; `formats`: (system, text).
+pub fn pieces(formats: &[(&str, &str)], pieces: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let formats: Vec<_> = formats
+        .iter()
+        .map(|(system, text)| (system.to_string(), text.to_string()))
+        .collect();
+    let uname = "Linux guest 6.1.0 x86_64";
+    let mut out = fusetools_core::ring::head(HEADER_PAGE, "", &formats, "perf", uname, 2);
+    for (cpu, bytes) in pieces {
+        out.extend(cpu.to_le_bytes());
+        out.extend((bytes.len() as u32).to_le_bytes());
+        out.extend(bytes);
+    }
+    out
+}
+
+pub const STATISTICS: u32 = u32::MAX;
+
+/// Of the CPU 1: so many events lost.
+pub fn statistics(lost: u64) -> (u32, Vec<u8>) {
+    let text = format!("CPU: 1\nentries: 0\noverrun: {lost}\ndropped events: 0\n");
+    (STATISTICS, text.into_bytes())
+}
+
+/// An event whose data's length is in its head.
+pub fn entry(delta: u64, raw: &[u8]) -> Vec<u8> {
+    let mut raw = raw.to_vec();
+    raw.resize(raw.len().next_multiple_of(4), 0);
+    [head(raw.len() as u32 / 4, delta), raw].concat()
+}
+
 pub fn everything() -> Vec<u8> {
     let delta = (1 << 27) - 1;
     let long = [head(0, 3), 24u32.to_le_bytes().to_vec(), payload(7)].concat();

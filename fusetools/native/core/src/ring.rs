@@ -1,0 +1,178 @@
+//! Takes events out of an ftrace instance while they happen, into a file that tracedat.rs reads.
+//!
+//! Layout: trace-cmd.dat.v6(5) up to its options, then the pieces of tracedat.rs. What a page tells: Linux
+//! kernel/trace/ring_buffer.c (ring_buffer_read_page).
+
+use std::borrow::Cow;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::record::u32_at;
+use crate::tracedat::{COMMIT_MASK, PIECES, STATISTICS};
+use crate::tracing::Tracing;
+
+// asm-generic/fcntl.h, as in input.rs.
+const O_NONBLOCK: i32 = 0o4000;
+/// Bytes of a piece at most, and how often the buffers are emptied.
+const PIECE: usize = 1 << 20;
+/// Bytes of one CPU at a time: the others wait meanwhile. More than a buffer holds.
+const MOST: usize = 64 << 20;
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// What a file of pieces begins with. `formats`: (system, text) of each event; `cpus`: numbers of CPUs are smaller.
+pub fn head(
+    header_page: &str,
+    header_event: &str,
+    formats: &[(String, String)],
+    clock: &str,
+    uname: &str,
+    cpus: u32,
+) -> Vec<u8> {
+    let mut tracing = Tracing {
+        version: "6",
+        header_page: header_page.as_bytes(),
+        header_event: header_event.as_bytes(),
+        ..Tracing::empty()
+    };
+    for (system, text) in formats {
+        tracing.add(system, Cow::Borrowed(text.as_bytes()));
+    }
+    let mut out = tracing.encode();
+    out.extend(cpus.to_le_bytes());
+    out.extend(b"options  \0");
+    for (number, text) in [(4u16, format!("[{clock}]")), (5, uname.to_owned())] {
+        out.extend(number.to_le_bytes());
+        out.extend((text.len() as u32).to_le_bytes());
+        out.extend(text.as_bytes());
+    }
+    out.extend(0u16.to_le_bytes());
+    out.extend(PIECES);
+    out
+}
+
+/// Why [`collect`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to, and everything is in the file.
+    Told,
+    /// Nobody is there any more who could tell.
+    Alone,
+    /// The file is as large as it may become.
+    Full,
+}
+
+/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`; then what is left, and the
+/// buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before it is told to end.
+pub fn collect(
+    instance: &Path,
+    page: usize,
+    limit: u64,
+    output: &mut File,
+    control: &mut UnixStream,
+) -> io::Result<Ended> {
+    let mut cpus = Vec::new();
+    for entry in fs::read_dir(instance.join("per_cpu"))? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+        let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else {
+            continue;
+        };
+        let folder = instance.join("per_cpu").join(&name);
+        let pages = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK)
+            .open(folder.join("trace_pipe_raw"))?;
+        cpus.push((number, pages, folder.join("stats")));
+    }
+    control.set_read_timeout(Some(PAUSE))?;
+    let mut piece = Vec::with_capacity(PIECE + page);
+    let mut ended = None;
+    while ended.is_none() {
+        let mut word = [0];
+        ended = match control.read(&mut word) {
+            Ok(0) => return Ok(Ended::Alone),
+            Ok(_) => Some(Ended::Told),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
+            Err(error) => return Err(error),
+        };
+        for (cpu, pages, _) in &mut cpus {
+            empty(*cpu, pages, page, ended.is_some(), &mut piece, output)?;
+        }
+        if ended.is_none() && output.metadata()?.len() >= limit {
+            return Ok(Ended::Full);
+        }
+    }
+    for (cpu, _, stats) in &cpus {
+        let text = format!("CPU: {cpu}\n{}", fs::read_to_string(stats)?);
+        put(output, STATISTICS, text.as_bytes())?;
+    }
+    output.flush()?;
+    Ok(Ended::Told)
+}
+
+/// Moves what one CPU's buffer holds; but for the last time not what comes meanwhile.
+fn empty(
+    cpu: u32,
+    pages: &mut File,
+    page: usize,
+    last: bool,
+    piece: &mut Vec<u8>,
+    output: &mut File,
+) -> io::Result<()> {
+    let mut moved = 0;
+    let mut more = true;
+    while more && (last || moved < MOST) {
+        piece.clear();
+        while piece.len() < PIECE {
+            let at = piece.len();
+            piece.resize(at + page, 0);
+            let size = match pages.read(&mut piece[at..]) {
+                Ok(size) => size,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    piece.truncate(at);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let used = filled(&piece[at..at + size]);
+            piece.truncate(at + used);
+            if used < page {
+                // Only a piece's last page is cut short: it was being written, or there is none.
+                more = last && size > 0;
+                break;
+            }
+        }
+        moved += piece.len();
+        if !piece.is_empty() {
+            put(output, cpu, piece)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a page that are kept: all, unless a good part of it is unused.
+fn filled(page: &[u8]) -> usize {
+    // Time, then how much is used (a long, of 4 or 8 bytes: its low half), then events and perhaps how many are missing.
+    let commit = u32_at(page, 8).map_or(0, u64::from) & COMMIT_MASK;
+    let used = 16 + commit as usize + 8;
+    if used > page.len() * 3 / 4 {
+        page.len()
+    } else {
+        used
+    }
+}
+
+fn put(output: &mut File, cpu: u32, bytes: &[u8]) -> io::Result<()> {
+    let mut head = cpu.to_le_bytes().to_vec();
+    head.extend((bytes.len() as u32).to_le_bytes());
+    output.write_all(&head)?;
+    output.write_all(bytes)
+}

@@ -1,0 +1,206 @@
+//! What ftrace records in an instance of ours, beside perf's recording of the same time.
+
+mod perf_data;
+mod trace_data;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+
+use fusetools_core::reader::Reader;
+use fusetools_core::write::{merge_with, Bundle, Extras, MergeInfo};
+use perf_data::PerfData;
+use trace_data::{entry, page, pieces, statistics};
+
+const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
+const FIELDS: [(&str, &str, u16, &str); 4] = [
+    (
+        "fuse_daemon",
+        "bundle_1",
+        700,
+        "\tfield:u64 unique;\toffset:8;\tsize:8;\tsigned:0;\n\
+         \tfield:u16 probe;\toffset:16;\tsize:2;\tsigned:0;\n",
+    ),
+    (
+        "task",
+        "task_newtask",
+        701,
+        "\tfield:pid_t pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+         \tfield:u64 clone_flags;\toffset:32;\tsize:8;\tsigned:0;\n",
+    ),
+    (
+        "raw_syscalls",
+        "sys_enter",
+        702,
+        "\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n",
+    ),
+    (
+        "sched",
+        "sched_switch",
+        703,
+        "\tfield:pid_t prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+         \tfield:pid_t next_pid;\toffset:12;\tsize:4;\tsigned:1;\n",
+    ),
+];
+
+fn raw(kind: u16, tid: i32, rest: &[u8]) -> Vec<u8> {
+    let mut raw = kind.to_le_bytes().to_vec();
+    raw.extend([0, 0]);
+    raw.extend(tid.to_le_bytes());
+    raw.extend(rest);
+    raw
+}
+
+fn callback(tid: i32, unique: u64, probe: u16) -> Vec<u8> {
+    let rest = [&unique.to_le_bytes()[..], &probe.to_le_bytes()].concat();
+    raw(700, tid, &rest)
+}
+
+fn begins(tid: i32, new: i32, flags: u64) -> Vec<u8> {
+    let mut rest = new.to_le_bytes().to_vec();
+    rest.resize(24, 0);
+    rest.extend(flags.to_le_bytes());
+    raw(701, tid, &rest)
+}
+
+fn enters(tid: i32, id: u64) -> Vec<u8> {
+    raw(702, tid, &id.to_le_bytes())
+}
+
+fn switches(prev: i32, next: i32) -> Vec<u8> {
+    raw(703, prev, &[prev, next].map(i32::to_le_bytes).concat())
+}
+
+/// Of events at 1000, 1001 …, merged with a recording of perf's: by event's name (pid, tid, time) of its samples.
+type Found = BTreeMap<String, Vec<(i32, i32, u64)>>;
+
+fn merged(name: &str, events: &[Vec<u8>], scope: Option<Vec<i32>>) -> (Found, MergeInfo) {
+    let folder = std::env::temp_dir().join(format!("fusetools-ring-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let [perf, ring, whole] = ["perf", "ring", "whole"].map(|name| folder.join(name));
+    fs::write(&perf, PerfData::fuse().bytes()).unwrap();
+    let texts = FIELDS.map(|(system, name, id, fields)| {
+        let text = format!("name: {name}\nID: {id}\nformat:\n{COMMON}{fields}\nprint fmt: \"\"\n");
+        (system, text)
+    });
+    let formats: Vec<(&str, &str)> = texts
+        .iter()
+        .map(|(system, text)| (*system, &text[..]))
+        .collect();
+    let entries = events.iter().enumerate();
+    let entries: Vec<_> = entries.map(|(n, raw)| entry((n > 0).into(), raw)).collect();
+    let all = [(1, page(1000, 0, &entries, &[])), statistics(0)];
+    fs::write(&ring, pieces(&formats, &all)).unwrap();
+    let extras = Extras {
+        bundles: vec![Bundle {
+            event: "fuse_daemon:bundle_1".into(),
+            field: "probe".into(),
+            probes: vec![
+                (1, "fuse_daemon:x_read".into()),
+                (2, "fuse_daemon:x_open".into()),
+            ],
+        }],
+        daemons: Some(vec![70]),
+        scope,
+        threads: HashMap::from([(71, 70), (91, 90)]),
+        ..Extras::default()
+    };
+    let info = merge_with(&[perf, ring], &whole, "{\"format\": 1}", &extras).unwrap();
+    let reader = Reader::open(&whole).unwrap();
+    assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
+    let mut found = Found::new();
+    for record in reader.records().filter(|record| record.kind == 9) {
+        let event = record.event.unwrap();
+        let name = &reader.events()[event].name;
+        if name.starts_with("fuse:") || name.starts_with("fusetools:") {
+            continue;
+        }
+        let layout = &reader.attrs()[event].layout;
+        let raw = layout.raw(&record.bytes).unwrap();
+        let format = reader.events()[event].format.as_ref().unwrap();
+        assert_eq!(
+            u64::from(u16::from_le_bytes([raw[0], raw[1]])),
+            format.id,
+            "{name}"
+        );
+        let (pid, tid) = layout.task(&record.bytes).unwrap();
+        found
+            .entry(name.clone())
+            .or_default()
+            .push((pid, tid, record.time.unwrap()));
+        assert!(
+            record.bytes.len() <= 80,
+            "{name}: {} bytes",
+            record.bytes.len()
+        );
+    }
+    fs::remove_dir_all(folder).unwrap();
+    (found, info)
+}
+
+#[test]
+fn a_bundle_is_taken_apart_and_other_daemons_left_out() {
+    let events = [
+        callback(71, 5, 1),      // a thread of which only the caller knows
+        callback(91, 6, 2),      // another daemon's
+        begins(71, 72, 0x10000), // a thread that its thread starts
+        callback(72, 7, 2),
+        begins(71, 73, 0), // a process, of another daemon then
+        callback(73, 8, 1),
+    ];
+    let (found, info) = merged("bundle", &events, None);
+    assert_eq!(found["fuse_daemon:x_read"], [(70, 71, 1000)]);
+    assert_eq!(found["fuse_daemon:x_open"], [(70, 72, 1003)]);
+    assert_eq!(found.len(), 2);
+    let mut left_out = info.left_out.clone();
+    left_out.sort();
+    assert_eq!(
+        left_out,
+        [
+            ("fuse_daemon:x_open".into(), 1),
+            ("fuse_daemon:x_read".into(), 1)
+        ]
+    );
+    assert_eq!(info.missing_switches, 0);
+}
+
+#[test]
+fn only_what_is_in_scope_is_kept_and_missing_switches_are_counted() {
+    let events = [
+        enters(71, 0),
+        enters(91, 0),
+        switches(71, 0),
+        switches(0, 71),
+        switches(91, 0),
+        switches(71, 91),
+        switches(71, 91), // nobody has told that it runs again
+    ];
+    let (found, info) = merged("scope", &events, Some(vec![70]));
+    assert_eq!(found["raw_syscalls:sys_enter"], [(70, 71, 1000)]);
+    let switches: Vec<u64> = found["sched:sched_switch"].iter().map(|of| of.2).collect();
+    assert_eq!(switches, [1002, 1003, 1005, 1006]);
+    assert_eq!(info.missing_switches, 1);
+}
+
+#[test]
+fn what_the_ring_buffer_lost_is_told() {
+    let folder = std::env::temp_dir().join(format!("fusetools-ring-owed-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (ring, whole) = (folder.join("ring"), folder.join("whole"));
+    let (system, name, id, fields) = FIELDS[2];
+    let text = format!("name: {name}\nID: {id}\nformat:\n{COMMON}{fields}\nprint fmt: \"\"\n");
+    let all = [
+        (0, page(1000, 0, &[entry(0, &enters(71, 0))], &[])),
+        statistics(12),
+    ];
+    fs::write(&ring, pieces(&[(system, &text)], &all)).unwrap();
+    merge_with(&[ring], &whole, "", &Extras::default()).unwrap();
+    let lost: u64 = Reader::open(&whole)
+        .unwrap()
+        .records()
+        .filter(|record| record.kind == 2)
+        .map(|record| u64::from_le_bytes(record.bytes[16..24].try_into().unwrap()))
+        .sum();
+    assert_eq!(lost, 12);
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,240 @@
+"""Events that ftrace records for us in an instance of its own, which a child of ours empties.
+
+An event costs there a third of what it costs where perf writes it (docs/design/recording-cost.md).
+The child also outlives us: where we are killed it switches the events off at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.plan.events import Event
+from fusetools.record import tracecmd
+from fusetools.record.tracefs import NOT_SUPPORTED
+
+NAME = re.compile(r"fusetools_[0-9a-f]{8}")
+# All CPUs' buffers together, and one at most and at least. 50,000 requests a second fill some 15 MB
+# of all of them; they are emptied 25 times in it.
+BUFFERS, LARGEST, SMALLEST = 256 << 20, 16 << 20, 256 << 10
+_DATA = re.compile(r"field: char data;\toffset:(\d+);\tsize:(\d+);")
+
+
+def new_name() -> str:
+    return f"fusetools_{os.urandom(4).hex()}"
+
+
+class Instance:
+    """One that is made in tracefs (at ``root``), and the file that its events go to."""
+
+    def __init__(self, root: Path, name: str, output: Path) -> None:
+        self.path = root / "instances" / name
+        self.output = output
+        self.buffers = 0  # bytes, of all CPUs
+        self.lost = 0
+        self.pid = 0  # of who empties it
+        self._status: int | None = None  # its own, once it has ended
+        self._control: socket.socket | None = None
+        self._file = -1
+        self._events: list[Event] = []
+
+    def make(self, clock: str, buffer: int, limit: int) -> int:
+        """Makes it, off, with the child that will empty it, whose pid is returned. ``buffer``:
+        bytes on each CPU; ``limit``: of the file. OSError: the kernel does not."""
+        self.path.mkdir()
+        self._write("tracing_on", "0")
+        self._write("trace_clock", clock)
+        self._write("buffer_size_kb", str(buffer >> 10))
+        # Names of threads come from perf: else the kernel would note them at each switch.
+        self._write("trace_options", "norecord-cmd")
+        data = _DATA.search((self.path / "events/header_page").read_text())
+        if data is None:
+            raise OSError(errno.EINVAL, "its pages are of an unknown layout")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self.output, flags, 0o600)
+        self._control, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                size = int(data[1]) + int(data[2])
+                _collect(self.path, size, limit, self._file, theirs.detach())
+            finally:
+                os._exit(errno.EIO)
+        theirs.close()
+        return self.pid
+
+    def choose(self, events: Iterable[Event]) -> None:
+        """Switches events on, each by its filter. Error: the kernel refuses one."""
+        self._events = list(events)
+        for event in self._events:
+            place = f"events/{event.name.replace(':', '/', 1)}"
+            try:
+                if event.filter:
+                    self._write(f"{place}/filter", event.filter)
+                self._write(f"{place}/enable", "1")
+            except OSError as error:
+                why = error.strerror or str(error)
+                if error.errno == NOT_SUPPORTED:
+                    why = "its first instruction cannot be run apart"
+                raise Error(f"ftrace cannot record {event.name}", why) from error
+
+    def clear(self) -> None:
+        """No event is on any more."""
+        with contextlib.suppress(OSError):
+            self._write("events/enable", "0")
+
+    def start(self) -> None:
+        """Lets the child empty the buffers from here on. Nothing is recorded until resume()."""
+        assert self._control is not None
+        events = self.path / "events"
+        formats = [
+            (system, (events / system / name / "format").read_text())
+            for system, _, name in (event.name.partition(":") for event in self._events)
+        ]
+        here = os.uname()
+        head = native.ring_head(
+            (events / "header_page").read_text(),
+            (events / "header_event").read_text(),
+            formats,
+            _selected((self.path / "trace_clock").read_text()),
+            f"{here.sysname} {here.nodename} {here.release} {here.machine}",
+            1 + max((int(path.name[3:]) for path in self.path.glob("per_cpu/cpu*")), default=0),
+        )
+        os.write(self._file, head)
+        os.close(self._file)
+        self._file = -1
+        with contextlib.suppress(OSError):
+            self._control.send(b"x")
+
+    def pause(self) -> None:
+        """Records nothing from here on."""
+        with contextlib.suppress(OSError):
+            self._write("tracing_on", "0")
+
+    def resume(self) -> None:
+        self._write("tracing_on", "1")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the child has, of itself or by a signal."""
+        if self.pid and self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def end(self) -> None:
+        """Asks the child for what is left in the buffers; it is paused."""
+        self.pause()
+        self.lost = tracecmd.lost(self.path)
+        if self._control is not None and self._file >= 0:
+            self._control.close()  # it was never told to begin
+        elif self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.send(b"x")
+
+    def stop(self, patience: float = 60.0) -> bool:
+        """Waits for the child; whether the file is whole."""
+        end = time.monotonic() + patience
+        while self.pid and not self.ended and time.monotonic() < end:
+            time.sleep(0.005)
+        if self.pid and not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+            self._status = os.waitpid(self.pid, 0)[1]
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        return self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether the child has ended as it should."""
+        return not self._status
+
+    def complaint(self) -> str:
+        """Why the child has ended by itself."""
+        if self._status is None or os.WIFSIGNALED(self._status):
+            return "what empties ftrace's buffers was killed"
+        return os.strerror(os.WEXITSTATUS(self._status))
+
+    def written(self) -> int:
+        """Bytes of the file."""
+        try:
+            return self.output.stat().st_size
+        except OSError:
+            return 0
+
+    def _write(self, name: str, text: str) -> None:
+        write(self.path / name, text)
+
+
+def remove(path: Path, patience: float = 5.0) -> bool:
+    """Switches an instance's events off, and removes it; whether it is gone. It cannot be removed
+    while somebody reads it."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            write(path / "tracing_on", "0")
+            write(path / "events/enable", "0")
+            path.rmdir()
+        except FileNotFoundError:
+            return not path.exists()
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def write(path: Path, text: str) -> None:
+    """Into a file of tracefs that is there. OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _selected(clocks: str) -> str:
+    found = re.search(r"\[(\S+)\]", clocks)
+    return found[1] if found else ""
+
+
+def _collect(path: Path, page: int, limit: int, output: int, control: int) -> None:
+    """In the child, which holds nothing else of ours: not the lock, no pipe that somebody reads to
+    its end. It exits with 0, or the number of an error."""
+    os.setsid()  # no signal of the terminal
+    for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(handled, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    with contextlib.suppress(OSError):
+        os.nice(-20)  # on a busy machine the buffers filled while it waited for a CPU
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in (output, control):
+            with contextlib.suppress(OSError):
+                os.close(number)
+    try:
+        if not os.read(control, 1):  # until the file has its head
+            remove(path)
+            os._exit(0)
+        ended = native.ring_collect(str(path), page, limit, output, control)
+    except OSError as error:
+        os._exit(error.errno or errno.EIO)
+    if ended == "alone":
+        remove(path)
+    os._exit(0 if ended == "told" else errno.EFBIG)
