@@ -211,7 +211,8 @@ impl TraceDat {
             }
             let start = start.min(length);
             let end = start.saturating_add(size).min(length);
-            found.cpus.push(vec![start as usize..end as usize]);
+            let whole = start as usize..end as usize;
+            found.cpus.push(Vec::from([whole]));
         }
         // Overlapping, a small file could hold endless events.
         let sizes = found.cpus.iter().flatten().map(|range| range.len());
