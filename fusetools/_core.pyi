@@ -251,6 +251,7 @@ class Flame(TypedDict):
     cut: int  # of the weight shown, that of stacks that end before their thread's start
     cut_daemons: int  # of that, what the daemons waited
     cut_copied: int  # of that, that of stacks of which more was to be copied
+    cut_unknown: int  # of that, that of stacks that were copied, and cannot be followed further
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]

@@ -273,9 +273,9 @@ def _notes(
         said = f"{_share(cut, total)} of the time has stacks cut before their thread's start"
         if 0 < found["daemons"] < total:
             said += f" (of the daemon's time: {_share(found['cut_daemons'], found['daemons'])})"
-        deep = found["cut_copied"]
-        fix = f"; fix: {again}" if again and not found["copied"] and deep < cut else ""
-        yield said + fix
+        deep, unknown = found["cut_copied"], found["cut_unknown"]
+        more_to_copy = again and not found["copied"] and deep + unknown < cut
+        yield said + (f"; fix: {again}" if more_to_copy else "")
         if deep * 1000 >= total:
             size, deeper = more
             fix = f"; fix: {deeper}" if deeper else ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import collapse
 import data
@@ -248,6 +249,31 @@ def test_a_recording_is_read_without_the_host(
     text = run("flame", "--offcpu", "-i", "demo.data", "-o", "-").output
     assert "cvmfs::cvmfs_lookup" in run("flame", "-i", "demo.data", "-o", "-").output
     assert ";__x64_sys_openat;" in text
+
+
+@pytest.mark.parametrize(
+    ("cut", "deep", "unknown", "mended"),
+    [(60, 0, 0, True), (60, 20, 30, True), (60, 0, 60, False), (60, 25, 35, False)],
+)
+def test_copies_are_the_fix_of_what_was_not_copied(
+    monkeypatch: pytest.MonkeyPatch, cut: int, deep: int, unknown: int, mended: bool
+) -> None:
+    """Of stacks that were copied, and that no table goes on with, another copy tells no more."""
+    ours = _core.flame
+
+    def flame(path: str, rows: Any, ask: Any) -> Any:
+        found = ours(path, rows, ask)
+        total = found["shown"][1]
+        shares = {"cut": cut, "cut_copied": deep, "cut_unknown": unknown, "cut_daemons": cut}
+        return {**found, "daemons": 0, **{k: n * (total // 100) for k, n in shares.items()}}
+
+    monkeypatch.setattr(_core, "flame", flame)
+    notes = fusetools.open(DEMO).stacks("off-cpu").notes
+    (said,) = (note for note in notes if " stacks cut before " in note)
+    fix = "; fix: fusetools record --call-graph dwarf -- WORKLOAD"
+    assert said.startswith("60 % of the time") and said.endswith(fix) == mended
+    deeper = [note for note in notes if " stacks deeper than " in note]
+    assert bool(deeper) == bool(deep)
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="this host has no strace")

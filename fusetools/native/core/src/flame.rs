@@ -104,9 +104,11 @@ pub struct Flame {
     pub stackless: u64,
     /// Of the weight of samples and waits, that of stacks which do not go on to where their thread begins.
     pub cut: u64,
-    /// Of that, what the daemons waited; that of stacks of which more was to be copied.
+    /// Of that, what the daemons waited; that of stacks of which more was to be copied; of those that were copied, and
+    /// of which the programs tell nothing.
     pub cut_daemons: u64,
     pub cut_copied: u64,
+    pub cut_unknown: u64,
     /// Left out: of a daemon without a request, of the workload outside of any, of neither.
     pub idle: Amount,
     pub own: Amount,
@@ -151,11 +153,12 @@ impl Flame {
         if reach == Reach::Whole {
             return;
         }
-        let copied = reach == Reach::Copied;
+        let (copied, unknown) = (reach == Reach::Copied, reach == Reach::Cut);
         for (sum, counts) in [
             (&mut self.cut, true),
             (&mut self.cut_daemons, daemons),
             (&mut self.cut_copied, copied),
+            (&mut self.cut_unknown, unknown),
         ] {
             *sum = sum.saturating_add(if counts { weight } else { 0 });
         }
@@ -499,7 +502,7 @@ impl<'a> Engine<'a> {
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
             node: ROOT,
-            reach: Reach::Cut,
+            reach: Reach::Unfollowed,
             comm: 0,
             claimed: Spans::default(),
             of_others: Spans::default(),
@@ -542,7 +545,7 @@ impl<'a> Engine<'a> {
             _ => self.node(comm, stack, ev.pid),
         };
         let reach = match stack {
-            ABSENT => Reach::Cut,
+            ABSENT => Reach::Unfollowed,
             _ => self.frames.reach(stack, &self.spaces, ev.pid),
         };
         self.flame.reaches(reach, period, false);

@@ -166,22 +166,24 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Whether a stack goes on to where its thread begins, or why not. What was unwound tells so itself; of frame pointers it is known
-    /// by what is outermost: a function that threads begin with, or one of a C library without a name that called others.
+    /// Whether a stack goes on to where its thread begins, or why not. What was unwound tells so itself, but where a thread
+    /// went on with another stack; of frame pointers it is known by what is outermost: a function that threads begin with,
+    /// or one of a C library without a name that called others.
     pub fn reach(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Reach {
         let version = spaces.of(pid).map_or(0, |space| space.version);
         if let Some(&reach) = self.reach.get(&(stack, version)) {
             return reach;
         }
         let Some((chain, user)) = self.chain(stack) else {
-            return Reach::Cut;
+            return Reach::Unfollowed;
         };
         let marks = chain
             .iter()
             .rev()
             .take_while(|ip| **ip == CONTEXT_USER)
             .count();
-        let whole = user && marks == 0 && {
+        let bare = chain.iter().position(|ip| *ip == CONTEXT_USER) == Some(chain.len() - marks);
+        let whole = user && marks < 2 && {
             let frames = self.of(stack, spaces, pid);
             let mut frames = frames.iter().map(|&frame| {
                 let (name, origin) = &self.names[frame as usize];
@@ -195,7 +197,7 @@ impl<'a> Frames<'a> {
             let nameless = |name: &str| name.starts_with('[');
             match frames.next() {
                 Some((name, _)) if beginning(name) => true,
-                Some((name, path)) if nameless(name) && path.starts_with('/') => {
+                Some((name, path)) if marks == 0 && nameless(name) && path.starts_with('/') => {
                     let library = is_c_library(path);
                     let caller =
                         frames.find(|(name, path)| !(nameless(name) && is_c_library(path)));
@@ -210,8 +212,10 @@ impl<'a> Frames<'a> {
         };
         let reach = match marks {
             _ if whole => Reach::Whole,
-            2 => Reach::Copied,
-            _ => Reach::Cut,
+            _ if bare => Reach::Unfollowed,
+            0 => Reach::Unfollowed,
+            1 => Reach::Cut,
+            _ => Reach::Copied,
         };
         self.reach.insert((stack, version), reach);
         reach
@@ -331,7 +335,7 @@ impl<'a> Frames<'a> {
 }
 
 /// Functions that threads begin with: of glibc and Go.
-const BEGINNINGS: [&str; 12] = [
+const BEGINNINGS: [&str; 13] = [
     "_start",
     "start_thread",
     "clone",
@@ -343,6 +347,7 @@ const BEGINNINGS: [&str; 12] = [
     "__libc_start_main_impl",
     "_dl_start_user",
     "runtime.goexit",
+    "runtime.mcall", // goes on with a stack of the scheduler's own
     "runtime.mstart",
 ];
 

@@ -71,6 +71,8 @@ const MOST_ADDRESSES: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     ByTables,
+    /// Go's own code: by frame pointers.
+    Go,
     /// There are no tables of that code: it may keep frame pointers, or not.
     NoTables,
     /// The tables of that file pass over it, or need what is not followed: frame pointers would be a guess.
@@ -111,9 +113,11 @@ const LARGEST: usize = 1 << 16;
 pub enum Reach {
     /// To where the thread began.
     Whole,
-    /// A program tells nothing of the rest.
+    /// A program's tables tell nothing of the rest.
     #[default]
     Cut,
+    /// As far as frame pointers lead, or no further than the kernel.
+    Unfollowed,
     /// As far as it was copied.
     Copied,
 }
@@ -187,7 +191,7 @@ impl Unwinding {
         let mut frame = FrameAddress::from_instruction_pointer(ip);
         let mut chain = Vec::new();
         let mut reach = Reach::Cut;
-        let mut guessed = false;
+        let (mut guessed, mut followed) = (false, false);
         while chain.len() < DEEPEST {
             let address = frame.address_for_lookup();
             // Where a program's tables need a register that is not followed, what comes is no code.
@@ -202,15 +206,21 @@ impl Unwinding {
                 frame = FrameAddress::from_instruction_pointer(ip);
                 continue;
             }
-            match known(&mut self.tables, space, address) {
-                Known::ByTables => {}
-                Known::NoTables => guessed = true,
+            let caller = match known(&mut self.tables, space, address) {
                 Known::No => break,
-            }
-            let caller =
-                unwinder
-                    .modules
-                    .unwind_frame(frame, &mut registers, &mut self.cache, &mut read);
+                Known::Go => {
+                    let begins = |ip| space.find(ip).is_some();
+                    let caller = of_go(frame, &mut registers, followed, begins, &mut read);
+                    followed = true;
+                    caller.map_err(|()| framehop::Error::CouldNotReadStack(registers.sp()))
+                }
+                known => {
+                    guessed |= known == Known::NoTables;
+                    unwinder
+                        .modules
+                        .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
+                }
+            };
             // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
             let of_probe = |address: u64| {
                 let known = space.find(address);
@@ -290,6 +300,34 @@ impl Unwinding {
         }
         unwinder
     }
+}
+
+/// The caller of Go's code by frame pointers; None where a goroutine begins, which has none. `followed`: the frame pointer
+/// is that of a frame of Go already. A thread may be in a function that has no frame of its own, and then its caller stands
+/// on top of the stack; `is_code` tells an address from other numbers.
+fn of_go(
+    frame: FrameAddress,
+    registers: &mut UnwindRegsX86_64,
+    followed: bool,
+    is_code: impl Fn(u64) -> bool,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Result<Option<u64>, ()> {
+    let (sp, bp) = (registers.sp(), registers.bp());
+    if matches!(frame, FrameAddress::InstructionPointer(_)) {
+        if let Some(caller) = read(sp).ok().filter(|&caller| is_code(caller)) {
+            *registers = UnwindRegsX86_64::new(caller, sp.checked_add(8).ok_or(())?, bp);
+            return Ok(Some(caller));
+        }
+    }
+    if bp == 0 && followed {
+        return Ok(None);
+    }
+    if bp < sp {
+        return Err(());
+    }
+    let caller = read(bp.checked_add(8).ok_or(())?)?;
+    *registers = UnwindRegsX86_64::new(caller, bp.checked_add(16).ok_or(())?, read(bp)?);
+    Ok(Some(caller))
 }
 
 /// What the tables of the file that is mapped there tell of an address. The unwinder itself goes on by frame pointers where
@@ -423,7 +461,8 @@ impl Tables {
             self.known.clear();
         }
         let known = match self.eh_frame.is_some() {
-            _ if self.tells(address) || self.go => Known::ByTables,
+            _ if self.tells(address) => Known::ByTables,
+            _ if self.go => Known::Go,
             true => Known::No,
             false => Known::NoTables,
         };
@@ -622,7 +661,36 @@ mod tests {
         assert_eq!(tables.known(vaddr), Known::NoTables);
         tables.known.clear();
         tables.go = true;
-        assert_eq!(tables.known(vaddr), Known::ByTables);
+        assert_eq!(tables.known(vaddr), Known::Go);
+    }
+
+    #[test]
+    fn gos_code_is_followed_by_its_frame_pointers() {
+        const CODE: u64 = 0x40_0000;
+        // In a function with a frame of two words, whose caller was called by what a goroutine begins in.
+        let stack = [7, 8, 0x7020, CODE + 1, 0x7038, CODE + 2, 9, 0, CODE + 3];
+        let mut read = |at: u64| stack.get((at as usize - 0x7000) / 8).copied().ok_or(());
+        let code = |at| (CODE..CODE + 10).contains(&at);
+        let in_go = |ip| FrameAddress::from_instruction_pointer(ip);
+        let mut chain = |sp, bp| {
+            let mut registers = UnwindRegsX86_64::new(CODE, sp, bp);
+            let (mut frame, mut followed, mut callers) = (in_go(CODE), false, Vec::new());
+            let end = loop {
+                match of_go(frame, &mut registers, followed, code, &mut read) {
+                    Ok(Some(caller)) => callers.push(caller - CODE),
+                    end => break end,
+                }
+                followed = true;
+                frame = FrameAddress::from_return_address(*callers.last().unwrap() + CODE).unwrap();
+            };
+            (callers, end)
+        };
+        assert_eq!(chain(0x7000, 0x7010), (vec![1, 2, 3], Ok(None)));
+        // Without a frame of its own: its caller's, on top of the stack, does not count twice.
+        assert_eq!(chain(0x7018, 0x7020), (vec![1, 2, 3], Ok(None)));
+        // The frame pointer is not known, or of another stack.
+        assert_eq!(chain(0x7000, 0), (vec![], Err(())));
+        assert_eq!(chain(0x7010, 0x7000), (vec![], Err(())));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Flame graphs' stacks out of damaged recordings and symbol lists: an answer, bounded, and never a panic.
 
+mod perf_data;
+
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -8,6 +10,7 @@ use fusetools_core::filters::Filters;
 use fusetools_core::flame::{flame, Ask, Graph};
 use fusetools_core::symbols::Kernel;
 use fusetools_core::Reader;
+use perf_data::{Event, PerfData, Sample, CALLCHAIN};
 
 fn row(event: &str, layer: Layer, operation: &str, role: Role) -> Meaning {
     Meaning {
@@ -145,4 +148,53 @@ fn damaged_symbol_lists() {
     let last = format!("{many}ffffffffffffffff t last\t[m]\n");
     let kernel = Kernel::new(Cow::Borrowed(last.as_bytes())).unwrap();
     assert_eq!(kernel.name(u64::MAX - 1), None);
+}
+
+/// Of one sample with this chain: the weight, and what of it is cut, cut where it had been copied, and cut where more was
+/// to be copied.
+fn cut(chain: &[u64]) -> [u64; 4] {
+    let mut file = PerfData::fuse();
+    let event: &mut Event = &mut file.events[0];
+    event.sample_type |= CALLCHAIN;
+    file.records = vec![event.sample(&Sample {
+        id: event.ids[0],
+        pid: 7,
+        tid: 7,
+        time: 10,
+        chain: chain.to_vec(),
+        raw: perf_data::send(45, 2, 1),
+        ..Sample::default()
+    })];
+    let reader = Reader::from_bytes(file.bytes()).unwrap();
+    let rows = [row(
+        "fuse:fuse_request_send",
+        Layer::Syscall,
+        "",
+        Role::Stack,
+    )];
+    let ask = Ask {
+        graph: Graph::OnCpu,
+        all: true,
+        ..Ask::default()
+    };
+    let (_, found) = flame(&reader, &rows, &ask).unwrap();
+    let weight = found.shown.ns;
+    let parts = [found.cut, found.cut_unknown, found.cut_copied];
+    let shares = parts.map(|part| part / weight);
+    [weight.min(1), shares[0], shares[1], shares[2]]
+}
+
+#[test]
+fn where_a_stack_ends_is_told_by_how_it_was_taken() {
+    const KERNEL: u64 = -128i64 as u64;
+    const USER: u64 = -512i64 as u64;
+    let (kernel, user) = (0xffff_ffff_8100_1000, 0x5555_0000_1234);
+    // By frame pointers; copied, and followed as far as the tables tell, or as far as it was copied.
+    assert_eq!(cut(&[KERNEL, kernel, USER, user]), [1, 1, 0, 0]);
+    assert_eq!(cut(&[KERNEL, kernel, USER, user, USER]), [1, 1, 1, 0]);
+    assert_eq!(cut(&[KERNEL, kernel, USER, user, USER, USER]), [1, 1, 0, 1]);
+    // Nothing of the user's part: a longer copy of it would bring nothing.
+    assert_eq!(cut(&[KERNEL, kernel]), [1, 1, 0, 0]);
+    assert_eq!(cut(&[KERNEL, kernel, USER]), [1, 1, 0, 0]);
+    assert_eq!(cut(&[KERNEL, kernel, USER, USER]), [1, 1, 0, 0]);
 }

@@ -67,6 +67,7 @@ fn flame_dict<'py>(dict: &Bound<'py, PyDict>, flame: Flame) -> PyResult<()> {
     dict.set_item("cut", flame.cut)?;
     dict.set_item("cut_daemons", flame.cut_daemons)?;
     dict.set_item("cut_copied", flame.cut_copied)?;
+    dict.set_item("cut_unknown", flame.cut_unknown)?;
     dict.set_item("idle", pair(flame.idle))?;
     dict.set_item("own", pair(flame.own))?;
     dict.set_item("others", pair(flame.others))?;

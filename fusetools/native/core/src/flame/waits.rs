@@ -56,7 +56,7 @@ impl Engine<'_> {
         }
         let stack = ev.v[3];
         let mut node = None;
-        let mut reach = Reach::Cut;
+        let mut reach = Reach::Unfollowed;
         if stack != ABSENT {
             let comm = self.comm(ev.pid, ev.tid);
             node = Some(self.node(comm, stack, ev.pid));
@@ -144,7 +144,7 @@ impl Engine<'_> {
         }
         let comm = wait.note.comm;
         let (node, reach) = match wait.stack {
-            ABSENT => (self.fold.below(ROOT, comm), Reach::Cut),
+            ABSENT => (self.fold.below(ROOT, comm), Reach::Unfollowed),
             stack => (
                 self.node(comm, stack, wait.pid),
                 self.frames.reach(stack, &self.spaces, wait.pid),

@@ -439,7 +439,7 @@ fn add_user(chain: &mut Vec<u64>, user: &Unwound) {
     chain.push(CONTEXT_USER);
     chain.extend(&user.chain);
     let marks = match user.reach {
-        Reach::Whole => 0,
+        Reach::Whole | Reach::Unfollowed => 0,
         Reach::Cut => 1,
         Reach::Copied => 2,
     };
