@@ -141,6 +141,17 @@ def test_slow_says_which_paths_are_not_known() -> None:
     assert "not looked at" not in slow_text(none)
 
 
+def test_slow_says_where_files_have_no_names() -> None:
+    """As of daemons whose callbacks have no name, on kernels that tell none."""
+    some = fusetools.open(DEMO).slowest(most=3)
+    without = [replace(r, path=None, inode=None) for r in some.requests]
+    said = "File names are not known: no recorded event holds a name or an inode number."
+    assert said in slow_text(replace(some, requests=tuple(without)))
+    by_inode = (replace(without[0], inode=7), *without[1:])
+    for known in (some, replace(some, requests=by_inode), replace(some, requests=())):
+        assert "are not known" not in slow_text(known)
+
+
 def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     # What callers waited: a system call's requests share its time.
     calls: list[tuple[int, list[int]]] = []

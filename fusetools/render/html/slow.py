@@ -23,15 +23,8 @@ def render(result: Slowest) -> Markup:
             {name for r in result.requests for name, _ in _in_request(r)}, words_text.short
         ),
     ]
-    if result.guessed and any(r.path for r in result.requests):
-        said.append(
-            tag(
-                "p",
-                "File names are inferred: this recording lacks lookup replies; "
-                "re-record to get them.",
-                class_="note",
-            )
-        )
+    if note := words_text.names_guessed(result.guessed, result.requests):
+        said.append(tag("p", note, class_="note"))
     return join(said)
 
 

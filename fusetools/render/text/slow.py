@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
+from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, width, wrapped
+from fusetools.render.text.layout import lines, prose, width, wrapped
 from fusetools.render.text.words import PARTS, REASONS, short, unsplit
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import Slowest
@@ -32,12 +33,8 @@ def render(result: Slowest) -> str:
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
-    if not (guessed and any(r.path for r in requests)):
-        return []
-    return [
-        "File names are inferred: this recording lacks lookup replies; re-record to get",
-        "them.",
-    ]
+    note = words.names_guessed(guessed, requests)
+    return prose(note, "") if note else []
 
 
 def _slow(r: Request, wide: int) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fusetools.figures import duration
+from fusetools.results.request import Request
 
 # A stage in words, and as a part of joined ones; its letter in a bar.
 WORDS = {
@@ -59,3 +62,14 @@ def unsplit(ns: int) -> list[str]:
     """How much of what is called blocked may be waiting for a CPU."""
     said = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
     return [said] if ns else []
+
+
+def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
+    """Where the names of these requests' files come from, unless the recording holds them."""
+    files = [(request.path, request.inode) for request in requests]
+    if files and all(file == (None, None) for file in files):
+        return "File names are not known: no recorded event holds a name or an inode number."
+    if guessed and any(path for path, _ in files):
+        inferred = "File names are inferred: this recording lacks lookup replies"
+        return f"{inferred}; re-record to get them."
+    return ""
