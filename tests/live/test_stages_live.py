@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from affairs import Call
+from mounts import end_with_the_test
 from sample import Mounter, SampleMount, until
 from test_live_answers import WORKLOAD, fusetools_command, record
 from truth import Stock, behind, hold, own_calls
@@ -144,6 +149,48 @@ def test_a_daemon_short_of_threads(sample_mount: Mounter, tmp_path: Path, thread
         assert max(waited) >= 20_000_000
     else:
         assert together > 0
+
+
+@pytest.fixture
+def busy_cpu() -> Iterator[int]:
+    """A CPU on which three processes always run."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("callers and daemon need a CPU each")
+    burners = []
+    try:
+        for _ in range(3):
+            command = [sys.executable, "-c", "while True: pass"]
+            burners.append(subprocess.Popen(command, preexec_fn=end_with_the_test))
+            os.sched_setaffinity(burners[-1].pid, cpus[:1])
+        yield cpus[0]
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu: int) -> None:
+    """Its time without a CPU is neither its own nor that of being woken up, and queue names it."""
+    mount = sample_mount("--threads", "1", delay=("statfs=3ms:spin",))
+    for thread in os.listdir(f"/proc/{mount.pid}/task"):
+        os.sched_setaffinity(int(thread), [busy_cpu])
+    others = ",".join(map(str, sorted(os.sched_getaffinity(0) - {busy_cpu})))
+    command = ["taskset", "-c", others, WORKLOAD, "statfs", 31, mount.path]
+    recording = record(tmp_path / "perf.data", [mount], *command)
+    assert len(hold_queue(recording, mount, "statfs")) == 31
+    stock = Stock(recording.path, mount)
+    idle = [stock.idle(s.tid, s.callback_enter, s.reply) for s in stock.seen.values()]
+    blocked, ready = (sum(ns) for ns in zip(*idle))
+    (answer,) = (o for o in recording.stages("statfs").operations if o.waits)
+    stages = {stage.name.split("+")[-1]: Counter(stage.parts) for stage in answer.stages}
+    assert (stages["daemon"]["blocked"], stages["daemon"]["runnable"]) == (blocked, ready)
+    # It waits for its CPU in the middle of its work, or before it begins.
+    lacking = ready + stages["queue"]["runnable"]
+    assert lacking > 10 * (blocked + stages["queue"]["wakeup"])
+    (queue,) = recording.queue().mounts
+    assert queue.runnable >= lacking
+    assert "The daemon is short of CPU: " in fusetools_command("queue", "-i", recording.path)
 
 
 def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def closed(mount: SampleMount) -> str:
 
 def said(command: str, path: Path) -> str:
     words = [sys.executable, "-m", "fusetools", *command.split(), "-i", str(path)]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(words, check=True, capture_output=True, text=True, cwd=path.parent)
+    return done.stdout
 
 
 def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -223,6 +224,8 @@ def test_a_daemon_that_does_not_answer(raw_mount: Any, tmp_path: Path, workers: 
     output = tmp_path / "perf.data"
     # On a busy machine it may take a second until the request is made.
     record(output, mount.path, f"stat {mount.path}/file0 > /dev/null & sleep 3")
+    for command in (*COMMANDS, "flame --offcpu"):
+        assert "1 without an answer" in said(command, output), command
     recording = fusetools.open(output)
     (request,) = recording.slowest("lookup").requests
     assert request.fate == "unfinished" and request.duration > 300_000_000
@@ -290,7 +293,7 @@ def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     facts = fusetools.open(output).stages().facts
     (throttled,) = (t for t in facts.throttled if t.cgroup == str(group))
     assert throttled.whose == "daemon" and 0 < throttled.times <= int(cpu["nr_throttled"])
-    for text in (printed, said("stages", output), said("queue", output)):
+    for text in (printed, *(said(command, output) for command in (*COMMANDS, "flame --offcpu"))):
         assert f"the daemon was throttled {throttled.times:,} time" in text
         assert str(group) in text
     # It had a CPU for the time that its quota gave alone: the rest is waiting for one.

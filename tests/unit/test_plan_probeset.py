@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fusetools.errors import Error
 from fusetools.plan.probeset import Group, builtin, load, parse
 from fusetools.plan.registers import fetch
 
+ROOT = Path(__file__).parents[2]
 GOOD = """
 [[group]]
 library = 'libx\\.so'
@@ -44,6 +46,18 @@ def test_builtin() -> None:
         assert matches(inodes, name)
     assert libfuse.groups[0].role == "reply" and inodes.role == "inode"
     assert not matches(libfuse.groups[0], "libcvmfs_fuse3.so.2.12.0")
+
+
+def test_the_worked_examples() -> None:
+    """One for each language: what docs/probe-sets.md shows is a probe set as it stands there."""
+    text = (ROOT / "docs" / "probe-sets.md").read_text()
+    _, examples = text.split("\n## Examples\n")
+    shown = dict(part.split("\n", 1) for part in examples.split("\n### ")[1:])
+    assert list(shown) == ["C, low-level API", "C, high-level API", "C++", "Rust", "Go"]
+    for language, part in shown.items():
+        example = "\n".join(line for line in part.splitlines() if line.startswith("    "))
+        own = parse(textwrap.dedent(example), f"{language}.toml")
+        assert own.groups[0].operations, language
 
 
 def test_a_good_one() -> None:
