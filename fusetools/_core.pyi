@@ -39,6 +39,8 @@ class Filters(TypedDict, total=False):
     # The daemon layer's series "read to reply", by operation: requests without a callback, from the
     # daemon's read to its reply.
     windows: bool
+    # The recording is the end of a longer one: what a thread's first event ends began before.
+    begun_before: bool
 
 class Figures(TypedDict):
     """Of durations in ns, as in `Series`."""
@@ -279,6 +281,8 @@ class MergeInfo(TypedDict):
     # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
     stacks: tuple[int, int, int]
     missing_switches: int  # of the workload's and the daemons' threads: must have been
+    # Of a window: its begin and end, whether what was before was overwritten.
+    kept: tuple[int, int, bool] | None
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -371,6 +375,7 @@ def merge(
     daemons: Sequence[int] | None = None,
     scope: Sequence[int] | None = None,
     threads: Mapping[int, int] = ...,
+    window: tuple[int, int, int, int] | None = None,
     opener: Callable[[Path], int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
@@ -386,6 +391,8 @@ def merge(
     of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all).
     `scope`: of these and of what they start are switches, wake-ups and system calls (None: all).
     `threads`: the process of those of which no record tells.
+    `window`: the perf.data are of perf's overwriting buffers; of them so many ns up to a time, from
+    a time on, are taken, as far as all CPUs' buffers of so many bytes reach back (`kept`).
     `opener`: opens the files of programs in this process's place, and gives the descriptor away.
     The output, of mode 0600, takes its place when it is whole and may be an input; on an error
     nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.
@@ -435,6 +442,9 @@ class Now:
 
     def start(self, upto: int) -> None:
         """Forgets what began or ended before: not all events may have been recorded then."""
+
+    def set_errors(self, errors: Sequence[int]) -> None:
+        """Requests that end with one of these (errno) are among the lines(), too."""
 
     def set_paths(self, on: bool) -> None:
         """Whether take() is to know paths."""

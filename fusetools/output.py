@@ -8,6 +8,7 @@ O_EXCL under a name that nobody can guess, and gets its own name by a rename, wh
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shlex
 import stat
@@ -143,6 +144,13 @@ class Output:
     def _new(self) -> tuple[int, str]:
         name = f".{self.name[:200]}.{os.urandom(4).hex()}"
         return os.open(name, _NEW | os.O_RDWR, 0o666, dir_fd=self.directory), name
+
+    def beside(self, name: str) -> Output:
+        """Another file of the same directory, whatever has become of that directory's name."""
+        other = copy.copy(self)
+        other.name, other.path = name, os.path.join(os.path.dirname(self.path), name)
+        other.directory = os.dup(self.directory)
+        return other
 
     @property
     def device(self) -> int:

@@ -94,6 +94,14 @@ class Throttled:
     ns: int
 
 
+@dataclass(frozen=True)
+class Flight:
+    """A flight recorder wrote it, since ``why``: of ``wanted`` seconds what its buffers held."""
+
+    wanted: float
+    why: str
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Session:
     """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
@@ -127,6 +135,7 @@ class Session:
     stacks: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
+    flight: Flight | None = None
     made_by_fusetools: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -165,6 +174,7 @@ class Session:
                 }
                 for row in self.throttled
             ],
+            "flight": dict(vars(self.flight)) if self.flight else None,
         }
 
 
@@ -249,6 +259,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 for row in _dicts(data.get("cgroups"))
                 if (times := natural(row.get("nr_throttled")))
             ),
+            flight=_flight(data.get("flight")),
         ),
         warnings,
     )
@@ -261,6 +272,13 @@ def _probe(row: dict[str, Any]) -> Probe | None:
         return None
     probe = Probe(**texts, address=natural(row.get("address")) or None)
     return probe if probe.role in ROLES and probe.layer in LAYERS else None
+
+
+def _flight(row: Any) -> Flight | None:
+    wanted = row.get("wanted") if isinstance(row, dict) else None
+    if not isinstance(wanted, (int, float)) or not 0 < wanted < LONGEST:
+        return None
+    return Flight(float(wanted), _text(row.get("why")))
 
 
 def _mount(row: dict[str, Any]) -> Mount:

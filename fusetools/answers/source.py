@@ -113,6 +113,8 @@ class Source:
             asked["from_ns"] = filters.start
         if filters.end is not None:
             asked["to_ns"] = filters.end
+        if self.session.flight:
+            asked["begun_before"] = True
         everywhere = self._mounts()
         asked["daemons"] = [m for m in everywhere.values() if m[0]]
         if filters.mounts:

@@ -11,8 +11,8 @@ import click
 
 from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
+from fusetools.cli.record import OF_RECORD, warn
 from fusetools.cli.record import command as record
-from fusetools.cli.record import warn
 from fusetools.plan.request import Workload
 
 
@@ -60,5 +60,4 @@ def command(
 
 
 # What a recording can be told, so can this.
-_OWN = ("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run")
-command.params[1:1] = [one for one in record.params if one.name not in _OWN]
+command.params[1:1] = [one for one in record.params if one.name not in OF_RECORD]

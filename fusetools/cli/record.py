@@ -5,20 +5,57 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from fusetools.cli.options import LOST, pid, seconds
 from fusetools.cli.options import size as size_option
-from fusetools.plan.request import CALL_GRAPHS, DETAILS, Attach, Caller, Request, Workload
+from fusetools.errors import Error
+from fusetools.missing import Missing
+from fusetools.plan.request import (
+    CALL_GRAPHS,
+    DETAILS,
+    Attach,
+    Caller,
+    Flight,
+    Request,
+    Workload,
+)
 from fusetools.session import MOST_STACK_BYTES, STACK_BYTES
 
+DEFAULT = ParameterSource.DEFAULT
 NEXT = {
     "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
     "stages": ("fusetools hist", "fusetools stages", "fusetools slow"),
     "stacks": ("fusetools hist", "fusetools stages", "fusetools flame --offcpu"),
 }
+
+
+# Options that need, or contradict, --flight.
+OF_FLIGHT = {"conditions": "--when", "keep": "--keep", "buffer": "--buffer"}
+# Those that sweep and overhead have otherwise, or not at all.
+OF_RECORD = (
+    *("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run"),
+    *("flight", *OF_FLIGHT),
+)
+NOT_OF_FLIGHT = {"caller": "--attach", "duration": "--duration", "max_size": "--max-size"}
+
+
+def condition(value: str) -> Any:
+    from fusetools.plan.conditions import condition as read
+
+    try:
+        return read(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: {error}") from error
+
+
+def buffer(value: str) -> int:
+    """A power of two, as perf takes it."""
+    return 1 << (size_option(value) - 1).bit_length()
 
 
 def call_graph(value: str) -> tuple[str, int]:
@@ -127,6 +164,34 @@ def call_graph(value: str) -> tuple[str, int]:
     metavar="SIZE",
     help="Stop recording at SIZE (500M, 2G), or before the disk is full.",
 )
+@click.option(
+    "--flight",
+    type=seconds,
+    metavar="SECONDS",
+    help="Record all the time; write the last SECONDS as FILE.TIME when a --when becomes true, at "
+    "SIGUSR1, or at fusetools snap.",
+)
+@click.option(
+    "--when",
+    "conditions",
+    multiple=True,
+    type=condition,
+    metavar="CONDITION",
+    help="With --flight: 'read > 1s' (an operation or *), 'waiting > 20 for 5s', 'errors(EIO)' "
+    "(repeatable).",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="With --flight: keep the newest N recordings.  [default: 10]",
+)
+@click.option(
+    "--buffer",
+    type=buffer,
+    metavar="SIZE",
+    help="With --flight: bytes of each CPU's buffer (64M).  [default: 2M for each second]",
+)
 @click.option("--wait", is_flag=True, help="Wait until another recording on this host has ended.")
 @click.option("--force", is_flag=True, help="Record even if FILE is on a traced mount.")
 @click.option(
@@ -156,7 +221,9 @@ def command(
         raise click.UsageError("--wakers requires --detail stacks")
     options["call_graph"], options["stack_bytes"] = options["call_graph"]
     options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
-    request = _request(workload, options)
+    ctx = click.get_current_context()
+    given = {name for name in options if ctx.get_parameter_source(name) != DEFAULT}
+    request = _request(workload, options, given)
     if dry_run:
         from fusetools.record.planned import summary
         from fusetools.render.json.answer import render as to_json
@@ -168,6 +235,9 @@ def command(
         else:
             click.echo(plan_to_text(facts, planned), nl=False)
         return
+    if isinstance(request, Flight):
+        _fly(request, as_json)
+        return
     outcome = waiting.record(request, sys.argv[1:], _began, warn)
     if as_json:
         from fusetools.render.json.answer import render as to_json
@@ -178,13 +248,74 @@ def command(
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
-def _request(workload: tuple[str, ...], options: dict[str, Any]) -> Request:
+def _request(workload: tuple[str, ...], options: dict[str, Any], given: set[str]) -> Request:
+    if options["flight"] is not None:
+        return _flight(workload, options, given)
+    for name, option in OF_FLIGHT.items():
+        if name in given:
+            why = "it is about the recordings of a flight recorder"
+            raise Error(
+                f"{option} requires --flight", why, f"fusetools record --flight 30 {option} …"
+            )
+    for name in ("flight", *OF_FLIGHT):
+        del options[name]
     caller = options.pop("caller")
     if workload and caller is not None:
         raise click.UsageError("--attach takes no workload")
     if caller is not None:
         return Caller(caller=caller, **options)
     return Workload(command=workload, **options) if workload else Attach(**options)
+
+
+def _flight(workload: tuple[str, ...], options: dict[str, Any], given: set[str]) -> Flight:
+    why = "a flight recorder runs until Ctrl-C, and records whoever uses the mounts"
+    fix = f"fusetools record --flight {options['flight']:g}"
+    for name, option in NOT_OF_FLIGHT.items():
+        if name in given:
+            raise Error(f"--flight takes no {option}", why, fix)
+    if workload:
+        raise Error("--flight takes no workload", why, fix)
+    if options["backend"] == "graph":
+        why = "function_graph has no buffers that perf could write"
+        raise Error("--flight cannot record by function_graph", why, f"{fix} --backend kprobe")
+    for name in ("caller", "duration"):
+        del options[name]
+    options["seconds"] = options.pop("flight")
+    options["keep"] = options["keep"] or 10
+    return Flight(**options)
+
+
+def _fly(request: Flight, as_json: bool) -> None:
+    from fusetools.figures import size, took
+    from fusetools.now.flight import fly
+    from fusetools.render.json.answer import render as to_json
+    from fusetools.results.record import Outcome
+
+    known: set[Missing] = set()
+
+    def tell(plan: Any, removed: Any, buffer: int) -> None:
+        _began(plan, removed)
+        _notes(Outcome(unavailable=plan.unavailable))
+        known.update(plan.unavailable)
+        when = [one.text for one in request.conditions]
+        _say(
+            f"fusetools: flight recorder: the last {request.seconds:g} s, in buffers of "
+            f"{buffer >> 20} MiB on each CPU ({size(buffer / request.seconds)}/s); written "
+            f"{''.join(f'when {text}, ' for text in when)}at SIGUSR1 (pid {os.getpid()}) or: "
+            "fusetools snap"
+        )
+
+    def written(one: Any) -> None:
+        _say(
+            f"fusetools: {one.output}, {size(one.size)}: {one.requests:,} requests, "
+            f"{one.events:,} events in {took(one.seconds)}: {one.why}"
+        )
+        _notes(one, known)
+        if as_json:
+            click.echo(to_json("snap", one, compact=True), nl=False)
+            sys.stdout.flush()
+
+    fly(request, sys.argv[1:], lambda stuck: to_json("stuck", stuck), tell, written, warn)
 
 
 def warn(text: str) -> None:
@@ -210,13 +341,22 @@ def _began(plan: Any, removed: Any) -> None:
 
 
 def _ended(request: Request, outcome: Any) -> None:
-    from fusetools.figures import duration, size, took
+    from fusetools.figures import size, took
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
         f"fusetools: {request.output}, {size(outcome.size)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
+    _notes(outcome)
+    option = "" if request.output == "perf.data" else f" -i {request.output}"
+    _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
+
+
+def _notes(outcome: Any, known: Collection[Missing] = ()) -> None:
+    """What is wrong with it; ``known``: what has been said already."""
+    from fusetools.figures import duration
+
     for warning in outcome.warnings:
         _say(f"  warning: {warning}")
     for row in outcome.throttled:
@@ -225,8 +365,8 @@ def _ended(request: Request, outcome: Any) -> None:
             f"{duration(row.ns)} in all, by the CPU quota of {row.cgroup}"
         )
     for missing in outcome.unavailable:
+        if missing in known:
+            continue
         _say(f"  missing: {missing.what}: {missing.why}")
         if missing.mend:
             _say(f"      fix: {missing.mend}")
-    option = "" if request.output == "perf.data" else f" -i {request.output}"
-    _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
+from fusetools.cli.record import OF_RECORD
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
 from fusetools.printable import printable
@@ -187,5 +188,4 @@ def _run(folder: Folder, as_json: bool) -> None:
 
 
 # What a recording can be told, so can those of a sweep.
-_OWN = ("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run")
-command.params[1:1] = [one for one in record.params if one.name not in _OWN]
+command.params[1:1] = [one for one in record.params if one.name not in OF_RECORD]

@@ -95,7 +95,7 @@ class _Reader:
             )
             for row in rows
         }
-        with _fusectl() as (place, directory):
+        with fusectl() as (place, directory):
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
@@ -732,20 +732,25 @@ def _full(controller: str, base: str) -> bool:
 
 
 def _counted(connection: Connection, directory: int) -> Connection:
-    def number(name: str) -> int | None:
-        try:
-            descriptor = os.open(f"{connection.number}/{name}", os.O_RDONLY, dir_fd=directory)
-        except OSError:
-            return None
-        try:
-            text = os.read(descriptor, 64).decode("ascii", "replace").strip()
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        return int(text) if text.isdecimal() else None
+    waiting, limit = (
+        counter(directory, connection.number, name) for name in ("waiting", "max_background")
+    )
+    return replace(connection, waiting=waiting, max_background=limit)
 
-    return replace(connection, waiting=number("waiting"), max_background=number("max_background"))
+
+def counter(directory: int, connection: int, name: str) -> int | None:
+    """A number that fusectl shows of a connection; None where it cannot be read."""
+    try:
+        descriptor = os.open(f"{connection}/{name}", os.O_RDONLY, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        text = os.read(descriptor, 64).decode("ascii", "replace").strip()
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return int(text) if text.isdecimal() else None
 
 
 def _unmounted(directory: int, known: set[int]) -> list[Connection]:
@@ -763,7 +768,7 @@ FSCONFIG_CMD_CREATE = 6
 
 
 @contextlib.contextmanager
-def _fusectl() -> Any:
+def fusectl() -> Any:
     """(place, descriptor of) the directory of the FUSE connections.
 
     Where fusectl is not mounted, a mount of it that has no place in any namespace and ends with its

@@ -332,7 +332,7 @@ def plan(
     # for it. Without the waits only the beginning tells.
     begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
     ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
-    if latency and request.backend == "auto" and not request.functions:
+    if not request.functions_too and request.backend == "auto" and not request.functions:
         ours = kernel.without_functions(ours)
     ftrace = latency and request.kept and not ours.graph and not by_perf(facts)
     if not latency:

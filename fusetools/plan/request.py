@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusetools.plan.conditions import Condition
 from fusetools.session import STACK_BYTES
 
 CALL_GRAPHS = ("auto", "fp", "dwarf", "kernel")
@@ -63,6 +64,11 @@ class Request:
         return bool(self.command)
 
     @property
+    def functions_too(self) -> bool:
+        """Whether the usual functions of the kernel are recorded."""
+        return self.detail != "latency"
+
+    @property
     def names(self) -> bool:
         """Whether the names of files are recorded: what the detail latency is for has none."""
         return self.detail != "latency"
@@ -81,6 +87,33 @@ class Request:
 @dataclass(frozen=True)
 class Attach(Request):
     """Records the daemons, whoever uses their mounts."""
+
+
+@dataclass(frozen=True)
+class Flight(Attach):
+    """Records all the time, and writes the last ``seconds`` when one of ``conditions`` becomes true
+    or somebody asks for them; ``keep`` recordings stay. ``buffer``: bytes of each CPU's buffer, a
+    power of two; None: by ``seconds``."""
+
+    seconds: float = 30.0
+    conditions: tuple[Condition, ...] = ()
+    keep: int = 10
+    buffer: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend == "graph":
+            raise ValueError("function_graph has no buffers that perf could write")
+        if self.functions and self.backend == "auto":
+            object.__setattr__(self, "backend", "kprobe")
+
+    @property
+    def functions_too(self) -> bool:
+        return False  # it records for weeks
+
+    @property
+    def kept(self) -> bool:
+        return False  # what perf's own buffers hold does, again and again
 
 
 class Stream(Attach):

@@ -156,6 +156,7 @@ class Finishing(Things):
             daemons=self._servers(),
             scope=self._scope() if self.plan.by_pid else None,
             threads=self._threads(),
+            window=self.window,
         )
         inputs = [str(self.raw)]
         if self.ring and self.ring.output.exists():
@@ -308,11 +309,12 @@ class Finishing(Things):
             missed = self.hits.get(probe.event, 0) - seen_of_it
             if missed > 0:
                 self.misses[probe.event] = missed
-        requests = seen["requests"]
-        if requests["begun"] and requests["ended"] and not requests["matched"]:
-            self.missing += {NO_UNIQUE} - set(self.missing)
-        self._silent(recording, catalogue, samples)
-        self._silent_kernel(samples)
+        if self.window is None:  # a window may hold no more than a request that is not answered
+            requests = seen["requests"]
+            if requests["begun"] and requests["ended"] and not requests["matched"]:
+                self.missing += {NO_UNIQUE} - set(self.missing)
+            self._silent(recording, catalogue, samples)
+            self._silent_kernel(samples)
         for one in seen["series"]:
             if one["function"] == CALIBRATION and one["count"]:
                 return int(one["percentiles"]["50"])

@@ -91,6 +91,7 @@ def merge(
         raise native.CoreError(*answer["error"])
     answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
     answer["stacks"] = tuple(answer["stacks"])
+    answer["kept"] = tuple(answer["kept"]) if answer.get("kept") else None
     answer["session_at"] = [tuple(place) for place in answer["session_at"]]
     result: native.MergeInfo = answer
     return result
@@ -127,6 +128,7 @@ def main() -> None:
         **more,
         "maps": [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]],
         "threads": {int(thread): pid for thread, pid in more.get("threads", {}).items()},
+        "window": tuple(more["window"]) if more.get("window") else None,
         "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
     }
     try:

@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,8 @@ RESERVED = 300
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes: of each CPU's ring buffer (a power of two), and after which perf stops by itself."""
+    """Bytes: of each CPU's ring buffer (a power of two), and after which perf stops by itself; 0:
+    after none."""
 
     buffer: int
     limit: int
@@ -116,7 +118,7 @@ def command_line(
         argv += ["--synth", "task"]
     argv += ["-D", "-1", "--control", f"fifo:{control[0]},{control[1]}"]
     argv += ["-m", f"{room.buffer >> 10}K"]
-    if "--max-size" in perf.options:
+    if room.limit and "--max-size" in perf.options:
         argv += ["--max-size", f"{room.limit >> 10}K"]
     if plan.switch_records:
         argv += ["--switch-events"]
@@ -137,6 +139,11 @@ def command_line(
         if event not in ours:
             argv += _event(event, plan.stack_bytes)
     return [since.filled(word) for word in argv] if since else argv
+
+
+def overwriting(command_line: Sequence[str]) -> list[str]:
+    """The same, with buffers that always hold the newest events; SIGUSR2 has them written."""
+    return [*command_line, "--overwrite", "--switch-output=signal"]
 
 
 def _event(event: Event, stack_bytes: int) -> list[str]:
@@ -206,3 +213,27 @@ class Perf(Recorder):
     def close(self) -> None:
         os.close(self._control)
         os.close(self._answer)
+
+
+class Overwriting(Perf):
+    """One whose buffers hold the newest events, and are written when that is asked for."""
+
+    def dump(self, directory: Path, name: str, seconds: float = 60.0) -> Path:
+        """What the buffers hold, as a file of the directory that it runs in; ``name``: of its own.
+        Meanwhile events are dropped; it records again when this returns. Error: it did not write
+        that."""
+        if self.process is not None and not self.ended:
+            self.process.send_signal(signal.SIGUSR2)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.ended:
+            for path in directory.glob(f"{name}.[0-9]*"):
+                return path
+            time.sleep(0.01)
+        raise Error("perf did not write its buffers", self.complaint() or "it does not answer")
+
+    def stop(self) -> bool:
+        """At once: by SIGINT it would write its buffers."""
+        if self.process is not None and not self.ended:
+            self.process.kill()
+            self.process.wait()
+        return True

@@ -178,7 +178,7 @@ class Recording(Probing, Finishing):
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
-                self.maps += _maps(target.mount)
+                self.maps += mapped(target.mount)
         files = Files(Path("/"))
         daemons: dict[str, throttling.Quota] = {}
         for daemon in self.daemons:
@@ -602,7 +602,8 @@ def _is_stopped(files: Files, pid: int) -> bool:
     return process is not None and process.state in ("T", "t")
 
 
-def _maps(mount: Mount) -> list[tuple[int, int, int, int, str, bytes, str]]:
+def mapped(mount: Mount) -> list[tuple[int, int, int, int, str, bytes, str]]:
+    """The code of its daemon, as native.merge() takes it."""
     pid = mount.daemon_pid
     assert pid is not None
     libraries = {(library.device, library.inode): library for library in mount.libraries}

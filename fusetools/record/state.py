@@ -166,6 +166,8 @@ class Lock:
             place = self.directory / "lock"
             return Error(what, f"a process that is not seen here holds {place}", fix)
         why = f"pid {holder}: {command or comm(files, holder)}"
+        if " --flight" in command:  # it never ends
+            fix = "fusetools snap   (what happened last)"
         return Error(what, why, f"{fix}, or stop it: kill -INT {holder}")
 
     def __enter__(self) -> Lock:

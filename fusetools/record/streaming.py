@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fusetools.core import native
@@ -129,8 +128,6 @@ class Streaming(Recording):
         self.before = self.tracefs.hits(self.plan.probes)
 
     def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
-        # It would end perf when so many bytes have gone through the pipe.
-        perf = replace(perf, options=tuple(o for o in perf.options if o != "--max-size"))
         size = buffer_size(self.facts.cpus, BUFFERS, LARGEST, SMALLEST)
         return command_line(self.plan, perf, "-", fifos, Sizes(size, 0))
 
@@ -212,6 +209,12 @@ class Streaming(Recording):
                 self.requests.feed(part)
             except native.CoreError as error:
                 raise Error(*error.args) from error
+
+    def feed_until(self, ended: threading.Event) -> None:
+        """In a thread, while nobody looks."""
+        with contextlib.suppress(Error):  # the next look has it, too
+            while not ended.wait(STEP):
+                self._feed()
 
     def cpu_seconds(self) -> tuple[float, float]:
         """What perf, and this process, have used."""

@@ -71,6 +71,9 @@ class Things:
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)
+        # Of overwriting buffers: ns that are wanted, up to when, from when on all was recorded, and
+        # bytes of a buffer; None: perf wrote all that happened.
+        self.window: tuple[int, int, int, int] | None = None
         # Of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
         # Which threads may be the workload's, and how many the kernel had started by then.

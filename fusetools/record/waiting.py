@@ -47,8 +47,7 @@ def record(
     paths = ", ".join(absent)
     with output_of(request) as place:
         if not request.command:
-            warn(f"waiting for a FUSE file system on {paths} (Ctrl-C ends)")
-            _wait(request.mounts, None)
+            until_mounted(request.mounts, warn)
             late = Late(absent[0], time.monotonic())
             return session.record(request, arguments, tell, place, warn, late)
         warn(
@@ -62,6 +61,13 @@ def record(
             attached = Caller(caller=workload.pid, **options)
             late = Late(absent[0], began, workload)
             return session.record(attached, arguments, tell, place, warn, late)
+
+
+def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
+    """Returns when each is on a FUSE mount."""
+    if absent := _absent(paths):
+        warn(f"waiting for a FUSE file system on {', '.join(absent)} (Ctrl-C ends)")
+        _wait(paths, None)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from fusetools.results.envelope import SCHEMA
 from fusetools.results.errors import Errors
 from fusetools.results.facts import Facts
 from fusetools.results.flame import Stacks
+from fusetools.results.flight import Written
 from fusetools.results.graph import Graph, GraphCall
 from fusetools.results.hist import Histograms
 from fusetools.results.merge import Merged
@@ -53,6 +54,7 @@ ANSWERS: dict[str, type] = {
     "record-dry-run": Planned,
     "show": Shown,
     "slow": Slowest,
+    "snap": Written,
     "stages": Stages,
     "stuck": Stuck,
     "sweep": Sweep,
@@ -122,10 +124,11 @@ class _Made:
         return {"type": "array", "items": items}
 
     def type_of(self, cls: type, annotation: str) -> dict[str, Any]:
-        """Of an annotation as it stands in the class's module."""
-        return self._node(
-            ast.parse(annotation, mode="eval").body, vars(sys.modules[cls.__module__])
-        )
+        """Of an annotation as it stands in the module of the class, or of one it inherits from."""
+        names: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            names.update(vars(sys.modules[base.__module__]))
+        return self._node(ast.parse(annotation, mode="eval").body, names)
 
     def _node(self, node: ast.expr, names: dict[str, Any]) -> dict[str, Any]:
         if isinstance(node, ast.BinOp):

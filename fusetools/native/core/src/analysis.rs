@@ -74,6 +74,8 @@ pub struct Analysis {
     follow_replies: bool,
     follow_requests: bool,
     tasks: FxHashMap<i32, Task>,
+    /// Threads and functions that they entered or left, where calls may have begun before the recording.
+    entered: FxHashSet<(i32, u32)>,
     counts: RequestCounts,
     /// Follows each request.
     stitch: Option<Box<Stitch>>,
@@ -183,6 +185,7 @@ impl Analysis {
             follow_replies,
             follow_requests,
             tasks: FxHashMap::default(),
+            entered: FxHashSet::default(),
             counts: RequestCounts::default(),
             stitch,
             undecided: FxHashSet::default(),

@@ -27,6 +27,8 @@ pub struct Filters {
     /// A series `READ_TO_REPLY` of the daemon layer for each operation: from the daemon's read of a request to its
     /// reply, of those without a callback.
     pub windows: bool,
+    /// The recording is the end of a longer one: what a thread's first event ends began before, and is nothing lost.
+    pub begun_before: bool,
 }
 
 /// In the place of a callback's name, where a daemon has none.

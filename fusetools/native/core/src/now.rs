@@ -215,6 +215,8 @@ struct Ended {
     numbers: FxHashMap<(u64, String), u32>,
     comms: FxHashMap<u32, String>,
     wanted: Option<Wanted>,
+    /// Requests that end with these are wanted, too.
+    failed_with: Vec<i32>,
     lines: VecDeque<Kept>,
     dropped: u64,
     pathless: u64,
@@ -294,7 +296,9 @@ impl Listener for Ended {
             self.rows.get_or_insert_default().push(row);
         }
         let Some(wanted) = &self.wanted else { return };
-        match wanted.is(story, duration, || known.path()) {
+        let failed = story.error != 0 && self.failed_with.contains(&-story.error);
+        let fits = || wanted.is(story, duration, || known.path());
+        match failed.then_some(true).or_else(fits) {
             Some(true) if self.lines.len() < MOST_LINES => {
                 self.lines.push_back(Kept::new(known, duration));
             }
@@ -343,6 +347,7 @@ impl Now {
                 numbers: FxHashMap::default(),
                 comms: FxHashMap::default(),
                 wanted,
+                failed_with: Vec::new(),
                 lines: VecDeque::new(),
                 dropped: 0,
                 pathless: 0,
@@ -413,6 +418,13 @@ impl Now {
     pub fn set_paths(&mut self, with: bool) {
         if let Some(ended) = self.ended() {
             ended.with_paths = with;
+        }
+    }
+
+    /// Requests that end with one of these errors (errno) are among the lines.
+    pub fn set_errors(&mut self, errors: Vec<i32>) {
+        if let Some(ended) = self.ended() {
+            ended.failed_with = errors;
         }
     }
 

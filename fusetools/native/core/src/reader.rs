@@ -14,6 +14,7 @@ mod order;
 mod records;
 mod scan;
 mod stream;
+mod window;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::error::Error;
@@ -39,6 +40,7 @@ pub use records::{Record, Records};
 pub(crate) use scan::space_change;
 use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
 pub use stream::Stream;
+pub use window::{Kept, Window};
 
 /// The event that holds a recording's own facts.
 pub const SESSION: &str = "fusetools:session";
@@ -95,6 +97,8 @@ pub struct Reader {
     events: Vec<EventInfo>,
     ids: Arc<Ids>,
     chunk: usize,
+    /// What happened before is left out of `records`; 0: nothing is.
+    since: u64,
 }
 
 impl Reader {
@@ -118,6 +122,7 @@ impl Reader {
             events,
             ids,
             chunk: CHUNK,
+            since: 0,
         })
     }
 
@@ -337,6 +342,7 @@ impl Reader {
             max: 0,
             flush: 0,
             ended: false,
+            named: FxHashSet::default(),
         }
     }
 

@@ -149,6 +149,7 @@ pub struct Layout {
     pub tail_id: usize,
     pub tail_tid: usize,
     pub tail_time: usize,
+    pub tail_cpu: usize,
     /// Bytes of the sample id.
     pub tail: usize,
 }
@@ -207,7 +208,7 @@ impl Layout {
             }
         };
         let identifier = place(has(bit::IDENTIFIER));
-        place(has(bit::CPU));
+        layout.tail_cpu = place(has(bit::CPU));
         place(has(bit::STREAM_ID));
         let id = place(has(bit::ID));
         layout.tail_time = place(has(bit::TIME));
@@ -344,6 +345,11 @@ impl Layout {
     #[inline]
     pub fn tail_task(&self, record: &[u8]) -> Option<(i32, i32)> {
         pair(record, from_end(record, self.tail_tid, self.tail)?)
+    }
+
+    /// The CPU in another record's sample id.
+    pub fn tail_cpu(&self, record: &[u8]) -> Option<u32> {
+        u32_at(record, from_end(record, self.tail_cpu, self.tail)?)
     }
 
     /// ns in another record's sample id.

@@ -29,7 +29,7 @@ use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
 use crate::programs::Files;
-use crate::reader::Reader;
+use crate::reader::{Kept, Reader, Window};
 use crate::record::{self, u32_at};
 use crate::tracedat::{self, TraceDat};
 use crate::tracing::Tracing;
@@ -58,6 +58,8 @@ pub struct MergeInfo {
     pub shares: Shares,
     /// Switches of the workload's and the daemons' threads that must have been, and were not recorded.
     pub missing_switches: u64,
+    /// What there was of the window.
+    pub kept: Option<Kept>,
 }
 
 /// The output while it is written: beside its place, gone unless finished; or an open file.
@@ -181,6 +183,8 @@ pub struct Extras {
     pub scope: Option<Vec<i32>>,
     /// The process of threads of which no recording tells when they were started.
     pub threads: HashMap<i32, i32>,
+    /// The perf.data are of overwriting buffers, of which this is taken.
+    pub window: Option<Window>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -206,10 +210,18 @@ pub fn merge_with(
         inputs,
         lines: Vec::new(),
     };
-    let opened = inputs
+    let mut opened = inputs
         .iter()
         .map(|path| Input::open(path))
         .collect::<Result<Vec<_>, _>>()?;
+    let mut kept = None;
+    if let Some(window) = &extras.window {
+        for input in &mut opened {
+            if let Input::Perf(reader) = input {
+                kept = Some(reader.keep(window)?);
+            }
+        }
+    }
     let readers = || opened.iter().filter_map(Input::perf);
     let unwinds = extras.files.is_some();
     // Ids that no input has. Near to theirs: readers find an id fastest in a small table.
@@ -378,6 +390,7 @@ pub fn merge_with(
         session_at,
         shares,
         missing_switches,
+        kept,
         left_out: sources
             .iter()
             .flat_map(|source| source.left_out())

@@ -1124,3 +1124,27 @@ fn any_side() -> impl Strategy<Value = Side> {
         _ => Side::Lost { time },
     })
 }
+
+/// At the beginning of what a flight recorder held threads are in calls: their returns are nothing lost, a later one is.
+#[test]
+fn calls_that_began_before() {
+    let events = [
+        ev(10, 501, READ, &[2]),
+        ev(20, 501, READ_RETURN, &[]),
+        ev(30, 501, LOOKUP_RETURN, &[]),
+        ev(40, 501, LOOKUP_RETURN, &[]),
+        ev(50, 501, READ_RETURN, &[]),
+        ev(60, 502, READ_RETURN, &[]),
+    ];
+    let before = Filters {
+        begun_before: true,
+        ..Filters::default()
+    };
+    let lost = |filters| {
+        let answer = run(&events, &[], filters);
+        let of = |name, operation| series(&answer, name, operation).map_or(0, |s| s.unmatched);
+        (of("cvmfs_lookup", "lookup"), of("cvmfs_read", "read"))
+    };
+    assert_eq!(lost(Filters::default()), (2, 2));
+    assert_eq!(lost(before), (1, 1));
+}

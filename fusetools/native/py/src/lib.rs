@@ -19,6 +19,7 @@ use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
 use fusetools_core::programs::{Files, Opener};
+use fusetools_core::reader::Window;
 use fusetools_core::spaces::MappedFile;
 use fusetools_core::{elf, frames, live, ring, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
@@ -276,6 +277,7 @@ fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
             "to_ns" => filters.to = value.extract()?,
             "functions" => filters.functions = value.extract()?,
             "windows" => filters.windows = value.extract()?,
+            "begun_before" => filters.begun_before = value.extract()?,
             "by_operation" => filters.by_operation = value.extract()?,
             other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
         }
@@ -554,7 +556,8 @@ fn keep_vdso() {
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), opener = None))]
+    bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None,
+    opener = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -568,6 +571,7 @@ fn merge<'py>(
     daemons: Option<Vec<i32>>,
     scope: Option<Vec<i32>>,
     threads: HashMap<i32, i32>,
+    window: Option<(u64, u64, u64, u64)>,
     opener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
@@ -612,6 +616,12 @@ fn merge<'py>(
         daemons,
         scope,
         threads,
+        window: window.map(|(length, upto, since, buffer)| Window {
+            length,
+            upto,
+            since,
+            buffer,
+        }),
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
@@ -633,6 +643,9 @@ fn merge<'py>(
     let shares = info.shares;
     result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
     result.set_item("missing_switches", info.missing_switches)?;
+    let kept = info.kept;
+    let kept = kept.map(|kept| (kept.begin, kept.end, kept.overwritten));
+    result.set_item("kept", kept)?;
     Ok(result)
 }
 

@@ -85,6 +85,10 @@ impl Now {
         })
     }
 
+    fn set_errors(&mut self, errors: Vec<i32>) {
+        self.inner.set_errors(errors);
+    }
+
     fn feed(&mut self, py: Python<'_>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
         let inner = &mut self.inner;
         let bytes = bytes.as_bytes();

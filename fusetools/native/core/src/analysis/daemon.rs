@@ -26,6 +26,9 @@ impl Reads {
 
 impl Analysis {
     pub(super) fn entry(&mut self, ev: &Ev, kind: Kind) {
+        if self.filters.begun_before {
+            self.entered.insert((ev.tid, kind.function));
+        }
         if kind.layer != Layer::Daemon {
             self.kernel_entry(ev, kind);
             return;
@@ -54,6 +57,11 @@ impl Analysis {
         self.lose(lost);
     }
 
+    /// Whether a return without its entry is of a call that began before the recording: the first of its thread's.
+    fn began_before(&mut self, tid: i32, function: u32) -> bool {
+        self.filters.begun_before && self.entered.insert((tid, function))
+    }
+
     pub(super) fn ret(&mut self, ev: &Ev, kind: Kind) {
         let mut lost = Vec::new();
         let call = self.tasks.get_mut(&ev.tid).and_then(|task| {
@@ -62,7 +70,9 @@ impl Analysis {
         self.lose(lost);
         let Some(call) = call else {
             // Whose caller it was cannot be known: a daemon's return without its entry has no request.
-            let wanted = self.in_window(ev.time)
+            let before = self.began_before(ev.tid, kind.function);
+            let wanted = !before
+                && self.in_window(ev.time)
                 && if kind.layer == Layer::Daemon {
                     self.wants_daemon(ev.pid, None)
                 } else {
@@ -149,6 +159,7 @@ impl Analysis {
         if reads.losses != self.losses {
             reads.returns.clear();
         }
+        let before = self.filters.begun_before && request.is_none() && reads.replied == 0;
         let start = match request {
             Some((.., Some(sent))) => Some(sent),
             Some((_, _, since, _)) => reads.returns.iter().copied().find(|time| *time >= since),
@@ -173,7 +184,8 @@ impl Analysis {
             .or_default();
         tally.entries += 1;
         let Some(start) = start else {
-            tally.unmatched += 1;
+            tally.entries -= u64::from(before);
+            tally.unmatched += u64::from(!before);
             return;
         };
         let duration = ev.time.saturating_sub(start);

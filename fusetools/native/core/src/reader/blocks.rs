@@ -23,6 +23,11 @@ impl Deref for Block<'_> {
 }
 
 impl<'a> Block<'a> {
+    pub(super) fn new(bytes: Vec<u8>) -> Block<'a> {
+        let range = 0..bytes.len();
+        Block(Storage::Unpacked(Arc::new(bytes), range))
+    }
+
     pub(super) fn part(&self, range: Range<usize>) -> Block<'a> {
         Block(match &self.0 {
             Storage::Mapped(bytes) => Storage::Mapped(&bytes[range]),

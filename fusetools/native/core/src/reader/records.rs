@@ -27,6 +27,8 @@ pub struct Records<'a> {
     pub(super) max: u64,
     pub(super) flush: u64,
     pub(super) ended: bool,
+    /// Threads that perf has named.
+    pub(super) named: FxHashSet<u32>,
 }
 
 impl<'a> Records<'a> {
@@ -73,13 +75,16 @@ impl<'a> Records<'a> {
                 _ if layout.sample_id_all => layout.tail_time(&bytes),
                 _ => None,
             });
-            return Some(Record {
+            let record = Record {
                 kind: header.kind,
                 misc: header.misc,
                 time: time.filter(timed),
                 event,
                 bytes,
-            });
+            };
+            if !record.left_out(self.reader.since) {
+                return Some(record);
+            }
         }
     }
 }
@@ -90,7 +95,13 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<Record<'a>> {
         loop {
             if let Some(record) = self.ready.next() {
-                return Some(record);
+                if record.time >= Some(self.reader.since) {
+                    return Some(record);
+                }
+                match self.before(record) {
+                    Some(record) => return Some(record),
+                    None => continue,
+                }
             }
             if self.ended {
                 return None;
@@ -112,7 +123,12 @@ impl<'a> Iterator for Records<'a> {
                         self.flush(upto);
                     }
                 }
-                None => return Some(record),
+                None => {
+                    if self.reader.since != 0 && record.kind == record::COMM {
+                        self.named.extend(u32_at(&record.bytes, 12));
+                    }
+                    return Some(record);
+                }
             }
         }
     }

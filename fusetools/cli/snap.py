@@ -1,0 +1,17 @@
+"""fusetools snap."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """Have the flight recorder write what it holds now, and print the recording's name.
+
+    The flight recorder is fusetools record --flight SECONDS, and goes on.
+    """
+    from fusetools.now.flight import snap
+    from fusetools.printable import printable
+
+    click.echo(printable(snap()))

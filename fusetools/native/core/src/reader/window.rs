@@ -1,0 +1,102 @@
+//! The end of what perf's overwriting buffers held: the part that all CPUs have whole.
+
+use super::*;
+
+/// A record's size has 16 bits: a buffer that was filled lacks less than that.
+const RECORD_MAX: u64 = 1 << 16;
+
+/// What is wanted of overwriting buffers. Times in ns on the recording's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// How much, up to when.
+    pub length: u64,
+    pub upto: u64,
+    /// From when on everything was recorded.
+    pub since: u64,
+    /// Bytes of each CPU's buffer.
+    pub buffer: u64,
+}
+
+/// What there is of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub begin: u64,
+    pub end: u64,
+    /// It would have begun before, had the buffers been larger.
+    pub overwritten: bool,
+}
+
+impl Reader {
+    /// Leaves out of `records` what happened before the window, but for what tells of tasks and programs, which has no time
+    /// then; and what was dropped, which was between two windows: an overwriting buffer drops nothing but while it is read
+    /// (`rb->paused` in kernel/events/ring_buffer.c). Error: records do not tell which CPU they are of.
+    ///
+    /// A CPU with few events reaches further back than one with many: from the time on that is in all of them, what is there
+    /// is whole.
+    pub fn keep(&mut self, window: &Window) -> Result<Kept, Error> {
+        // By CPU: bytes, and time of the oldest.
+        let mut buffers: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
+        let mut records = self.records();
+        while let Some(record) = records.next_in_file() {
+            let Some(time) = record.time else { continue };
+            let layout = record.event.and_then(|event| self.parts.attrs.get(event));
+            let cpu = layout.and_then(|attr| match record.kind {
+                record::SAMPLE => attr.layout.cpu(&record.bytes),
+                _ => attr.layout.tail_cpu(&record.bytes),
+            });
+            let Some(cpu) = cpu else {
+                let why = "its records do not tell which CPU they are of".into();
+                return Err(Error::Mismatch { why });
+            };
+            let (bytes, oldest) = buffers.entry(cpu).or_insert((0, u64::MAX));
+            *bytes += record.bytes.len() as u64;
+            *oldest = time.min(*oldest);
+        }
+        let filled = |&&(bytes, _): &&(u64, u64)| bytes.saturating_add(RECORD_MAX) > window.buffer;
+        let whole = buffers.values().filter(filled).map(|(_, oldest)| *oldest);
+        let whole = whole.max().unwrap_or(0);
+        let wanted = window.upto.saturating_sub(window.length).max(window.since);
+        self.since = wanted.max(whole).max(1);
+        Ok(Kept {
+            begin: self.since,
+            end: window.upto,
+            overwritten: whole > wanted,
+        })
+    }
+}
+
+impl Record<'_> {
+    /// It is of no use in a recording that begins at `since`; 0: none begins later than its file.
+    pub(super) fn left_out(&self, since: u64) -> bool {
+        match self.kind {
+            _ if since == 0 => false,
+            record::LOST | record::LOST_SAMPLES => true,
+            record::COMM | record::FORK | record::MMAP | record::MMAP2 => false,
+            _ => self.time.is_some_and(|time| time < since),
+        }
+    }
+}
+
+impl<'a> Records<'a> {
+    /// A record that tells of what was there when the window began, as perf makes them up: without a time. None: perf itself
+    /// has told of the thread, later than that.
+    pub(super) fn before(&self, record: Record<'a>) -> Option<Record<'a>> {
+        let thread = match record.kind {
+            record::COMM => u32_at(&record.bytes, 12),
+            record::FORK => u32_at(&record.bytes, 16),
+            _ => None,
+        };
+        if thread.is_some_and(|thread| self.named.contains(&thread)) {
+            return None;
+        }
+        let layout = self.reader.parts.attrs.get(record.event?)?.layout;
+        let at = record::from_end(&record.bytes, layout.tail_time, layout.tail)?;
+        let mut bytes = record.bytes.to_vec();
+        bytes[at..at + 8].fill(0);
+        Some(Record {
+            time: None,
+            bytes: Block::new(bytes),
+            ..record
+        })
+    }
+}

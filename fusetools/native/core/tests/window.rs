@@ -1,0 +1,226 @@
+//! What is taken of perf's overwriting buffers: the part that all CPUs have whole, and what tells of the tasks in it.
+
+mod perf_data;
+
+use std::path::PathBuf;
+
+use fusetools_core::reader::{Kept, Window};
+use fusetools_core::write::{merge_with, Extras};
+use fusetools_core::{Error, Reader};
+use perf_data::{end, send, Event, PerfData, Sample};
+
+const COMM: u32 = 3;
+const FORK: u32 = 7;
+const LOST: u32 = 2;
+const SAMPLE: u32 = 9;
+
+fn at(time: u64, cpu: u32) -> Sample {
+    Sample {
+        id: 11 + u64::from(cpu),
+        pid: 7,
+        tid: 7,
+        time,
+        cpu,
+        raw: send(45, time, 1),
+        ..Sample::default()
+    }
+}
+
+fn comm(file: &PerfData, thread: u32, name: &str, sample: &Sample) -> Vec<u8> {
+    let mut body = [thread, thread].map(u32::to_le_bytes).concat();
+    body.extend(name.as_bytes());
+    body.resize((body.len() + 8) & !7, 0);
+    file.events[0].other(COMM, 0, &body, sample)
+}
+
+fn fork(file: &PerfData, parent: u32, thread: u32, sample: &Sample) -> Vec<u8> {
+    let mut body = [thread, parent, thread, parent]
+        .map(u32::to_le_bytes)
+        .concat();
+    body.extend(sample.time.to_le_bytes());
+    file.events[0].other(FORK, 0, &body, sample)
+}
+
+/// As perf writes them: the newest record of each CPU first, and its own words on tasks last.
+fn recording(times: &[(u32, &[u64])]) -> PerfData {
+    let mut file = PerfData::fuse();
+    for (cpu, times) in times {
+        for time in times.iter().rev() {
+            let record = file.events[0].sample(&at(*time, *cpu));
+            file.records.push(record);
+        }
+    }
+    file
+}
+
+/// (kind, time) of each record.
+fn kept(file: &PerfData, window: &Window) -> (Vec<(u32, Option<u64>)>, Kept) {
+    let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+    let kept = reader.keep(window).unwrap();
+    let records = reader.records().map(|record| (record.kind, record.time));
+    (records.collect(), kept)
+}
+
+fn times(found: &[(u32, Option<u64>)]) -> Vec<u64> {
+    found.iter().filter_map(|(_, time)| *time).collect()
+}
+
+const ALL: Window = Window {
+    length: 1_000,
+    upto: 1_000,
+    since: 0,
+    buffer: 1 << 20,
+};
+
+#[test]
+fn what_is_wanted_and_no_more() {
+    let file = recording(&[(0, &[100, 300, 500]), (1, &[200, 400, 600])]);
+    let (found, kept_) = kept(&file, &ALL);
+    assert_eq!(times(&found), [100, 200, 300, 400, 500, 600]);
+    assert_eq!(
+        (kept_.begin, kept_.end, kept_.overwritten),
+        (1, 1_000, false)
+    );
+
+    let (found, kept_) = kept(&file, &Window { length: 700, ..ALL });
+    assert_eq!(times(&found), [300, 400, 500, 600]);
+    assert_eq!((kept_.begin, kept_.overwritten), (300, false));
+
+    let (found, kept_) = kept(&file, &Window { since: 450, ..ALL });
+    assert_eq!(times(&found), [500, 600]);
+    assert_eq!((kept_.begin, kept_.overwritten), (450, false));
+}
+
+/// A buffer that was filled has lost what was before its oldest record, though another CPU's reaches further back.
+#[test]
+fn it_begins_where_all_buffers_are_whole() {
+    let busy: Vec<u64> = (500..1_000).collect();
+    let file = recording(&[(0, &[100, 300, 900]), (1, &busy)]);
+    let bytes: usize = file.records[3..].iter().map(Vec::len).sum();
+    let full = Window {
+        buffer: bytes as u64 + 65_000,
+        ..ALL
+    };
+    let (found, kept_) = kept(&file, &full);
+    assert_eq!((kept_.begin, kept_.overwritten), (500, true));
+    assert_eq!(found.len(), 501);
+    assert!(times(&found).iter().all(|time| *time >= 500));
+
+    // What was asked for lies behind that.
+    let (_, kept_) = kept(
+        &file,
+        &Window {
+            length: 400,
+            ..full
+        },
+    );
+    assert_eq!((kept_.begin, kept_.overwritten), (600, false));
+
+    // There was room for a record of any size.
+    let room = Window {
+        buffer: bytes as u64 + 65_536,
+        ..ALL
+    };
+    let (found, kept_) = kept(&file, &room);
+    assert_eq!((found.len(), kept_.overwritten), (503, false));
+}
+
+/// Tasks and their names of before come first, without a time; what perf tells of running ones is newer than those.
+#[test]
+fn tasks_of_before_have_their_names() {
+    let mut file = recording(&[(0, &[100, 900])]);
+    for record in [
+        comm(&file, 8, "named", &at(850, 1)),
+        comm(&file, 9, "old", &at(200, 1)),
+        comm(&file, 8, "young", &at(160, 1)),
+        fork(&file, 7, 8, &at(150, 1)),
+    ] {
+        file.records.push(record);
+    }
+    let none = Sample::default();
+    file.records.push(comm(&file, 9, "new", &none));
+    let window = Window { length: 300, ..ALL };
+    let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+    reader.keep(&window).unwrap();
+    let found: Vec<_> = reader
+        .records()
+        .map(|record| {
+            let name = match record.kind {
+                COMM => String::from_utf8_lossy(&record.bytes[16..24]).into_owned(),
+                _ => String::new(),
+            };
+            (
+                record.kind,
+                record.time,
+                name.trim_end_matches('\0').to_owned(),
+            )
+        })
+        .collect();
+    let expected = [
+        (COMM, None, "new"),
+        (FORK, None, ""),
+        (COMM, None, "young"),
+        (COMM, Some(850), "named"),
+        (SAMPLE, Some(900), ""),
+    ];
+    assert_eq!(
+        found
+            .iter()
+            .map(|(k, t, n)| (*k, *t, &n[..]))
+            .collect::<Vec<_>>(),
+        expected
+    );
+}
+
+/// While perf reads the buffers they take nothing; that lies between two windows.
+#[test]
+fn what_was_dropped_between_two_windows_is_not_lost() {
+    let mut file = recording(&[(0, &[100, 900])]);
+    let body = [11u64, 5].map(u64::to_le_bytes).concat();
+    let lost = file.events[0].other(LOST, 0, &body, &at(901, 1));
+    file.records.push(lost);
+    assert_eq!(kept(&file, &ALL).0.len(), 2);
+    assert_eq!(
+        Reader::from_bytes(file.bytes()).unwrap().records().count(),
+        3
+    );
+}
+
+#[test]
+fn without_cpus_there_is_no_telling() {
+    let mut file = PerfData::fuse();
+    for event in &mut file.events {
+        event.sample_type &= !perf_data::CPU;
+    }
+    let record = Event::sample(
+        &file.events[1],
+        &Sample {
+            id: 13,
+            raw: end(45, 1, 0),
+            ..at(5, 0)
+        },
+    );
+    file.records.push(record);
+    let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+    assert!(matches!(reader.keep(&ALL), Err(Error::Mismatch { .. })));
+}
+
+#[test]
+fn a_recording_is_made_of_it() {
+    let file = recording(&[(0, &[100, 300, 500]), (1, &[200, 400, 600])]);
+    let folder = std::env::temp_dir().join(format!("fusetools-window-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| -> PathBuf { folder.join(name) };
+    std::fs::write(path("in"), file.bytes()).unwrap();
+    let extras = Extras {
+        window: Some(Window { length: 700, ..ALL }),
+        ..Extras::default()
+    };
+    let info = merge_with(&[path("in")], &path("out"), "{}", &extras).unwrap();
+    let reader = Reader::open(&path("out")).unwrap();
+    let found: Vec<_> = reader.records().filter_map(|record| record.time).collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(found, [300, 300, 400, 500, 600]); // the session has the first one's time
+    assert_eq!(info.kept.map(|kept| kept.begin), Some(300));
+    assert!(info.warnings.is_empty(), "{:?}", info.warnings);
+}

@@ -1,0 +1,431 @@
+"""The flight recorder: perf's buffers hold what happened last, and are written when asked for.
+
+perf overwrites its buffers (--overwrite) and writes nothing, until a condition becomes true, a
+signal comes, or `fusetools snap` asks. Then what they hold becomes a recording like any other, by
+the same finishing, and perf goes on. Conditions on requests are watched by a second perf, which
+streams their begins and ends alone, as `fusetools top` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fusetools import session
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.figures import took
+from fusetools.host.facts import Tool
+from fusetools.missing import Missing
+from fusetools.now import machine
+from fusetools.now.conditions import Conditions, Requests
+from fusetools.now.stuck import stuck
+from fusetools.output import Output, by_descriptor
+from fusetools.plan.bundles import bundled
+from fusetools.plan.conditions import Waiting
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Flight
+from fusetools.record import waiting
+from fusetools.record.finishing import Finishing
+from fusetools.record.perf import Overwriting, Sizes, buffer_size, overwriting
+from fusetools.record.preflight import check_feedback, output_of, prepared
+from fusetools.record.session import FORMATS, Recording, mapped
+from fusetools.record.signals import ENDING, SIGNALS
+from fusetools.record.state import DIRECTORY, Removed
+from fusetools.results.flight import Written
+from fusetools.results.stuck import Stuck
+
+SNAP = signal.SIGUSR1
+STEP = 0.2  # seconds between two looks at the conditions
+# Bytes of a second on each CPU, and of all CPUs' buffers.
+RATE = 2 << 20
+BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
+DATA = "flight"  # what perf writes: nothing of it is kept of a recorder that was killed
+SOCKET = "flight"
+CALIBRATIONS = 100  # calls of our own in each recording, by which probes' cost is measured
+ACCOUNT = ".stuck.json"
+PATIENCE = 1.0  # seconds for who asked to take the answer
+_STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
+_NO_RECORDER = "fusetools record --flight 30"
+
+
+def buffer_of(request: Flight, cpus: int) -> int:
+    """Bytes of each CPU's buffer."""
+    if request.buffer is not None:
+        return request.buffer
+    wanted = _power_of_two(int(min(max(request.seconds * RATE, LEAST), LARGEST)))
+    return buffer_size(cpus, BUFFERS, wanted, LEAST)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 1).bit_length()
+
+
+def fly(
+    request: Flight,
+    arguments: Sequence[str],
+    account: Callable[[Stuck], str],
+    tell: Callable[[ProbePlan, Removed, int], None],
+    written: Callable[[Written], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Records until a signal ends it. ``account``: the text of what is stuck; ``tell``: called once
+    when all is armed, with the bytes of each CPU's buffer; ``written``: called for each recording;
+    ``warn``: with why one could not be written. Error: it records no more."""
+    with output_of(request) as output:
+        waiting.until_mounted(request.mounts, warn)
+        with prepared(request, arguments, warn) as (lock, removed, user, facts, plan):
+            if not request.force:
+                check_feedback(output, plan)
+            flight = FlightRecorder(
+                lock, request, arguments, user, facts, bundled(facts, plan), output
+            )
+            flight.account, flight.written, flight.warn = account, written, warn
+            with flight:
+                flight.arm()
+                tell(flight.plan, removed, flight.room.buffer)
+                flight.run()
+
+
+class FlightRecorder(Recording):
+    """As a recording without a workload, that never ends and is written again and again."""
+
+    perf_class = Overwriting
+    request: Flight
+    account: Callable[[Stuck], str]
+    written: Callable[[Written], None]
+    requests: Requests | None = None
+    # ns on the recording's clock: when it began, and from when on what is missing was overwritten
+    begun = whole_since = 0
+    listener: socket.socket | None = None
+
+    def __enter__(self) -> FlightRecorder:
+        super().__enter__()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [SNAP])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        while signal.sigtimedwait([SNAP], 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [SNAP])
+
+    def arm(self) -> None:
+        assert self.output is not None
+        self.plan = replace(self.plan, clock="mono")  # ftrace, which may lack it, has no part in it
+        self.shelf = Shelf(self.output, self.request.keep)
+        super().arm()
+        self.begun = self.whole_since = time.monotonic_ns()
+        folder = self._folder()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(folder / SOCKET))
+        self.listener.listen()
+        self.listener.setblocking(False)
+        if any(not isinstance(one, Waiting) for one in self.request.conditions):
+            self.requests = Requests(self)
+            self.requests.arm()
+            self.requests.follow(self.request.conditions)
+        self._check_signals()
+
+    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
+        self.raw = self.scratch / DATA
+        self.room = Sizes(buffer_of(self.request, self.facts.cpus), 0)
+        return overwriting(super()._command_line(perf, fifos, group))
+
+    def _full(self) -> bool:
+        return False
+
+    def _stop(self) -> None:
+        if self.requests is not None:
+            self.requests.close()
+            self.requests = None
+        if self.listener is not None:
+            self.listener.close()
+        super()._stop()
+
+    def run(self) -> None:
+        """Until a signal ends it. Error: perf has ended."""
+        mounts = {t.mount.connection: t.mount.path for t in self.plan.targets}
+        ready = 0.0
+        with Conditions(self.request.conditions, self.requests, mounts) as conditions:
+            while not self._wait_for(STEP):
+                assert self.perf is not None
+                if self.perf.ended:
+                    why = self.perf.complaint() or "perf was killed"
+                    raise Error("the flight recorder ended", why)
+                why, true = conditions.look()
+                if time.monotonic() < ready:
+                    why = ""  # the last recording has what was before: this one waits its turn
+                clients = self._clients()
+                if clients:
+                    why = "fusetools snap"
+                elif signal.sigtimedwait([SNAP], 0) is not None:
+                    why = f"signal {SNAP.name}"
+                if why:
+                    self._take(why, clients)
+                    conditions.taken(true)
+                    ready = time.monotonic() + self.request.seconds
+
+    def _wait_for(self, seconds: float) -> bool:
+        """Whether a signal ends it."""
+        assert self.listener is not None
+        if self.requests is not None:
+            return self.requests.wait(seconds, self.listener.fileno())
+        select.select([self.listener], [], [], seconds)
+        came = signal.sigtimedwait(SIGNALS, 0)
+        return came is not None and came.si_signo in ENDING
+
+    def _clients(self) -> list[socket.socket]:
+        """Who asks for a recording; only root can."""
+        assert self.listener is not None
+        clients = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client, _ = self.listener.accept()
+                client.settimeout(PATIENCE)
+                clients.append(client)
+        return clients
+
+    def _take(self, why: str, clients: Sequence[socket.socket]) -> None:
+        """Writes a recording, and answers who asked for it; goes on where that fails."""
+        try:
+            taken = self._recording(why)
+            self.written(taken)
+            answer: dict[str, Any] = {"output": str(taken.output)}
+        except Error as error:
+            assert self.perf is not None
+            if self.perf.ended:
+                raise
+            self.warn(f"no recording was written ({why}): {error.what}: {error.why}")
+            answer = {"error": [error.what, error.why, error.mend]}
+        for client in clients:
+            with contextlib.suppress(OSError), client:
+                client.sendall(json.dumps(answer).encode())
+
+    @contextlib.contextmanager
+    def _fed(self) -> Iterator[None]:
+        """Takes up meanwhile what the second perf writes: its pipe would fill up."""
+        if self.requests is None:
+            yield
+            return
+        ended = threading.Event()
+        thread = threading.Thread(target=self.requests.feed_until, args=[ended])
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _recording(self, why: str) -> Written:
+        assert isinstance(self.perf, Overwriting) and self.output is not None
+        room = 2 * self.room.buffer * self.facts.cpus + FORMATS
+        if self._free() < room:
+            raise Error(
+                f"cannot write in {self.output.parent}",
+                f"No space left on device: a recording may need {room >> 20} MiB",
+            )
+        native.calibrate(CALIBRATIONS)
+        upto = time.monotonic_ns()
+        raw = self.perf.dump(self.scratch, DATA)
+        whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
+        paths = [target.mount.path for target in self.plan.targets]
+        account = self.account(stuck(machine.read(), paths))
+        name = self.shelf.free_name()
+        try:
+            with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
+                one = _Recorded(self, place, raw, why)
+                one.window = (
+                    round(self.request.seconds * 1e9), upto, whole_since, self.room.buffer
+                )  # fmt: skip
+                with self._fed():
+                    taken = one.finish()
+                self._write_account(beside, account)
+                taken.account = Path(taken.output.parent, beside.name) if taken.output else None
+        finally:
+            for path in self.scratch.glob("*.[0-9]*"):
+                path.unlink(missing_ok=True)
+            (self.scratch / "merged").unlink(missing_ok=True)
+        self.shelf.add(name)
+        return taken
+
+    def _write_account(self, place: Output, text: str) -> None:
+        """A file as private as the recording beside it."""
+        with place.part() as descriptor:
+            os.fchmod(descriptor, 0o600)
+            if self.user:
+                os.fchown(descriptor, self.user.uid, self.user.gid)
+            with open(descriptor, "w", encoding="utf-8", closefd=False) as to:
+                to.write(text)
+
+
+class _Recorded(Finishing):
+    """A recording of what the buffers held."""
+
+    outcome: Written
+
+    def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
+        of = flight
+        super().__init__(of.lock, of.request, of.arguments, of.user, of.facts, of.plan, place)
+        self.outcome = Written(why=why, wanted=of.request.seconds)
+        self.flight = flight
+        self.started = datetime.now(timezone.utc)
+        self.made, self.scratch, self.raw = of.made, of.scratch, raw
+        self.missing = list(of.missing)
+        self.daemons, self.stopped_daemons = of.daemons, of.stopped_daemons
+        self.pair_cost, self.event_cost = of.pair_cost, of.event_cost
+        self.warn = of.warn
+        for target in self.plan.targets:
+            if target.mount.daemon_pid is not None:
+                self.maps += mapped(target.mount)
+
+    def finish(self) -> Written:
+        super().finish()
+        return self.outcome
+
+    def _merge(self, whole: Path, session: str) -> native.MergeInfo:
+        merged = super()._merge(whole, session)
+        kept = merged["kept"]
+        assert kept is not None and self.window is not None
+        begin, end, overwritten = kept
+        length, upto, since, buffer = self.window
+        self.outcome.seconds = max(end - begin, 0) / 1e9
+        self.started = datetime.now(timezone.utc) - timedelta(
+            seconds=(time.monotonic_ns() - begin) / 1e9
+        )
+        what = f"what happened earlier than {took(self.outcome.seconds)} before its end"
+        if overwritten:
+            lasts = max(upto - begin, 1)
+            more = _power_of_two(int(buffer * length / lasts))
+            why = f"the buffers of {buffer >> 20} MiB were full ({took(length / 1e9)} were wanted)"
+            fix = f"fusetools record --flight {self.request_seconds} --buffer {more >> 20}M"
+            self.missing.append(Missing(what, why, f"{fix}   (or less --detail)"))
+        elif begin <= since and upto - since < length:
+            first = since == self.flight.begun
+            why = "the flight recorder had begun then" if first else "another recording holds it"
+            self.missing.append(Missing(what, why))
+        return merged
+
+    @property
+    def request_seconds(self) -> str:
+        return f"{self.outcome.wanted:g}"
+
+    def _session(self) -> session.Session:
+        return replace(
+            super()._session(), flight=session.Flight(self.outcome.wanted, self.outcome.why)
+        )
+
+
+class _File(NamedTuple):
+    """A recording on the shelf: its name, and which file that is."""
+
+    name: str
+    device: int
+    inode: int
+
+
+class Shelf:
+    """The recordings of a place, the oldest first: no more than ``keep`` stay, also of those that
+    an earlier flight recorder has written there. Nothing is removed that none has written."""
+
+    def __init__(self, output: Output, keep: int) -> None:
+        self._output = output
+        self._keep = keep
+        self._files = self._earlier()
+
+    def _earlier(self) -> list[_File]:
+        stamped = re.compile(re.escape(self._output.name) + _STAMP)
+        names = sorted(
+            name for name in os.listdir(self._output.directory) if stamped.fullmatch(name)
+        )
+        return [one for name in names if (one := self._recorded(name))]
+
+    def _recorded(self, name: str) -> _File | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(name, flags, dir_fd=self._output.directory)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in self._owners():
+                return None
+            told = native.describe(by_descriptor(descriptor))
+            flown = session.read(told["session"])[0].flight
+            return _File(name, status.st_dev, status.st_ino) if flown else None
+        except native.CoreError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def _owners(self) -> set[int]:
+        owner = self._output.owner
+        return {os.geteuid(), owner.uid if owner else os.geteuid()}
+
+    def free_name(self) -> str:
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        name = f"{self._output.name}.{stamp}"
+        names = set(os.listdir(self._output.directory))
+        tries = (f"{name}-{number}" if number else name for number in range(10_000))
+        return next(one for one in tries if not {one, one + ACCOUNT} & names)
+
+    def add(self, name: str) -> None:
+        """Takes up a recording, and removes the oldest."""
+        if one := self._recorded(name):
+            self._files.append(one)
+        while len(self._files) > self._keep:
+            self._remove(self._files.pop(0))
+
+    def _remove(self, one: _File) -> None:
+        directory = self._output.directory
+        with contextlib.suppress(OSError):
+            status = os.stat(one.name, dir_fd=directory, follow_symlinks=False)
+            if (status.st_dev, status.st_ino) != (one.device, one.inode):
+                return  # somebody else's by now
+            os.unlink(one.name, dir_fd=directory)
+            account = os.stat(one.name + ACCOUNT, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(account.st_mode) and account.st_uid in self._owners():
+                os.unlink(one.name + ACCOUNT, dir_fd=directory)
+
+
+def snap() -> str:
+    """Has the flight recorder of this host write a recording; where that is. Error: there is none,
+    or it could not."""
+    try:
+        places = [path / SOCKET for path in DIRECTORY.iterdir()] if DIRECTORY.exists() else []
+    except PermissionError as error:
+        raise Error(
+            "cannot ask the flight recorder", "root alone can", "sudo fusetools snap"
+        ) from error
+    for place in places:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            try:
+                client.connect(str(place))
+            except OSError:
+                continue  # none, or it was killed
+            parts = []
+            with contextlib.suppress(ConnectionResetError):
+                while part := client.recv(1 << 16):
+                    parts.append(part)
+        answer = json.loads(b"".join(parts) or b"null")
+        if answer is None:
+            raise Error(
+                "no recording was written", "the flight recorder ended meanwhile", _NO_RECORDER
+            )
+        if "error" in answer:
+            raise Error(*answer["error"])
+        return str(answer["output"])
+    raise Error("no flight recorder runs here", "", _NO_RECORDER)

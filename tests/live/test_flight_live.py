@@ -1,0 +1,328 @@
+"""`fusetools record --flight` and `fusetools snap` on this host, beside the daemon's own calls."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import affairs
+import pytest
+from mounts import HANGS, wait_until
+from sample import BUILD, Mounter, SampleMount
+from schemas import held
+from script import events
+from test_record_live import COMMAND, RUN, children, nothing_left, own_probes, session, start
+
+import fusetools
+
+pytestmark = pytest.mark.live
+
+# More of each, for those who have the time: the figures of docs/design/flight-recorder.md.
+TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
+MINUTES = float(os.environ.get("FUSETOOLS_FLIGHT_MINUTES", "0"))
+# Of a process that has written recordings before: what its allocator may add.
+GROWTH = 16 << 20
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(alone: None, samples: Path, tmp_path: Path) -> Iterator[None]:
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+    RUN.mkdir(exist_ok=True)
+    yield
+    nothing_left()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@contextlib.contextmanager
+def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A flight recorder that is armed; its lines of JSON come on its standard output."""
+    process = start(directory, "--json", *arguments)
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if line.startswith("fusetools: flight recorder: "):
+            break
+    else:
+        process.communicate()
+        pytest.fail(f"it did not begin: {seen}")
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What it still said on its standard error."""
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    return said
+
+
+def written(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The next recording of which it tells."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], HANGS)
+    assert ready, "no recording was written"
+    return held("snap", process.stdout.readline())
+
+
+def pass_by(seconds: float) -> None:
+    """Time in which buffers fill up."""
+    end = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > end, "time to pass")
+
+
+def snap() -> Path:
+    done = subprocess.run([*COMMAND, "snap"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@contextlib.contextmanager
+def load(mount: SampleMount, what: str = "stat 97 {}/dir-00/file-000") -> Iterator[None]:
+    command = f"{BUILD / 'workload'} {what.format(mount.path)}"
+    process = subprocess.Popen(
+        ["sh", "-c", f"while {command}; do :; done"],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def entries(data: Path) -> dict[int, int]:
+    """Of the daemon's calls when they were entered, by request, as stock perf prints them."""
+    return {
+        event.number("unique"): event.time
+        for event in events(data)
+        if event.name.startswith("fuse_daemon:cvmfs_") and not event.name.endswith("__return")
+    }
+
+
+def hold_to_daemon(data: Path, mount: SampleMount) -> int:
+    """Between the first and the last that is recorded no call of the daemon's is missing."""
+    recorded = entries(data)
+    own = {call.unique: call for call in affairs.calls(mount.ask("calls"))}
+    first, last = min(recorded.values()), max(recorded.values())
+    # Its own time is taken in the call, a little after the probe's.
+    expected = {n for n, call in own.items() if first < call.entered <= last}
+    known = {n for n in recorded if n in own}
+    assert expected <= known
+    assert len(known - expected) <= 8  # entered before the last one's probe, noted after it
+    return len(expected)
+
+
+def hold_to_stock(data: Path) -> None:
+    """Counts are those of stock perf."""
+    stock = Counter(event.name for event in events(data))
+    with_ends = {f"fuse_daemon:{c.function}": c.count for c in fusetools.open(data).counts().counts}
+    for name, count in with_ends.items():
+        if name.startswith("fuse_daemon:cvmfs_"):
+            assert count == stock[name], name
+    assert any(count for name, count in with_ends.items() if name.startswith("fuse_daemon:cvmfs_"))
+
+
+def quiet(data: Path) -> None:
+    """A beginning that is missing is no error."""
+    for command in (("hist",), ("count",), ("stages",), ("queue",), ("errors",), ("slow",)):
+        done = subprocess.run([*COMMAND, *command, "-i", str(data)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "; 0 lost events" in done.stdout
+        if command[0] in ("hist", "count"):
+            assert "; 0 unmatched calls; " in done.stdout
+
+
+def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount(delay=("open=700ms",))
+    arguments = ("--mount", mount.path, "--flight", 2, "--when", "open > 300ms", "--keep", 2)
+    with flight(tmp_path, *arguments) as process:
+        for _ in range(TRIES):
+            pass_by(2.2)  # what the next one may hold
+            cat = subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"])
+            told = written(process)
+            cat.wait()
+            assert re.match(r"open > 300ms: open of cat \(pid \d+\) ", told["why"])
+            (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
+            assert (slowest.operation, slowest.pid) == ("open", cat.pid)
+            account = held("stuck", Path(told["account"]).read_text())
+            assert any(one["path"] == str(mount.path) for one in account["mounts"])
+        ended(process)
+    assert len(list(tmp_path.glob("perf.data.*Z*"))) == 2 * min(TRIES, 2)
+
+
+def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Two CPUs whose buffers reach back to different times, both overwritten long ago."""
+    mount = sample_mount()
+    arguments = ("--mount", mount.path, "--flight", 20, "--buffer", "1M")
+    with flight(tmp_path, *arguments) as process, load(mount):
+        data = []
+        for _ in range(3):
+            pass_by(1.5)  # buffers that are full
+            data.append(snap())
+            assert hold_to_daemon(data[-1], mount) > 100
+        said = ended(process)
+    assert said.count("the buffers of 1 MiB were full (20.0 s were wanted)") == 3
+    (seconds, wanted, fix) = re.findall(
+        r"earlier than ([\d.]+) (m?s) before[^\n]*\n +fix: fusetools record (\S+ \S+ \S+ \S+)", said
+    )[0]
+    assert re.match(r"--flight 20 --buffer \d+M", fix), fix
+    assert wanted == "ms" or float(seconds) < 20
+    for one in data:
+        hold_to_stock(one)
+        quiet(one)
+
+
+def test_what_is_asked_for_and_no_more(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with (
+        flight(tmp_path, "--mount", mount.path, "--flight", 1, "--buffer", "64M") as process,
+        load(mount),
+    ):
+        pass_by(2.5)  # more than is asked for
+        process.send_signal(signal.SIGUSR1)
+        told = written(process)
+    assert told["why"] == "signal SIGUSR1" and told["lost"] == 0
+    data = Path(told["output"])
+    times = sorted(event.time for event in events(data))
+    assert told["seconds"] == pytest.approx(1.0)
+    assert 0.9e9 < times[-1] - times[0] < 1.2e9
+    assert session(data)["flight"] == {"wanted": 1.0, "why": "signal SIGUSR1"}
+    hold_to_daemon(data, mount)
+    hold_to_stock(data)
+    quiet(data)
+
+
+def test_no_more_than_n_are_kept_and_nobody_elses_goes(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
+    mount = sample_mount()
+    theirs = tmp_path / "perf.data.20200101T000000Z"
+    theirs.write_text("not a recording")
+    link = tmp_path / "perf.data.20200102T000000Z"
+    link.symlink_to(theirs)
+    arguments = ("--mount", mount.path, "--flight", 5, "--keep", 2)
+    with flight(tmp_path, *arguments) as process:
+        first = [snap() for _ in range(3)]
+        ended(process)
+    with flight(tmp_path, *arguments) as process:  # it knows what an earlier one has written
+        second = snap()
+        ended(process)
+    there = {path for path in tmp_path.iterdir() if not path.name.endswith(".stuck.json")}
+    assert there == {theirs, link, first[2], second}
+    accounts = {path.name.removesuffix(".stuck.json") for path in tmp_path.glob("*.stuck.json")}
+    assert accounts == {first[2].name, second.name}
+    assert theirs.read_text() == "not a recording"
+
+
+def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
+    """A daemon that is stopped: it is written at once, and once."""
+    mount = sample_mount()
+    arguments = ("--mount", mount.path, "--flight", 1, "--when", "waiting > 0 for 300ms")
+    callers: list[subprocess.Popen[bytes]] = []
+    with flight(tmp_path, *arguments) as process:
+        try:
+            os.kill(mount.pid, signal.SIGSTOP)
+            for number in range(4):
+                path = mount.path / f"dir-0{number}"
+                callers.append(subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL))
+            told = written(process)
+            assert re.fullmatch(
+                rf"waiting > 0 for 300ms: \d requests? on {re.escape(str(mount.path))}", told["why"]
+            )
+            account = held("stuck", Path(told["account"]).read_text())
+            (one,) = account["mounts"]
+            assert one["waiting"] > 0 and one["state"] == "stuck"
+            pass_by(2.5)  # another, which does not come
+            assert len(list(tmp_path.glob("*Z"))) == 1
+        finally:
+            os.kill(mount.pid, signal.SIGCONT)
+            for caller in callers:
+                caller.wait()
+
+
+def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount(error=("open=EIO:100%",))
+    arguments = ("--mount", mount.path, "--flight", 5, "--when", "errors(EIO)")
+    with flight(tmp_path, *arguments) as process:
+        subprocess.run(["ls", mount.path / "nothing"], stderr=subprocess.DEVNULL)  # ENOENT
+        subprocess.run(["cat", mount.path / "dir-00" / "file-000"], stderr=subprocess.DEVNULL)
+        told = written(process)
+        assert re.fullmatch(r"errors\(EIO\): open of cat \(pid \d+\) ended with EIO", told["why"])
+    (opened,) = fusetools.open(told["output"]).errors("open").operations
+    assert [row.name for row in opened.errors] == ["EIO"]
+
+
+def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    arguments = ("--mount", mount.path, "--flight", 5, "--when", "read > 1s")
+    with flight(tmp_path, *arguments) as process, load(mount):
+        assert own_probes()
+        perfs = children(process.pid, "perf")
+        assert len(perfs) == 2
+        process.kill()
+        process.wait()
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}/fd/0").exists() for pid in perfs), "the end of perf"
+        )
+    subprocess.run([*COMMAND, "clean"], check=True, stdout=subprocess.DEVNULL)
+    assert list(tmp_path.iterdir()) == []
+    refused = subprocess.run([*COMMAND, "snap"], capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "no flight recorder runs here\n  fix: fusetools record --flight 30\n" in refused.stderr
+
+
+def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
+        (perf,) = children(process.pid, "perf")
+        os.kill(perf, signal.SIGKILL)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "fusetools: the flight recorder ended\n  why: perf was killed\n" in said
+
+
+def memory(pid: int) -> int:
+    """Bytes that are resident."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert match
+    return int(match[1]) << 10
+
+
+def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    when = ("--when", "* > 60s", "--when", "errors(EIO)")
+    arguments = ("--mount", mount.path, "--flight", 5, "--buffer", "4M", "--keep", 2, *when)
+    sizes: list[list[int]] = []
+    with flight(tmp_path, *arguments) as process, load(mount):
+        pids = [process.pid, *children(process.pid, "perf")]
+        end = time.monotonic() + 60 * MINUTES
+        while len(sizes) < 6 or time.monotonic() < end:
+            snap()
+            sizes.append([memory(pid) for pid in pids])
+            pass_by(1)  # more load
+            disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+            assert disk < 2 * 2 * (os.cpu_count() or 1) * (4 << 20) + (4 << 20)
+        ended(process)
+    # The first ones load what finishing needs.
+    assert all(last - first < GROWTH for first, last in zip(sizes[2], sizes[-1])), sizes
+    print(json.dumps(sizes))

@@ -1,0 +1,282 @@
+"""The flight recorder: its conditions, its buffers, what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures import Invoke
+
+from fusetools import session
+from fusetools.core import native
+from fusetools.errors import Error
+from fusetools.names import OPERATIONS
+from fusetools.now import conditions as now
+from fusetools.now import flight, machine
+from fusetools.output import Output
+from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
+from fusetools.plan.events import Event
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.request import Flight
+from fusetools.record.perf import overwriting
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("read > 1s", Slow("read > 1s", ("read",), 10**9)),
+        (" read>1.5ms ", Slow("read>1.5ms", ("read",), 1_500_000)),
+        ("readdir* > 2 min", Slow("readdir* > 2 min", ("readdir", "readdirplus"), 120 * 10**9)),
+        ("* > 10us", Slow("* > 10us", tuple(sorted(OPERATIONS)), 10_000)),
+        ("waiting > 20", Waiting("waiting > 20", 20, 0)),
+        ("waiting > 20 for 5s", Waiting("waiting > 20 for 5s", 20, 5 * 10**9)),
+        ("errors(EIO)", Failed("errors(EIO)", (errno.EIO,))),
+        ("errors(EIO, ESTALE)", Failed("errors(EIO, ESTALE)", (errno.EIO, errno.ESTALE))),
+    ],
+)
+def test_conditions(text: str, expected: Condition) -> None:
+    assert condition(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("read > 1", "form"),
+        ("read < 1s", "form"),
+        ("", "form"),
+        ("reed > 1s", "no FUSE operation matches reed"),
+        ("errors(EVIL)", "EVIL is the name of no error"),
+        ("errors()", "nothing is the name of no error"),
+        ("waiting > -1", "form"),
+        ("read > 99999999999s", "form"),
+        ("read > 1s; rm", "form"),
+    ],
+)
+def test_what_is_no_condition(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        condition(text)
+
+
+class Stream:
+    """Requests as the core tells of them."""
+
+    def __init__(self) -> None:
+        self.ended: list[dict[str, Any]] = []
+        self.open: list[tuple[dict[str, Any], bool]] = []
+        self.requests = self
+
+    def advance(self) -> None: ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        lines, self.ended = self.ended, []
+        return lines
+
+    def under_way(self, least: int, most: int) -> tuple[list[tuple[dict[str, Any], bool]], int]:
+        return [one for one in self.open if one[0]["duration"] >= least][:most], len(self.open)
+
+
+def request(operation: str = "read", duration: int = 0, error: int = 0) -> dict[str, Any]:
+    return {
+        "operation": operation,
+        "duration": duration,
+        "error": -error,
+        "comm": "cat",
+        "pid": 7,
+    }
+
+
+def test_a_condition_that_stays_true_sets_off_once() -> None:
+    stream = Stream()
+    with now.Conditions([condition("read > 1s")], stream, {}) as conditions:  # type: ignore[arg-type]
+        assert conditions.look() == ("", set())
+        stream.open = [(request(duration=1_200_000_000), False)]
+        why, true = conditions.look()
+        assert why == "read > 1s: read of cat (pid 7) under way for 1.20 s"
+        assert conditions.look()[0] == why  # no recording has been written of it yet
+        conditions.taken(true)
+        assert conditions.look()[0] == ""
+        stream.open = []
+        assert conditions.look() == ("", set())
+        stream.open = [(request(duration=1_100_000_000), False)]
+        assert conditions.look()[0]
+
+
+def test_what_is_slow_and_what_failed() -> None:
+    stream = Stream()
+    wanted = [condition("read > 1s"), condition("errors(EIO)")]
+    with now.Conditions(wanted, stream, {}) as conditions:  # type: ignore[arg-type]
+        stream.ended = [request("write", 2 * 10**9), request(duration=10**9)]
+        stream.open = [(request(duration=5 * 10**9), True)]  # its end may have been lost
+        assert conditions.look()[0] == ""
+        stream.ended = [request(duration=2 * 10**9)]
+        assert conditions.look()[0] == "read > 1s: read of cat (pid 7) took 2.00 s"
+        stream.ended = [request("open", 5, errno.EIO), request("open", 5, errno.ENOENT)]
+        assert conditions.look()[0] == "errors(EIO): open of cat (pid 7) ended with EIO"
+
+
+def test_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, count = [100.0], [5]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(machine, "counter", lambda directory, connection, name: count[0])
+    with now.Conditions([condition("waiting > 4 for 5s")], None, {33: "/mnt"}) as conditions:
+        conditions._directory = 0
+        assert conditions.look()[0] == ""
+        clock[0] += 4.9
+        assert conditions.look()[0] == ""
+        count[0] = 4
+        assert conditions.look()[0] == ""
+        count[0] = 9
+        clock[0] += 0.2
+        assert conditions.look()[0] == ""  # there was a break
+        clock[0] += 5
+        assert conditions.look()[0] == "waiting > 4 for 5s: 9 requests on /mnt"
+
+
+def test_only_requests_are_watched() -> None:
+    names = ("sched:sched_switch", "fuse:fuse_request_send", "fuse:fuse_request_end")
+    plan = ProbePlan((), (), tuple(Event(name, "f", "fp") for name in names))
+    events = now.requests_only(plan).events
+    assert [(one.name, one.filter, one.stack) for one in events] == [
+        (name, "f", "") for name in names[1:]
+    ]
+    with pytest.raises(Error, match="requests cannot be watched here"):
+        now.requests_only(replace(plan, events=plan.events[:1]))
+
+
+@pytest.mark.parametrize(
+    "seconds, cpus, buffer",
+    [
+        (30, 2, 64 << 20),
+        (1, 2, 2 << 20),
+        (0.01, 2, 1 << 20),
+        (3600, 2, 1 << 28),
+        (30, 128, 8 << 20),
+    ],
+)
+def test_buffers(seconds: float, cpus: int, buffer: int) -> None:
+    assert flight.buffer_of(Flight(seconds=seconds), cpus) == buffer
+    assert flight.buffer_of(Flight(seconds=seconds, buffer=1 << 20), cpus) == 1 << 20
+
+
+def test_perf_overwrites() -> None:
+    assert overwriting(["perf", "record"])[2:] == ["--overwrite", "--switch-output=signal"]
+
+
+def shelf(directory: Path, monkeypatch: pytest.MonkeyPatch, keep: int = 2) -> flight.Shelf:
+    """Where files that begin with "flight" are recordings."""
+
+    def describe(path: Path) -> dict[str, Any]:
+        text = Path(path).read_text()
+        if text == "broken":
+            raise native.CoreError("no", "recording")
+        flown = session.Flight(30.0, "why") if text == "flight" else None
+        return {"session": session.encoded(session.Session(flight=flown))}
+
+    monkeypatch.setattr(native, "describe", describe)
+    return flight.Shelf(Output(str(directory / "perf.data")), keep)
+
+
+def test_the_oldest_goes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {
+        "perf.data.20260101T000000Z": "an ordinary recording",
+        "perf.data.20260102T000000Z": "broken",
+        "perf.data.20260103T000000": "flight",
+        "perf.data.20260103T000000Z.stuck.json": "{}",
+        "other.20260103T000000Z": "flight",
+    }
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "target").write_text("flight")
+    (tmp_path / "perf.data.20260104T000000Z").symlink_to("target")
+    os.mkfifo(tmp_path / "perf.data.20260105T000000Z")
+    (tmp_path / "perf.data.20260106T000000Z").mkdir()
+    others = {path.name: "" for path in tmp_path.iterdir()}
+    for day in (1, 2, 3):
+        (tmp_path / f"perf.data.2026020{day}T000000Z").write_text("flight")
+        (tmp_path / f"perf.data.2026020{day}T000000Z.stuck.json").write_text("{}")
+    kept = shelf(tmp_path, monkeypatch)
+    name = kept.free_name()
+    assert re.fullmatch(r"perf\.data\.\d{8}T\d{6}Z", name)
+    (tmp_path / name).write_text("flight")
+    kept.add(name)
+    left = {path.name for path in tmp_path.iterdir()} - set(others)
+    assert left == {
+        "perf.data.20260203T000000Z", "perf.data.20260203T000000Z.stuck.json", name
+    }  # fmt: skip
+    assert set(others) <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_somebody_put_in_its_place_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = shelf(tmp_path, monkeypatch, keep=1)
+    first = tmp_path / "perf.data.20260201T000000Z"
+    first.write_text("flight")
+    kept.add(first.name)
+    (tmp_path / "new").write_text("theirs")
+    os.replace(tmp_path / "new", first)
+    second = tmp_path / "perf.data.20260202T000000Z"
+    second.write_text("flight")
+    kept.add(second.name)
+    assert first.read_text() == "theirs" and second.exists()
+
+
+def test_names_are_never_used_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = shelf(tmp_path, monkeypatch)
+    names = []
+    for _ in range(3):
+        names.append(kept.free_name())
+        (tmp_path / names[-1]).write_text("")
+    assert len(set(names)) == 3
+
+
+def test_the_session_says_why() -> None:
+    made = session.Session(flight=session.Flight(30.0, "read > 1s: …"))
+    assert session.read(session.encoded(made))[0].flight == made.flight
+    for bad in ("[]", '{"wanted": "x"}', '{"wanted": -1}', '{"wanted": true, "why": 3}'):
+        text = session.encoded(made).replace('{"wanted": 30.0, "why": "read > 1s: \\u2026"}', bad)
+        assert bad in text
+        assert session.read(text)[0].flight in (None, session.Flight(1.0, ""))
+
+
+@pytest.mark.parametrize(
+    "arguments, what, fix",
+    [
+        (["--flight", "30", "--", "true"], "--flight takes no workload", "--flight 30"),
+        (["--flight", "30", "--attach", "1"], "--flight takes no --attach", "--flight 30"),
+        (["--flight", "2.5", "--duration", "9"], "--flight takes no --duration", "--flight 2.5"),
+        (["--flight", "30", "--max-size", "1G"], "--flight takes no --max-size", "--flight 30"),
+        (
+            ["--flight", "30", "--backend", "graph"],
+            "--flight cannot record by function_graph",
+            "--flight 30 --backend kprobe",
+        ),
+        (["--when", "read > 1s"], "--when requires --flight", "--flight 30 --when …"),
+        (["--keep", "3", "--", "true"], "--keep requires --flight", "--flight 30 --keep …"),
+        (["--buffer", "3M"], "--buffer requires --flight", "--flight 30 --buffer …"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], what: str, fix: str, run: Invoke) -> None:
+    done = run("record", *arguments)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"fusetools: {what}\n  why: ")
+    assert done.stderr.endswith(f"  fix: fusetools record {fix}\n")
+
+
+def test_wrong_conditions_are_refused(run: Invoke) -> None:
+    done = run("record", "--flight", "30", "--when", "reed > 1s")
+    assert done.exit_code == 2
+    assert "'reed > 1s': no FUSE operation matches reed" in done.stderr
+
+
+def test_function_graph_has_no_part_in_it() -> None:
+    with pytest.raises(ValueError, match="function_graph"):
+        Flight(backend="graph")
+    assert Flight(functions=("fuse_lookup",)).backend == "kprobe"
+    assert not Flight().functions_too
