@@ -29,13 +29,15 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import took
 from fusetools.host.facts import Tool
+from fusetools.host.files import Files
 from fusetools.missing import Missing
 from fusetools.now import machine
 from fusetools.now.conditions import Conditions, Requests
+from fusetools.now.mounts import NewMounts
 from fusetools.now.stuck import stuck
 from fusetools.output import Output, by_descriptor
 from fusetools.plan.bundles import bundled
-from fusetools.plan.conditions import Waiting
+from fusetools.plan.conditions import Condition, Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Flight
 from fusetools.record import waiting
@@ -50,6 +52,7 @@ from fusetools.results.stuck import Stuck
 
 SNAP = signal.SIGUSR1
 STEP = 0.2  # seconds between two looks at the conditions
+LOOK = 5.0  # and at what is mounted
 # Bytes of a second on each CPU, and of all CPUs' buffers.
 RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
@@ -85,19 +88,34 @@ def fly(
     """Records until a signal ends it. ``account``: the text of what is stuck; ``tell``: called once
     when all is armed, with the bytes of each CPU's buffer; ``written``: called for each recording;
     ``warn``: with why one could not be written. Error: it records no more."""
-    with output_of(request) as output:
-        waiting.until_mounted(request.mounts, warn)
-        with prepared(request, arguments, warn) as (lock, removed, user, facts, plan):
-            if not request.force:
-                check_feedback(output, plan)
-            flight = FlightRecorder(
-                lock, request, arguments, user, facts, bundled(facts, plan), output
-            )
-            flight.account, flight.written, flight.warn = account, written, warn
-            with flight:
-                flight.arm()
-                tell(flight.plan, removed, flight.room.buffer)
-                flight.run()
+    with output_of(request) as output, _held():
+        while True:
+            waiting.until_mounted(request.mounts, warn)
+            with prepared(request, arguments, warn) as (lock, removed, user, facts, plan):
+                if not request.force:
+                    check_feedback(output, plan)
+                plan = bundled(facts, plan)
+                flight = FlightRecorder(lock, request, arguments, user, facts, plan, output)
+                flight.account, flight.written, flight.warn = account, written, warn
+                with flight:
+                    flight.arm()
+                    tell(flight.plan, removed, flight.room.buffer)
+                    if not (new := flight.watch()):
+                        return
+            warn(f"{', '.join(new)} is mounted now: the flight recorder begins anew")
+            request = replace(request, wait=True)
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    """SNAP waits until it is asked for, also while the recorder begins anew."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [SNAP])
+    try:
+        yield
+    finally:
+        while signal.sigtimedwait([SNAP], 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class FlightRecorder(Recording):
@@ -111,17 +129,6 @@ class FlightRecorder(Recording):
     # ns on the recording's clock: when it began, and from when on what is missing was overwritten
     begun = whole_since = 0
     listener: socket.socket | None = None
-
-    def __enter__(self) -> FlightRecorder:
-        super().__enter__()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [SNAP])
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        while signal.sigtimedwait([SNAP], 0) is not None:
-            pass
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [SNAP])
 
     def arm(self) -> None:
         assert self.output is not None
@@ -156,19 +163,25 @@ class FlightRecorder(Recording):
             self.listener.close()
         super()._stop()
 
-    def run(self) -> None:
-        """Until a signal ends it. Error: perf has ended."""
-        mounts = {t.mount.connection: t.mount.path for t in self.plan.targets}
-        ready = 0.0
-        with Conditions(self.request.conditions, self.requests, mounts) as conditions:
+    def watch(self) -> list[str]:
+        """Until a signal ends it; or until something is mounted that is not recorded: where. Error:
+        perf has ended."""
+        paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
+        mounts = self._mounts()
+        ready, looked = 0.0, time.monotonic()
+        due, since, true = "", 0.0, set[Condition]()
+        with Conditions(self.request.conditions, self.requests, paths) as conditions:
             while not self._wait_for(STEP):
                 assert self.perf is not None
                 if self.perf.ended:
                     why = self.perf.complaint() or "perf was killed"
                     raise Error("the flight recorder ended", why)
-                why, true = conditions.look()
-                if time.monotonic() < ready:
-                    why = ""  # the last recording has what was before: this one waits its turn
+                why, now_true = conditions.look()
+                true |= now_true
+                if why and not due:
+                    due, since = why, time.monotonic()
+                # The last recording has what was before: the next one waits its turn.
+                why = self._late(due, since) if time.monotonic() >= ready else ""
                 clients = self._clients()
                 if clients:
                     why = "fusetools snap"
@@ -177,7 +190,31 @@ class FlightRecorder(Recording):
                 if why:
                     self._take(why, clients)
                     conditions.taken(true)
+                    due, true = "", set[Condition]()
                     ready = time.monotonic() + self.request.seconds
+                if time.monotonic() - looked > LOOK:
+                    looked = time.monotonic()
+                    if mounts and (new := mounts.look()):
+                        return new
+        return []
+
+    def _mounts(self) -> NewMounts | None:
+        if self.request.pid is not None:
+            return None
+        recorded = {
+            target.mount.connection: (pid, start)
+            if pid is not None and (start := self.daemons.get(pid)) is not None
+            else None
+            for target in self.plan.targets
+            for pid in [target.mount.daemon_pid]
+        }
+        return NewMounts(Files(Path("/")), self.request.mounts, recorded)
+
+    @staticmethod
+    def _late(why: str, since: float) -> str:
+        """``why``, with when that was."""
+        ago = time.monotonic() - since
+        return f"{why}, {took(ago)} ago" if why and ago >= 1 else why
 
     def _wait_for(self, seconds: float) -> bool:
         """Whether a signal ends it."""
@@ -205,10 +242,15 @@ class FlightRecorder(Recording):
             taken = self._recording(why)
             self.written(taken)
             answer: dict[str, Any] = {"output": str(taken.output)}
-        except Error as error:
+        except (Error, OSError) as problem:
             assert self.perf is not None
+            error = (
+                problem
+                if isinstance(problem, Error)
+                else Error("the recording was not written", problem.strerror or str(problem))
+            )
             if self.perf.ended:
-                raise
+                raise error from problem
             self.warn(f"no recording was written ({why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.mend]}
         for client in clients:

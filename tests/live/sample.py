@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -155,6 +158,17 @@ class SampleMount:
             os.sched_setaffinity(int(task.name), {cpu})
         return ["taskset", "-c", str(cpu)]
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stops the daemon (SIGSTOP); it goes on after that, even of a run that is killed."""
+        os.kill(self.pid, signal.SIGSTOP)
+        command = ["sh", "-c", f"cat; kill -CONT {self.pid}"]
+        guard = subprocess.Popen(command, stdin=subprocess.PIPE)
+        try:
+            yield
+        finally:
+            guard.communicate(timeout=HANGS)
+
     def forget(self) -> None:
         """Makes the kernel forget the inodes of this mount, and of no other."""
         subprocess.run(["mount", "-i", "-o", "remount,ro", self.path], check=True)
@@ -167,6 +181,7 @@ class SampleMount:
 
     def clean(self) -> None:
         """Leaves nothing behind, whatever the test has done."""
+        self.process.send_signal(signal.SIGCONT)
         try:
             self.unmount()
         except subprocess.TimeoutExpired:

@@ -6,15 +6,15 @@ import contextlib
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import affairs
 import pytest
@@ -49,27 +49,43 @@ def leaves_nothing(alone: None, samples: Path, tmp_path: Path) -> Iterator[None]
 def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A flight recorder that is armed; its lines of JSON come on its standard output."""
     process = start(directory, "--json", *arguments)
-    assert process.stderr is not None
-    seen = ""
-    for line in process.stderr:
-        seen += line
-        if line.startswith("fusetools: flight recorder: "):
-            break
-    else:
-        process.communicate()
-        pytest.fail(f"it did not begin: {seen}")
     try:
+        armed(process)
         yield process
-    finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+            process.communicate(timeout=HANGS)
+    finally:
+        if process.poll() is None:  # or the next test would wait for it
+            process.kill()
+            process.communicate()
+            subprocess.run([*COMMAND, "clean"], check=True, timeout=HANGS)
+
+
+def armed(process: subprocess.Popen[str]) -> str:
+    """What it says until it records."""
+    lines = [""]
+    assert process.stderr is not None
+    while not lines[-1].startswith("fusetools: flight recorder: "):
+        lines.append(next_line(process, process.stderr))
+        assert lines[-1], f"it did not begin: {''.join(lines)}"
+    return "".join(lines)
+
+
+def next_line(process: subprocess.Popen[str], stream: IO[str]) -> str:
+    """ "" where it ended; where none comes, it is ended."""
+    timer = threading.Timer(HANGS, process.kill)
+    timer.start()
+    try:
+        return stream.readline()
+    finally:
+        timer.cancel()
 
 
 def ended(process: subprocess.Popen[str]) -> str:
     """What it still said on its standard error."""
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 0, said
     return said
 
@@ -77,9 +93,9 @@ def ended(process: subprocess.Popen[str]) -> str:
 def written(process: subprocess.Popen[str]) -> dict[str, Any]:
     """The next recording of which it tells."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], HANGS)
-    assert ready, "no recording was written"
-    return held("snap", process.stdout.readline())
+    line = next_line(process, process.stdout)
+    assert line, "no recording was written"
+    return held("snap", line)
 
 
 def pass_by(seconds: float) -> None:
@@ -89,9 +105,14 @@ def pass_by(seconds: float) -> None:
 
 
 def snap() -> Path:
-    done = subprocess.run([*COMMAND, "snap"], capture_output=True, text=True)
+    done = run("snap")
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
 
 
 @contextlib.contextmanager
@@ -106,7 +127,7 @@ def load(mount: SampleMount, what: str = "stat 97 {}/dir-00/file-000") -> Iterat
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.wait(HANGS)
 
 
 def entries(data: Path) -> dict[int, int]:
@@ -144,7 +165,7 @@ def hold_to_stock(data: Path) -> None:
 def quiet(data: Path) -> None:
     """A beginning that is missing is no error."""
     for command in (("hist",), ("count",), ("stages",), ("queue",), ("errors",), ("slow",)):
-        done = subprocess.run([*COMMAND, *command, "-i", str(data)], capture_output=True, text=True)
+        done = run(*command, "-i", data)
         assert done.returncode == 0, done.stderr
         assert "; 0 lost events" in done.stdout
         if command[0] in ("hist", "count"):
@@ -159,7 +180,7 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
             pass_by(2.2)  # what the next one may hold
             cat = subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"])
             told = written(process)
-            cat.wait()
+            cat.wait(HANGS)
             assert re.match(r"open > 300ms: open of cat \(pid \d+\) ", told["why"])
             (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
             assert (slowest.operation, slowest.pid) == ("open", cat.pid)
@@ -237,13 +258,12 @@ def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
     """A daemon that is stopped: it is written at once, and once."""
     mount = sample_mount()
     arguments = ("--mount", mount.path, "--flight", 1, "--when", "waiting > 0 for 300ms")
-    callers: list[subprocess.Popen[bytes]] = []
     with flight(tmp_path, *arguments) as process:
-        try:
-            os.kill(mount.pid, signal.SIGSTOP)
-            for number in range(4):
-                path = mount.path / f"dir-0{number}"
-                callers.append(subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL))
+        with mount.stopped():
+            callers = [
+                subprocess.Popen(["stat", mount.path / f"dir-0{n}"], stdout=subprocess.DEVNULL)
+                for n in range(4)
+            ]
             told = written(process)
             assert re.fullmatch(
                 rf"waiting > 0 for 300ms: \d requests? on {re.escape(str(mount.path))}", told["why"]
@@ -253,18 +273,17 @@ def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
             assert one["waiting"] > 0 and one["state"] == "stuck"
             pass_by(2.5)  # another, which does not come
             assert len(list(tmp_path.glob("*Z"))) == 1
-        finally:
-            os.kill(mount.pid, signal.SIGCONT)
-            for caller in callers:
-                caller.wait()
+        for caller in callers:
+            caller.wait(HANGS)
 
 
 def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount(error=("open=EIO:100%",))
     arguments = ("--mount", mount.path, "--flight", 5, "--when", "errors(EIO)")
     with flight(tmp_path, *arguments) as process:
-        subprocess.run(["ls", mount.path / "nothing"], stderr=subprocess.DEVNULL)  # ENOENT
-        subprocess.run(["cat", mount.path / "dir-00" / "file-000"], stderr=subprocess.DEVNULL)
+        nothing, file = mount.path / "nothing", mount.path / "dir-00" / "file-000"
+        subprocess.run(["ls", nothing], stderr=subprocess.DEVNULL, timeout=HANGS)  # ENOENT
+        subprocess.run(["cat", file], stderr=subprocess.DEVNULL, timeout=HANGS)
         told = written(process)
         assert re.fullmatch(r"errors\(EIO\): open of cat \(pid \d+\) ended with EIO", told["why"])
     (opened,) = fusetools.open(told["output"]).errors("open").operations
@@ -279,13 +298,13 @@ def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Pa
         perfs = children(process.pid, "perf")
         assert len(perfs) == 2
         process.kill()
-        process.wait()
+        process.wait(HANGS)
         wait_until(
             lambda: not any(Path(f"/proc/{pid}/fd/0").exists() for pid in perfs), "the end of perf"
         )
-    subprocess.run([*COMMAND, "clean"], check=True, stdout=subprocess.DEVNULL)
+    assert run("clean").returncode == 0
     assert list(tmp_path.iterdir()) == []
-    refused = subprocess.run([*COMMAND, "snap"], capture_output=True, text=True)
+    refused = run("snap")
     assert refused.returncode == 1
     assert "no flight recorder runs here\n  fix: fusetools record --flight 30\n" in refused.stderr
 
@@ -295,9 +314,25 @@ def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path) -> None:
     with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
         (perf,) = children(process.pid, "perf")
         os.kill(perf, signal.SIGKILL)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 1
     assert "fusetools: the flight recorder ended\n  why: perf was killed\n" in said
+
+
+def test_what_is_mounted_later_is_recorded(sample_mount: Mounter, tmp_path: Path) -> None:
+    first = sample_mount()
+    with flight(tmp_path, "--flight", 30) as process:
+        second = sample_mount()
+        said = armed(process)
+        assert f"fusetools: {second.path} is mounted now: the flight recorder begins anew" in said
+        process.send_signal(signal.SIGUSR1)
+        told = written(process)
+        for mount in (first, second):
+            os.listdir(mount.path)
+        data = snap()
+    assert told["why"] == "signal SIGUSR1"
+    sent = (event for event in events(data) if event.name == "fuse:fuse_request_send")
+    assert {event.number("connection") for event in sent} == {first.connection, second.connection}
 
 
 def memory(pid: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 import errno
 import os
 import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +16,22 @@ import pytest
 from fixtures import Invoke
 
 from fusetools import session
+from fusetools.cli.record import command as record
 from fusetools.core import native
 from fusetools.errors import Error
+from fusetools.host.files import Files
 from fusetools.names import OPERATIONS
 from fusetools.now import conditions as now
 from fusetools.now import flight, machine
+from fusetools.now.mounts import SEARCH, NewMounts
 from fusetools.output import Output
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Flight
 from fusetools.record.perf import overwriting
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -280,3 +287,72 @@ def test_function_graph_has_no_part_in_it() -> None:
         Flight(backend="graph")
     assert Flight(functions=("fuse_lookup",)).backend == "kprobe"
     assert not Flight().functions_too
+
+
+def process(root: Path, pid: int, state: str = "S", start: int = 7, connection: int = 0) -> None:
+    place = root / f"proc/{pid}"
+    (place / "fd").mkdir(parents=True, exist_ok=True)
+    fields = [state, *["1"] * 18, str(start), *["0"] * 30]
+    (place / "stat").write_text(f"{pid} (a daemon) {' '.join(fields)}\n")
+    if connection:
+        (place / "fdinfo").mkdir()
+        (place / "fdinfo/5").write_text(f"pos:\t0\nfuse_connection:\t{connection}\n")
+        (place / "fd/5").symlink_to("/dev/fuse")
+
+
+def mounted(root: Path, *mounts: tuple[int, str]) -> None:
+    lines = [f"36 35 0:{n} / {path} rw - fuse.x x rw,user_id=0" for n, path in mounts]
+    (root / "proc/self/ns").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/mountinfo").write_text("\n".join(lines) + "\n")
+    if not (root / "proc/self/ns/mnt").is_symlink():
+        (root / "proc/self/ns/mnt").symlink_to("mnt:[1]")
+
+
+def test_what_is_mounted_anew(tmp_path: Path) -> None:
+    mounted(tmp_path, (45, "/a"), (46, "/b"))
+    process(tmp_path, 200)
+    new = NewMounts(Files(tmp_path), (), {45: (200, 7), 46: None})
+    assert new.look() == new.look() == []
+    mounted(tmp_path, (45, "/a"), (46, "/b"), (47, "/c"))
+    assert (new.look(), new.look()) == ([], ["/c"])
+    mounted(tmp_path, (45, "/a"))
+    assert new.look() == new.look() == []
+    mounted(tmp_path, (45, "/a"), (46, "/d"))  # the number of one that is gone
+    assert (new.look(), new.look()) == ([], ["/d"])
+
+
+def test_only_mounts_that_are_asked_for(tmp_path: Path) -> None:
+    mounted(tmp_path, (45, "/a"), (46, "/b"))
+    new = NewMounts(Files(tmp_path), ("/a/in",), {45: None})
+    assert new.look() == new.look() == []
+    mounted(tmp_path, (45, "/a"), (47, "/a/in"))
+    assert (new.look(), new.look()) == ([], ["/a/in"])
+
+
+def test_a_dead_mount_is_none_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    mounted(tmp_path, (45, "/a"))
+    process(tmp_path, 200, state="Z")
+    new = NewMounts(Files(tmp_path), (), {45: (200, 7)})
+    assert new.look() == new.look() == []
+    process(tmp_path, 200, start=9, connection=45)  # mounted again, with all of its numbers
+    assert new.look() == []  # all processes are not looked at each time
+    clock[0] += SEARCH
+    assert (new.look(), new.look()) == ([], ["/a"])
+
+
+def test_the_unit_for_systemd() -> None:
+    """Its command is one, with what the unit keeps from others."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "docs/fusetools-flight.service")
+    service = unit["Service"]
+    program, name, *words = shlex.split(service["ExecStart"].replace("\\\n", " "))
+    assert (program, name) == ("/usr/bin/fusetools", "record")
+    given = record.make_context("record", words).params
+    assert given["flight"] and given["conditions"] and given["keep"]
+    assert given["output"].startswith(f"/var/lib/{service['StateDirectory']}/")
+    assert service["Restart"] == "on-failure"
+    for name in ("ExecStartPre", "ExecStopPost"):
+        assert service[name] == "-/usr/bin/fusetools clean"
