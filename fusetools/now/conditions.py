@@ -1,19 +1,22 @@
 """Whether a flight recorder's conditions are true at this moment.
 
-A condition sets it off when it becomes true: a request that hangs for hours does so once.
+Each request sets it off once, also one that hangs for hours. What follows soon waits its turn,
+longer each time, or a night of errors would leave nothing of how it began. Nothing passes by in
+silence.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 from fusetools.answers.requests import error_name
 from fusetools.errors import Error
-from fusetools.figures import duration, plural
+from fusetools.figures import duration, plural, took
 from fusetools.now import machine
 from fusetools.now.top import catalogue_of
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
@@ -23,6 +26,7 @@ from fusetools.record.streaming import Streaming
 
 OLDEST = 1024  # requests under way that are looked at
 NEVER = (1 << 63) - 1  # ns that no request takes
+LONGEST = 3600.0  # seconds that a condition waits
 
 
 def requests_only(plan: ProbePlan) -> ProbePlan:
@@ -71,6 +75,22 @@ class Requests(Streaming):
             self.perf.close()
 
 
+Key = tuple[int, Optional[int], Optional[int]]  # connection, unique, thread of the caller
+
+
+class Cause(NamedTuple):
+    """``began``: ns on the recording's clock; None: it has no beginning."""
+
+    why: str
+    began: int | None
+
+
+class _Due(NamedTuple):
+    last: Cause
+    seen: float  # when
+    number: int
+
+
 @dataclass
 class _Look:
     """What was seen since the last look: requests that ended and were slow or failed, and those
@@ -81,18 +101,27 @@ class _Look:
 
 
 class Conditions:
-    """A context manager. ``connections``: of the traced mounts, with their paths."""
+    """A context manager. ``connections``: of the traced mounts, with their paths. ``seconds``: for
+    so long after a recording that it has set off a condition sets off no other, and twice as long
+    after each that follows without a rest. ``warn``: with what passed by without a recording."""
 
     def __init__(
         self,
         conditions: Sequence[Condition],
         requests: Requests | None,
         connections: dict[int, str],
+        seconds: float,
+        warn: Callable[[str], None],
     ) -> None:
         self._conditions = conditions
         self._requests = requests
         self._connections = connections
-        self._true: set[Condition] = set()
+        self._seconds = seconds
+        self._warn = warn
+        self._due: dict[Condition, _Due] = {}
+        self._waits: dict[Condition, tuple[float, float]] = {}  # since when, and how long
+        # Requests under way that have set it off; since when many wait, infinity: it has.
+        self._seen_of: set[tuple[Condition, Key]] = set()
         self._above: dict[tuple[Condition, int], float] = {}
         self._files = contextlib.ExitStack()
         self._directory: int | None = None
@@ -112,18 +141,48 @@ class Conditions:
     def __exit__(self, *_: object) -> None:
         self._files.close()
 
-    def look(self) -> tuple[str, set[Condition]]:
-        """Why a recording is to be written, "" for nothing; and what is true. To be called several
-        times a second. Error: perf has ended."""
-        seen = self._seen()
-        true = {one: why for one in self._conditions if (why := self._why(one, seen))}
-        self._true &= true.keys()
-        new = [f"{one.text}: {why}" for one, why in true.items() if one not in self._true]
-        return "; ".join(new), set(true)
+    def look(self) -> Cause | None:
+        """What a recording is to be written for. To be called several times a second. Error: perf
+        has ended."""
+        seen, now = self._seen(), time.monotonic()
+        for one in self._conditions:
+            if new := self._new(one, seen):
+                before = self._due[one].number if one in self._due else 0
+                self._due[one] = _Due(new[-1], now, before + len(new))
+        under_way = {_key(request) for request in seen.under_way}
+        self._seen_of = {(one, key) for one, key in self._seen_of if key in under_way}
+        if any(now >= sum(self._waits.get(one, (0.0, 0.0))) for one in self._due):
+            return self.due
+        for one in [one for one, due in self._due.items() if due.seen < now - 2 * self._seconds]:
+            self._warn(f"no recording, too soon after the last one: {self._text(one, now)}")
+            del self._due[one]
+        return None
 
-    def taken(self, true: set[Condition]) -> None:
-        """A recording has been written of what is true."""
-        self._true |= true
+    @property
+    def due(self) -> Cause | None:
+        """What set it off since the last recording, in the order of its conditions."""
+        if not self._due:
+            return None
+        now = time.monotonic()
+        texts = [self._text(one, now) for one in self._conditions if one in self._due]
+        began = [due.last.began for due in self._due.values() if due.last.began is not None]
+        return Cause("; ".join(texts), min(began, default=None))
+
+    def _text(self, one: Condition, now: float) -> str:
+        due = self._due[one]
+        age = now - due.seen
+        others = f" ({due.number - 1:,} more before)" if due.number > 1 else ""
+        return f"{one.text}: {due.last.why}{f', {took(age)} ago' if age >= 1 else ''}{others}"
+
+    def taken(self) -> None:
+        """A recording has been written of what is due."""
+        now = time.monotonic()
+        for one in self._due:
+            since, wait = self._waits.get(one, (0.0, 0.0))
+            again = wait and now - since < 2 * wait
+            longer = min(2 * wait, max(LONGEST, self._seconds)) if again else self._seconds
+            self._waits[one] = now, longer
+        self._due.clear()
 
     def _seen(self) -> _Look:
         if self._requests is None:
@@ -136,24 +195,30 @@ class Conditions:
             under_way = [one for one, unsure in kept if not unsure]
         return _Look(list(self._requests.requests.lines()), under_way)
 
-    def _why(self, one: Condition, seen: _Look) -> str:
+    def _new(self, one: Condition, seen: _Look) -> list[Cause]:
+        """What sets it off and has not done so before, the newest last."""
         if isinstance(one, Waiting):
             return self._waiting(one)
         if isinstance(one, Failed):
-            for request in seen.ended:
-                if -request["error"] in one.errors:
-                    return f"{_who(request)} ended with {error_name(-request['error'])}"
-            return ""
-        for request in seen.under_way:
-            if request["operation"] in one.operations and request["duration"] > one.least:
-                return f"{_who(request)} under way for {duration(request['duration'])}"
-        for request in seen.ended:
-            if request["operation"] in one.operations and request["duration"] > one.least:
-                return f"{_who(request)} took {duration(request['duration'])}"
-        return ""
+            return [
+                _cause(request, f"ended with {error_name(-request['error'])}")
+                for request in seen.ended
+                if -request["error"] in one.errors
+            ]
+        new = [
+            (request, how)
+            for how, requests in (("took", seen.ended), ("under way for", seen.under_way))
+            for request in requests
+            if request["operation"] in one.operations
+            and request["duration"] > one.least
+            and (one, _key(request)) not in self._seen_of
+        ]
+        self._seen_of |= {(one, _key(request)) for request, _ in new}
+        return [_cause(request, f"{how} {duration(request['duration'])}") for request, how in new]
 
-    def _waiting(self, one: Waiting) -> str:
+    def _waiting(self, one: Waiting) -> list[Cause]:
         assert self._directory is not None
+        new = []
         for connection, path in self._connections.items():
             count = machine.counter(self._directory, connection, "waiting") or 0
             if count <= one.count:
@@ -161,10 +226,16 @@ class Conditions:
                 continue
             since = self._above.setdefault((one, connection), time.monotonic())
             if (time.monotonic() - since) * 1e9 >= one.ns:
-                return f"{plural(count, 'request')} on {path}"
-        return ""
+                self._above[one, connection] = math.inf
+                new.append(Cause(f"{plural(count, 'request')} on {path}", int(since * 1e9)))
+        return new
 
 
-def _who(request: dict[str, Any]) -> str:
+def _key(request: dict[str, Any]) -> Key:
+    return request["connection"], request["unique"], request["tid"]
+
+
+def _cause(request: dict[str, Any], what: str) -> Cause:
     pid = f" (pid {request['pid']})" if request["pid"] else ""
-    return f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
+    who = f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
+    return Cause(f"{who} {what}", min(request["marks"].values()))

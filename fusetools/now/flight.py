@@ -32,12 +32,12 @@ from fusetools.host.facts import Tool
 from fusetools.host.files import Files
 from fusetools.missing import Missing
 from fusetools.now import machine
-from fusetools.now.conditions import Conditions, Requests
+from fusetools.now.conditions import Cause, Conditions, Requests
 from fusetools.now.mounts import NewMounts
 from fusetools.now.stuck import stuck
 from fusetools.output import Output, by_descriptor
 from fusetools.plan.bundles import bundled
-from fusetools.plan.conditions import Condition, Waiting
+from fusetools.plan.conditions import Waiting
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Flight
 from fusetools.record import waiting
@@ -59,6 +59,7 @@ BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
 DATA = "flight"  # what perf writes: nothing of it is kept of a recorder that was killed
 SOCKET = "flight"
 CALIBRATIONS = 100  # calls of our own in each recording, by which probes' cost is measured
+MARGIN = 100_000_000  # ns before what set it off
 ACCOUNT = ".stuck.json"
 PATIENCE = 1.0  # seconds for who asked to take the answer
 _STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
@@ -168,35 +169,32 @@ class FlightRecorder(Recording):
         perf has ended."""
         paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
         mounts = self._mounts()
-        ready, looked = 0.0, time.monotonic()
-        due, since, true = "", 0.0, set[Condition]()
-        with Conditions(self.request.conditions, self.requests, paths) as conditions:
+        new: list[str] = []
+        looked = time.monotonic()
+        wanted, seconds = self.request.conditions, self.request.seconds
+        with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
             while not self._wait_for(STEP):
                 assert self.perf is not None
                 if self.perf.ended:
                     why = self.perf.complaint() or "perf was killed"
                     raise Error("the flight recorder ended", why)
-                why, now_true = conditions.look()
-                true |= now_true
-                if why and not due:
-                    due, since = why, time.monotonic()
-                # The last recording has what was before: the next one waits its turn.
-                why = self._late(due, since) if time.monotonic() >= ready else ""
+                cause = conditions.look()
                 clients = self._clients()
                 if clients:
-                    why = "fusetools snap"
+                    cause = Cause("fusetools snap", None)
                 elif signal.sigtimedwait([SNAP], 0) is not None:
-                    why = f"signal {SNAP.name}"
-                if why:
-                    self._take(why, clients)
-                    conditions.taken(true)
-                    due, true = "", set[Condition]()
-                    ready = time.monotonic() + self.request.seconds
+                    cause = Cause(f"signal {SNAP.name}", None)
+                if cause:
+                    self._take(cause, clients)
+                    conditions.taken()
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     if mounts and (new := mounts.look()):
-                        return new
-        return []
+                        break
+            conditions.look()
+            if cause := conditions.due:
+                self._take(cause, [])
+        return new
 
     def _mounts(self) -> NewMounts | None:
         if self.request.pid is not None:
@@ -209,12 +207,6 @@ class FlightRecorder(Recording):
             for pid in [target.mount.daemon_pid]
         }
         return NewMounts(Files(Path("/")), self.request.mounts, recorded)
-
-    @staticmethod
-    def _late(why: str, since: float) -> str:
-        """``why``, with when that was."""
-        ago = time.monotonic() - since
-        return f"{why}, {took(ago)} ago" if why and ago >= 1 else why
 
     def _wait_for(self, seconds: float) -> bool:
         """Whether a signal ends it."""
@@ -236,10 +228,10 @@ class FlightRecorder(Recording):
                 clients.append(client)
         return clients
 
-    def _take(self, why: str, clients: Sequence[socket.socket]) -> None:
+    def _take(self, cause: Cause, clients: Sequence[socket.socket]) -> None:
         """Writes a recording, and answers who asked for it; goes on where that fails."""
         try:
-            taken = self._recording(why)
+            taken = self._recording(cause)
             self.written(taken)
             answer: dict[str, Any] = {"output": str(taken.output)}
         except (Error, OSError) as problem:
@@ -251,7 +243,7 @@ class FlightRecorder(Recording):
             )
             if self.perf.ended:
                 raise error from problem
-            self.warn(f"no recording was written ({why}): {error.what}: {error.why}")
+            self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.mend]}
         for client in clients:
             with contextlib.suppress(OSError), client:
@@ -272,7 +264,7 @@ class FlightRecorder(Recording):
             ended.set()
             thread.join()
 
-    def _recording(self, why: str) -> Written:
+    def _recording(self, cause: Cause) -> Written:
         assert isinstance(self.perf, Overwriting) and self.output is not None
         room = 2 * self.room.buffer * self.facts.cpus + FORMATS
         if self._free() < room:
@@ -289,10 +281,12 @@ class FlightRecorder(Recording):
         name = self.shelf.free_name()
         try:
             with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
-                one = _Recorded(self, place, raw, why)
-                one.window = (
-                    round(self.request.seconds * 1e9), upto, whole_since, self.room.buffer
-                )  # fmt: skip
+                one = _Recorded(self, place, raw, cause.why)
+                # What set it off is in it, however long ago it began.
+                length = round(self.request.seconds * 1e9)
+                if cause.began is not None:
+                    length = max(length, upto - cause.began + MARGIN)
+                one.window = (length, upto, whole_since, self.room.buffer)
                 with self._fed():
                     taken = one.finish()
                 self._write_account(beside, account)

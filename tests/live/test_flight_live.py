@@ -277,6 +277,34 @@ def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
             caller.wait(HANGS)
 
 
+def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Also where that is the last one, which the end of the recorder writes."""
+    mount = sample_mount(delay=("open=700ms",))
+    arguments = ("--mount", mount.path, "--flight", 8, "--when", "open > 300ms")
+
+    def slow_one() -> int:
+        file = mount.path / "dir-00" / "file-001"
+        cat = subprocess.Popen(["cat", file], stdout=subprocess.DEVNULL)
+        cat.wait(HANGS)
+        return cat.pid
+
+    pids, recordings = [], []
+    with flight(tmp_path, *arguments) as process:
+        for _ in range(2):
+            pids.append(slow_one())
+            recordings.append(written(process))
+        pids.append(slow_one())
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=HANGS)
+        assert process.returncode == 0, stderr
+    recordings.append(held("snap", stdout))
+    assert re.search(r" \(pid \d+\) [^,]*, [\d.]+ s ago$", recordings[1]["why"])
+    for pid, told in zip(pids, recordings):
+        (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
+        assert (slowest.operation, slowest.pid) == ("open", pid)
+        assert f"(pid {pid})" in told["why"]
+
+
 def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount(error=("open=EIO:100%",))
     arguments = ("--mount", mount.path, "--flight", 5, "--when", "errors(EIO)")

@@ -88,8 +88,14 @@ class Stream:
         return [one for one in self.open if one[0]["duration"] >= least][:most], len(self.open)
 
 
-def request(operation: str = "read", duration: int = 0, error: int = 0) -> dict[str, Any]:
+def request(
+    operation: str = "read", duration: int = 0, error: int = 0, unique: int = 2
+) -> dict[str, Any]:
     return {
+        "connection": 45,
+        "unique": unique,
+        "tid": 8,
+        "marks": {"begin": 10 * unique, "end": 10 * unique + 9},
         "operation": operation,
         "duration": duration,
         "error": -error,
@@ -98,51 +104,150 @@ def request(operation: str = "read", duration: int = 0, error: int = 0) -> dict[
     }
 
 
-def test_a_condition_that_stays_true_sets_off_once() -> None:
+warnings: list[str] = []
+
+
+def looking(stream: Stream, *texts: str, seconds: float = 0.0) -> now.Conditions:
+    wanted = [condition(one) for one in texts]
+    return now.Conditions(wanted, stream, {}, seconds, warnings.append)  # type: ignore[arg-type]
+
+
+def why(cause: now.Cause | None) -> str | None:
+    return cause and cause.why
+
+
+def test_each_request_sets_off_once() -> None:
     stream = Stream()
-    with now.Conditions([condition("read > 1s")], stream, {}) as conditions:  # type: ignore[arg-type]
-        assert conditions.look() == ("", set())
+    with looking(stream, "read > 1s") as conditions:
+        assert conditions.look() is None
         stream.open = [(request(duration=1_200_000_000), False)]
-        why, true = conditions.look()
-        assert why == "read > 1s: read of cat (pid 7) under way for 1.20 s"
-        assert conditions.look()[0] == why  # no recording has been written of it yet
-        conditions.taken(true)
-        assert conditions.look()[0] == ""
-        stream.open = []
-        assert conditions.look() == ("", set())
-        stream.open = [(request(duration=1_100_000_000), False)]
-        assert conditions.look()[0]
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) under way for 1.20 s"
+        assert conditions.look()  # no recording has been written of it yet
+        conditions.taken()
+        assert conditions.look() is None
+        stream.open = [
+            (request(duration=1_400_000_000), False),
+            (request(duration=1_100_000_000, unique=4), False),
+        ]
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) under way for 1.10 s"
+        conditions.taken()
+        stream.open, stream.ended = [], [request(duration=1_600_000_000)]
+        assert conditions.look() is None
+        stream.ended = [request(duration=1_600_000_000, unique=6)]
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) took 1.60 s"
+
+
+def test_what_comes_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = [100.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with looking(stream, "read > 1s", "open > 1s", seconds=30) as conditions:
+        stream.ended = [request(duration=2 * 10**9)]
+        assert conditions.look()
+        conditions.taken()
+        clock[0] += 5
+        stream.ended = [request(duration=3 * 10**9)]
+        assert conditions.look() is None
+        assert why(conditions.due) == "read > 1s: read of cat (pid 7) took 3.00 s"
+        clock[0] += 24.9
+        assert conditions.look() is None
+        clock[0] += 0.1
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) took 3.00 s, 25.0 s ago"
+        conditions.taken()
+        assert conditions.look() is conditions.due is None
+        stream.ended = [request(duration=4 * 10**9), request("open", duration=2 * 10**9)]
+        assert why(
+            conditions.look()
+        ) == (  # another condition does not wait, and takes others along
+            "read > 1s: read of cat (pid 7) took 4.00 s; open > 1s: open of cat (pid 7) took 2.00 s"
+        )
+
+
+def test_a_night_of_errors_leaves_how_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    warnings.clear()
+    times, causes = [], []
+    with looking(stream, "errors(EIO)", seconds=30) as conditions:
+        for second in range(8 * 3600):
+            clock[0] = second
+            stream.ended = [request(error=errno.EIO, unique=2 * second)]
+            if cause := conditions.look():
+                times.append(second)
+                causes.append(cause)
+                conditions.taken()
+        assert times[:5] == [0, 30, 90, 210, 450] and len(times) < 16
+        # The last one before each recording is in it, and the others are counted.
+        assert [cause.began for cause in causes] == [20 * second for second in times]
+        assert causes[2].why == "errors(EIO): read of cat (pid 7) ended with EIO (59 more before)"
+        for pause in (2 * 3600, 30):  # after a rest it begins anew
+            clock[0] += pause
+            stream.ended = [request(error=errno.EIO)]
+            assert conditions.look()
+            conditions.taken()
+    assert warnings == []
+
+
+def test_what_is_not_recorded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = [0.0], Stream()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    warnings.clear()
+    with looking(stream, "errors(EIO)", seconds=10) as conditions:
+        for clock[0] in (100, 110, 130):  # then none for 40 s
+            stream.ended = [request(error=errno.EIO)]
+            assert conditions.look()
+            conditions.taken()
+        for clock[0] in (131, 132):
+            stream.ended = [request(error=errno.EIO)]
+            assert conditions.look() is None
+        clock[0] = 152
+        assert conditions.look() is None and warnings == []
+        clock[0] = 152.5  # by now it is overwritten
+        assert conditions.look() is None
+        clock[0] = 200
+        assert conditions.look() is conditions.due is None
+    assert warnings == [
+        "no recording, too soon after the last one: "
+        "errors(EIO): read of cat (pid 7) ended with EIO, 20.5 s ago (1 more before)"
+    ]
 
 
 def test_what_is_slow_and_what_failed() -> None:
     stream = Stream()
-    wanted = [condition("read > 1s"), condition("errors(EIO)")]
-    with now.Conditions(wanted, stream, {}) as conditions:  # type: ignore[arg-type]
+    with looking(stream, "read > 1s", "errors(EIO)") as conditions:
         stream.ended = [request("write", 2 * 10**9), request(duration=10**9)]
         stream.open = [(request(duration=5 * 10**9), True)]  # its end may have been lost
-        assert conditions.look()[0] == ""
+        assert conditions.look() is None
         stream.ended = [request(duration=2 * 10**9)]
-        assert conditions.look()[0] == "read > 1s: read of cat (pid 7) took 2.00 s"
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) took 2.00 s"
+        conditions.taken()
         stream.ended = [request("open", 5, errno.EIO), request("open", 5, errno.ENOENT)]
-        assert conditions.look()[0] == "errors(EIO): open of cat (pid 7) ended with EIO"
+        assert why(conditions.look()) == "errors(EIO): open of cat (pid 7) ended with EIO"
 
 
 def test_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, count = [100.0], [5]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(machine, "counter", lambda directory, connection, name: count[0])
-    with now.Conditions([condition("waiting > 4 for 5s")], None, {33: "/mnt"}) as conditions:
+    wanted = [condition("waiting > 4 for 5s")]
+    with now.Conditions(wanted, None, {33: "/mnt"}, 30, warnings.append) as conditions:
         conditions._directory = 0
-        assert conditions.look()[0] == ""
+        assert conditions.look() is None
         clock[0] += 4.9
-        assert conditions.look()[0] == ""
+        assert conditions.look() is None
         count[0] = 4
-        assert conditions.look()[0] == ""
+        assert conditions.look() is None
         count[0] = 9
         clock[0] += 0.2
-        assert conditions.look()[0] == ""  # there was a break
+        assert conditions.look() is None  # there was a break
         clock[0] += 5
-        assert conditions.look()[0] == "waiting > 4 for 5s: 9 requests on /mnt"
+        assert why(conditions.look()) == "waiting > 4 for 5s: 9 requests on /mnt"
+        conditions.taken()
+        clock[0] += 100
+        assert conditions.look() is None
+        for count[0] in (4, 9):
+            assert conditions.look() is None
+        clock[0] += 5
+        assert conditions.look()
 
 
 def test_only_requests_are_watched() -> None:
