@@ -130,6 +130,7 @@ class FlightRecorder(Recording):
     # ns on the recording's clock: when it began, and from when on what is missing was overwritten
     begun = whole_since = 0
     listener: socket.socket | None = None
+    moment = ""  # what was stuck when a condition became true, of which there is no recording yet
 
     def arm(self) -> None:
         assert self.output is not None
@@ -179,6 +180,8 @@ class FlightRecorder(Recording):
                     why = self.perf.complaint() or "perf was killed"
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
+                if conditions.due and not self.moment:
+                    self.moment = self._stuck()  # it may be over when its turn comes
                 clients = self._clients()
                 if clients:
                     cause = Cause("fusetools snap", None)
@@ -187,6 +190,8 @@ class FlightRecorder(Recording):
                 if cause:
                     self._take(cause, clients)
                     conditions.taken()
+                if not conditions.due:
+                    self.moment = ""
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     if mounts and (new := mounts.look()):
@@ -276,8 +281,7 @@ class FlightRecorder(Recording):
         upto = time.monotonic_ns()
         raw = self.perf.dump(self.scratch, DATA)
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
-        paths = [target.mount.path for target in self.plan.targets]
-        account = self.account(stuck(machine.read(), paths))
+        account = self._stuck() if cause.began is None else self.moment or self._stuck()
         name = self.shelf.free_name()
         try:
             with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
@@ -297,6 +301,10 @@ class FlightRecorder(Recording):
             (self.scratch / "merged").unlink(missing_ok=True)
         self.shelf.add(name)
         return taken
+
+    def _stuck(self) -> str:
+        paths = [target.mount.path for target in self.plan.targets]
+        return self.account(stuck(machine.read(), paths))
 
     def _write_account(self, place: Output, text: str) -> None:
         """A file as private as the recording beside it."""

@@ -110,9 +110,9 @@ def snap() -> Path:
     return Path(done.stdout.strip())
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
+def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=cwd)
 
 
 @contextlib.contextmanager
@@ -279,7 +279,7 @@ def test_requests_that_wait(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Path) -> None:
     """Also where that is the last one, which the end of the recorder writes."""
-    mount = sample_mount(delay=("open=700ms",))
+    mount = sample_mount(delay=("open=2s",))
     arguments = ("--mount", mount.path, "--flight", 8, "--when", "open > 300ms")
 
     def slow_one() -> int:
@@ -303,6 +303,8 @@ def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Pat
         (slowest,) = fusetools.open(told["output"]).slowest("open", most=1).requests
         assert (slowest.operation, slowest.pid) == ("open", pid)
         assert f"(pid {pid})" in told["why"]
+    account = held("stuck", Path(recordings[1]["account"]).read_text())  # of then
+    assert [one["pid"] for one in account["mounts"][0]["callers"]] == [pids[1]]
 
 
 def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -361,6 +363,32 @@ def test_what_is_mounted_later_is_recorded(sample_mount: Mounter, tmp_path: Path
     assert told["why"] == "signal SIGUSR1"
     sent = (event for event in events(data) if event.name == "fuse:fuse_request_send")
     assert {event.number("connection") for event in sent} == {first.connection, second.connection}
+
+
+def test_all_commands_read_it(sample_mount: Mounter, tmp_path: Path) -> None:
+    mount = sample_mount()
+    with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process, load(mount):
+        pass_by(2)
+        one, other = snap(), snap()
+        ended(process)
+    quiet(one)
+    slowest = json.loads(run("slow", "-i", one, "--json").stdout)["requests"][0]
+    lost = {
+        ("show", slowest["unique"], "-i", one): "",
+        ("flame", "-i", one, "-o", "on.svg"): "0 lost events",
+        ("flame", "--offcpu", "-i", one, "-o", "off.svg"): "0 lost events",
+        ("flame", "--requests", "-i", one, "-o", "requests.svg"): "0 lost events",
+        ("report", one, other, "-o", "report.html"): "",
+        ("diff", one, other): "B: .*0 lost events",
+        ("export", "--format", "json", "-i", one, "-o", "requests.json"): "",
+    }
+    for command, text in lost.items():
+        done = run(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert re.search(text, done.stdout + done.stderr), (command, done.stdout, done.stderr)
+    exported = json.loads((tmp_path / "requests.json").read_text())["requests"]
+    sent = {e.number("req") for e in events(one) if e.name == "fuse:fuse_request_send"}
+    assert len(sent) > 100 and sent <= {request["unique"] for request in exported}
 
 
 def memory(pid: int) -> int:
