@@ -195,7 +195,12 @@ impl<'a> Frames<'a> {
             });
             let beginning = |name: &str| BEGINNINGS.iter().any(|known| is_of(name, known));
             let nameless = |name: &str| name.starts_with('[');
-            match frames.next() {
+            let mut outermost = frames.next();
+            // What a thread's first function has in the register of the frame pointer is no frame.
+            if outermost.is_some_and(|(name, path)| name == "[unknown]" && path.is_empty()) {
+                outermost = frames.next().filter(|(name, _)| beginning(name));
+            }
+            match outermost {
                 Some((name, _)) if beginning(name) => true,
                 Some((name, path)) if marks == 0 && nameless(name) && path.starts_with('/') => {
                     let library = is_c_library(path);

@@ -150,13 +150,28 @@ fn damaged_symbol_lists() {
     assert_eq!(kernel.name(u64::MAX - 1), None);
 }
 
+/// A program of two functions, `start_thread` at 0x100 and `work` at 0x200, as a recording holds it.
+const PROGRAM: u64 = 0x5555_0000_0000;
+const SYMBOLS: &str = "0000000000000000 F - /bin/program\n\
+    0000000000000100 u 1ff start_thread\n0000000000000200 u 2ff work\n";
+
+fn mapping() -> Vec<u8> {
+    let mut body = perf_data::words(&[7, 7]);
+    for word in [PROGRAM, 0x1000, 0, 0, 0, 0] {
+        body.extend(u64::to_le_bytes(word));
+    }
+    body.extend(perf_data::words(&[5, 2]));
+    body.extend(b"/bin/program\0\0\0\0");
+    body
+}
+
 /// Of one sample with this chain: the weight, and what of it is cut, cut where it had been copied, and cut where more was
 /// to be copied.
 fn cut(chain: &[u64]) -> [u64; 4] {
     let mut file = PerfData::fuse();
     let event: &mut Event = &mut file.events[0];
     event.sample_type |= CALLCHAIN;
-    file.records = vec![event.sample(&Sample {
+    let sample = Sample {
         id: event.ids[0],
         pid: 7,
         tid: 7,
@@ -164,8 +179,27 @@ fn cut(chain: &[u64]) -> [u64; 4] {
         chain: chain.to_vec(),
         raw: perf_data::send(45, 2, 1),
         ..Sample::default()
-    })];
-    let reader = Reader::from_bytes(file.bytes()).unwrap();
+    };
+    file.records = vec![
+        event.other(
+            10,
+            2,
+            &mapping(),
+            &Sample {
+                time: 5,
+                ..sample.clone()
+            },
+        ),
+        event.sample(&sample),
+    ];
+    let mut tracing = file.tracing();
+    tracing.truncate(tracing.len() - 16);
+    tracing.extend((SYMBOLS.len() as u32).to_le_bytes());
+    tracing.extend(SYMBOLS.bytes().chain([0; 12]));
+    let mut features = file.features();
+    features[0].1 = tracing;
+    let bytes = file.with_data(&file.data(), &features);
+    let reader = Reader::from_bytes(bytes).unwrap();
     let rows = [row(
         "fuse:fuse_request_send",
         Layer::Syscall,
@@ -197,4 +231,10 @@ fn where_a_stack_ends_is_told_by_how_it_was_taken() {
     assert_eq!(cut(&[KERNEL, kernel]), [1, 1, 0, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER]), [1, 1, 0, 0]);
     assert_eq!(cut(&[KERNEL, kernel, USER, USER]), [1, 1, 0, 0]);
+    // A thread's first function ends it; what the frame pointer was before is no frame, that of others may be.
+    let [begin, work, beyond] = [PROGRAM + 0x110, PROGRAM + 0x210, 0xbe55_2274];
+    assert_eq!(cut(&[USER, work, begin]), [1, 0, 0, 0]);
+    assert_eq!(cut(&[USER, work, begin, beyond]), [1, 0, 0, 0]);
+    assert_eq!(cut(&[USER, work, beyond]), [1, 1, 0, 0]);
+    assert_eq!(cut(&[USER, begin, work]), [1, 1, 0, 0]);
 }
