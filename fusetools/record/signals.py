@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
+import select
 import signal
 from collections.abc import Iterator
 
@@ -15,6 +17,31 @@ SIGNALS = (*ENDING, signal.SIGCHLD)
 SI_KERNEL = 0x80  # a signal that the terminal sent to the whole process group
 
 
+def arrived(seconds: float) -> signal.struct_siginfo | None:
+    """The next of SIGNALS, which are held back; None: there was none in that time."""
+    if seconds > 0:
+        # Not by sigtimedwait(): where a process is stopped (SIGSTOP) until the time is over,
+        # CPython tells it of a signal that never came (Modules/signalmodule.c).
+        poll = select.poll()
+        poll.register(_descriptor())
+        poll.poll(1000 * seconds)
+    return signal.sigtimedwait(SIGNALS, 0)
+
+
+@functools.cache
+def _descriptor() -> int:
+    """Readable while one of SIGNALS is pending (signalfd(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    mask = (ctypes.c_ulong * 16)()  # sigset_t
+    libc.sigemptyset(mask)
+    for number in SIGNALS:
+        libc.sigaddset(mask, int(number))
+    descriptor: int = libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return descriptor
+
+
 @contextlib.contextmanager
 def held_signals(outcome: Outcome) -> Iterator[None]:
     """Signals wait until asked for; of what came late only that it came is kept: everything ends
@@ -23,7 +50,7 @@ def held_signals(outcome: Outcome) -> Iterator[None]:
     try:
         yield
     finally:
-        while (came := signal.sigtimedwait(SIGNALS, 0)) is not None:
+        while (came := arrived(0)) is not None:
             outcome.interrupted |= came.si_signo in ENDING
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from fusetools.plan.request import Request
 from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
-from fusetools.record.signals import ENDING, SIGNALS
+from fusetools.record.signals import ENDING, arrived
 from fusetools.record.tracefs import Tracefs
 
 # What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
@@ -227,7 +226,7 @@ class Streaming(Recording):
         assert isinstance(self.perf, Piped)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            came = signal.sigtimedwait(SIGNALS, 0)
+            came = arrived(0)
             if came is not None and came.si_signo in ENDING:
                 return True
             if keys in self.perf.readable(min(left, STEP), keys):

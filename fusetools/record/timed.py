@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from fusetools.errors import Error
-from fusetools.record.signals import SI_KERNEL, SIGNALS, held_signals
+from fusetools.record.signals import SI_KERNEL, arrived, held_signals
 from fusetools.record.workload import User, Workload
 from fusetools.results.record import Outcome
 
@@ -27,7 +27,7 @@ def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
             begin = time.monotonic()
             workload.start()
             while not workload.poll():
-                came = signal.sigtimedwait(SIGNALS, 1.0)
+                came = arrived(1.0)
                 if came is None or came.si_signo == signal.SIGCHLD:
                     continue
                 if came.si_code != SI_KERNEL:

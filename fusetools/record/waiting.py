@@ -21,7 +21,7 @@ from fusetools.plan.request import Caller, Request
 from fusetools.record import session
 from fusetools.record.preflight import output_of
 from fusetools.record.session import GRACE, Interrupted, Late
-from fusetools.record.signals import ENDING, SI_KERNEL, SIGNALS, held_signals
+from fusetools.record.signals import ENDING, SI_KERNEL, arrived, held_signals
 from fusetools.record.state import Removed
 from fusetools.record.workload import Workload, caller
 from fusetools.results.record import Outcome
@@ -82,7 +82,7 @@ def _running(request: Request) -> Iterator[Workload]:
         with held_signals(Outcome()):
             end = float("inf")
             while not workload.poll() and time.monotonic() < end:
-                if _pass_on(signal.sigtimedwait(SIGNALS, STEP), workload):
+                if _pass_on(arrived(STEP), workload):
                     end = time.monotonic() + GRACE
         raise
     finally:
@@ -113,7 +113,7 @@ def _wait(paths: Sequence[str], workload: Workload | None) -> None:
                     "the workload ended, and nothing was recorded",
                     f"ls {paths[0]}   (where autofs mounts it)",
                 )
-            if _pass_on(signal.sigtimedwait(SIGNALS, 0), workload):
+            if _pass_on(arrived(0), workload):
                 raise Interrupted("interrupted before anything was mounted")
             changed = bool(changes.poll(STEP * 1000))
     # A daemon goes into the background when it has mounted: it has another number then.

@@ -1,0 +1,45 @@
+"""Signals are awaited by who may be stopped meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+CODE = """
+import signal, sys
+from fusetools.record.signals import SIGNALS, arrived
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+print("ready", flush=True)
+for _ in range(20):
+    came = arrived(0.05)
+    print(came and signal.Signals(came.si_signo).name, flush=True)
+"""
+
+
+def test_who_is_stopped_is_told_of_no_signal() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(4):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        assert set(process.stdout.read().split()) == {"None"}
+    assert process.returncode == 0
+
+
+def test_a_signal_is_told_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGTERM)
+        words = process.stdout.read().split()
+    assert len(words) == 20 and words.count("SIGTERM") == 1 and words.count("None") == 19
