@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
 RECORD = "fusetools record -- WORKLOAD"  # what mends the lack of a recording
+
+
+def merging(parts: Sequence[str]) -> str:
+    """What mends a recording that is in parts."""
+    return shlex.join(["fusetools", "merge", *parts, "-o", "merged.data"])
 
 
 class Error(Exception):

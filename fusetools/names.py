@@ -26,3 +26,6 @@ CONNECT = "sock:inet_sock_set_state"
 
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"
+
+# Behind a recording's name: what ftrace recorded of it, where that is in a file of its own.
+FTRACE = ".ftrace"

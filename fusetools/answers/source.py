@@ -14,11 +14,11 @@ from fusetools import session
 from fusetools.answers.catalogue import Probe, bare, by_convention, matches, needed
 from fusetools.answers.filters import Filters
 from fusetools.core import ask
-from fusetools.errors import RECORD, Error
+from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, OPERATIONS
+from fusetools.names import CALIBRATION, FTRACE, OPERATIONS
 from fusetools.results.facts import Facts, Losses, Requests
 
 _LONGEST = 400  # letters of a command that is printed
@@ -53,6 +53,10 @@ class Source:
             ]
         if all(p.layer == "syscall" for p in self.catalogue):
             why = next(iter(self.described["warnings"]), "it was not made by fusetools")
+            rest = Path(f"{self.path}{FTRACE}")
+            if rest.is_file():
+                parts = [str(self.path), str(rest)]
+                raise Error(f"{self.path} holds no FUSE events", f"{rest} does", merging(parts))
             raise Error(f"{self.path} holds no FUSE events", why, RECORD)
 
     def _read_probes(self) -> list[Probe]:

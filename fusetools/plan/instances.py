@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
 from fusetools.host.facts import HostFacts
+from fusetools.plan.events import Event
 
 THREADS = "task:task_newtask"  # which process a new thread is of: ftrace tells its number alone
+
+# Recorded by both where stacks are taken: of perf's samples the stack alone is wanted
+# (native/core/src/write/waits.rs).
+OF_BOTH = ("sched:sched_switch", "raw_syscalls:sys_enter")
+
+# perf switches one event by its name since Linux 5.12 (tools/perf/util/evlist.c,
+# evlist__ctlfd_enable); before it all of its events.
+BY_NAME = (5, 12)
 
 
 def by_perf(facts: HostFacts) -> str:
@@ -15,3 +28,27 @@ def by_perf(facts: HostFacts) -> str:
     if "mono" not in facts.clocks:
         return "ftrace has no clock here that perf has, too"
     return "threads have other numbers here than ftrace tells" if facts.pid_namespace else ""
+
+
+def by_name(facts: HostFacts) -> bool:
+    """Whether perf can be told to take no stacks for a while."""
+    version = re.match(r"(\d+)\.(\d+)", facts.perf.version) if facts.perf else None
+    return version is not None and (int(version[1]), int(version[2])) >= BY_NAME
+
+
+def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The same where no instance can be made after all: what perf takes the stack of it does not
+    record twice."""
+    events = tuple(events)
+    filters: dict[str, list[str]] = {}
+    for event in events:
+        if not event.ftrace:
+            filters.setdefault(event.name, []).append(event.filter)
+    found = []
+    for event in events:
+        others = filters.get(event.name, []) if event.ftrace else []
+        if all(others):
+            parts = [f"({event.filter})"] * bool(event.filter) + [f"!({of})" for of in others]
+            whole = " && ".join(parts) if others else event.filter
+            found.append(replace(event, filter=whole, ftrace=False))
+    return tuple(found)

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
@@ -23,7 +24,7 @@ from fusetools.names import CALIBRATION, CONNECT
 from fusetools.plan import kernel
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
-from fusetools.plan.instances import THREADS, by_perf
+from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Request
@@ -116,6 +117,7 @@ class ProbePlan:
     kernel_stacks: bool = False  # all stacks without the user's part
     stack_bytes: int = STACK_BYTES  # of each copy of a stack
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
+    in_part: bool = False  # of waits that are many not each has its stack taken
     by_pid: bool = False  # filters have "FIELD >= WORKLOAD", which only record/ can fill in
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
@@ -334,12 +336,24 @@ def plan(
     ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
     if not request.functions_too and request.backend == "auto" and not request.functions:
         ours = kernel.without_functions(ours)
-    ftrace = latency and request.kept and not ours.graph and not by_perf(facts)
+    ftrace = request.kept and not ours.graph and not by_perf(facts)
+    # Of its instance no cgroup is a part: there the workload is known by numbers of threads.
+    ftrace &= latency or not workload or facts.pid_max >= PIDS
     if not latency:
         of_copied = _comms(copied, comms or {})
         # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
         few = request.detail == "stages" and len(mounts) == 1
-        found_events = _task_events(facts.arch, daemons, of_copied, request, few, cgroup, by_pid)
+        if ftrace:
+            cgroup, by_pid = False, workload
+        task_events = partial(_task_events, facts.arch, daemons, request)
+        found_events = task_events(of_copied, few, cgroup, by_pid)
+        if ftrace:
+            # It is told of all, without stacks; perf takes those. perf is told of an event by its
+            # name, and finds the first one of it.
+            stacks = [it for how in ("fp", "dwarf") for it in found_events if it[1].stack == how]
+            of_perf = {name for name, _ in stacks if name not in OF_BOTH}
+            rest = task_events((), few, cgroup, by_pid, stacks=False)
+            found_events = stacks + [it for it in rest if it[0] not in of_perf]
         events += [event for name, event in found_events if name in have]
     if latency:
         pass  # not asked for
@@ -385,13 +399,16 @@ def plan(
     if ftrace:
         # Of whose process they are: it tells threads by their own number alone.
         events.append(Event(THREADS))
-        events = [replace(event, ftrace=True) for event in events]
+        events = [replace(e, ftrace=not (e.stack or e.frequency)) for e in events]
     return ProbePlan(
         targets=tuple(found),
         probes=(*probes, *ours.probes),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
         stack_bytes=request.stack_bytes,
+        in_part=ftrace
+        and (request.detail, request.call_graph) == ("stacks", "auto")
+        and by_name(facts),
         switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
         by_pid=by_pid,
         graph=ours.graph,
@@ -655,11 +672,12 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
 def _task_events(
     arch: str,
     daemons: Sequence[str],
-    copied: Sequence[str],
     request: Request,
+    copied: Sequence[str],
     few: bool,
     cgroup: bool,
     by_pid: bool,
+    stacks: bool = True,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
@@ -677,7 +695,7 @@ def _task_events(
     enter = "id < 335 || id > 336" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
-    usual = usual if request.detail == "stacks" else ""
+    usual = usual if stacks and request.detail == "stacks" else ""
     pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),

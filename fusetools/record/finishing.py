@@ -12,11 +12,11 @@ from typing import Any
 
 from fusetools import __version__
 from fusetools.core import native
-from fusetools.errors import Error
+from fusetools.errors import Error, merging
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, FTRACE
 from fusetools.plan.events import NUMBER
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import Target
@@ -89,7 +89,13 @@ class Finishing(Things):
             self._write(whole)
         except native.CoreError as error:
             what, why = error.args
-            outcome.warnings.append(f"{what}: {why}; kept as perf wrote it")
+            text = f"{what}: {why}; kept as perf wrote it"
+            if self.ring and self.ring.output.exists():
+                assert self.output is not None
+                ftraces = self._keep_beside(self.ring.output, FTRACE)
+                parts = [os.path.join(self.output.parent, self.output.name), str(ftraces)]
+                text += f", and ftrace: {merging(parts)}"
+            outcome.warnings.append(text)
             outcome.failed = True
             whole.unlink(missing_ok=True)
             whole = self.raw
@@ -171,7 +177,7 @@ class Finishing(Things):
                     why = ": ".join(error.args)
                     whole.unlink(missing_ok=True)
             self.outcome.warnings.append(
-                f"function_graph is kept apart, in {self._keep_graph(graph)}: {why}"
+                f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}: {why}"
             )
         return merge(inputs, str(whole), session)
 
@@ -187,18 +193,18 @@ class Finishing(Things):
         except merger.Stuck as stuck:
             raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
 
-    def _keep_graph(self, graph: Path) -> Path:
-        """Puts trace-cmd's file beside the recording, for the same owner."""
+    def _keep_beside(self, part: Path, end: str) -> Path:
+        """Puts what trace-cmd or ftrace recorded beside the recording, for the same owner."""
         assert self.output is not None and self.made is not None
-        name = self.output.name + ".trace.dat"
+        name = self.output.name + end
         if self.user:
             descriptor = os.open(
-                graph.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
+                part.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
             )
             os.fchown(descriptor, self.user.uid, self.user.gid)
             os.close(descriptor)
         directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
-        os.rename(graph.name, name, **directories)
+        os.rename(part.name, name, **directories)
         return Path(self.output.parent, name)
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:

@@ -73,9 +73,9 @@ class Instance:
         return self.pid
 
     def choose(self, events: Iterable[Event]) -> None:
-        """Switches events on, each by its filter. Error: the kernel refuses one."""
-        self._events = list(events)
-        for event in self._events:
+        """Switches events on, too, each by its filter. Error: the kernel refuses one."""
+        for event in events:
+            self._events.append(event)
             place = f"events/{event.name.replace(':', '/', 1)}"
             try:
                 if event.filter:
@@ -89,6 +89,7 @@ class Instance:
 
     def clear(self) -> None:
         """No event is on any more."""
+        self._events = []
         with contextlib.suppress(OSError):
             self._write("events/enable", "0")
 

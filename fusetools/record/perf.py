@@ -44,16 +44,18 @@ def buffer_size(cpus: int, together: int, largest: int, smallest: int) -> int:
     return buffer
 
 
-def sizes(cpus: int, free: int, copies: bool = False) -> Sizes:
-    """For so many CPUs and bytes of free disk. ``copies``: the stack of each event is copied.
+def sizes(cpus: int, free: int, copies: bool = False, both: bool = False) -> Sizes:
+    """For so many CPUs and bytes of free disk. ``copies``: the stack of each event is copied;
+    ``both``: ftrace writes, too, as much at most.
 
-    The file is there twice for a moment, when the session sample is added; and after its limit
-    perf still writes what is in the buffers. A disk that runs full would leave a file that
-    lacks the formats of its events.
+    The file is there twice for a moment, when the session sample is added, and ftrace's events
+    take twice the room in it; and after its limit perf still writes what is in the buffers. A disk
+    that runs full would leave a file that lacks the formats of its events.
     """
     largest = LARGEST * COPIES if copies else LARGEST
     buffer = buffer_size(cpus, min(BUFFERS, free // 8), largest, SMALLEST)
-    return Sizes(buffer, max(free * 9 // 20 - buffer * cpus, 1 << 20))
+    most, least = (free * 9 // 50, 1 << 19) if both else (free * 9 // 20, 1 << 20)
+    return Sizes(buffer, max(most - buffer * cpus, least))
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def command_line(
         for event in ours:
             argv += _event(event, plan.stack_bytes)
         argv += ["-G", cgroup or ""]
-    elif not events:  # but the records of tasks
+    elif len(events) < len(plan.events):  # perf has the records of tasks with its first event
         argv += ["-e", "dummy:u"]
     for event in events:
         if event not in ours:
@@ -175,6 +177,7 @@ class Perf(Recorder):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "perf.log")
+        self._owed = 0  # answers
         self.fifos = (str(directory / "control"), str(directory / "answer"))
         for name in self.fifos:
             os.mkfifo(name, 0o600)
@@ -185,11 +188,15 @@ class Perf(Recorder):
     def tell(self, word: str, seconds: float = 60.0) -> bool:
         """Sends a command and waits for its answer; False when perf ended or did not answer."""
         os.write(self._control, word.encode() + b"\n")
+        self._owed += 1
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if select.select([self._answer], [], [], 0.05)[0]:
-                return b"ack" in os.read(self._answer, 64)
-            if self.ended:
+                # Also of earlier commands, to which it had no time to answer.
+                self._owed -= os.read(self._answer, 4096).count(b"ack")
+                if self._owed <= 0:
+                    return True
+            elif self.ended:
                 return False
         return False
 

@@ -14,11 +14,12 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fusetools.errors import Error
+from fusetools.errors import Error, merging
 from fusetools.host.files import answers
+from fusetools.names import FTRACE
 from fusetools.output import Output, by_descriptor, new_directory, open_directory
 
-DATA = "perf.data"  # what perf writes
+DATA, RING = "perf.data", "ring"  # what perf writes; what ftrace's instance recorded
 PARTIAL = ".partial"  # behind the recording's name: what a killed one had
 _NAME = re.compile(r"\.(.{1,200})\.[0-9a-f]{8}", re.DOTALL)
 
@@ -137,31 +138,52 @@ def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
 
 
 def _keep(note: Note, above: int, directory: int) -> str:
-    """Gives what perf had written a name beside the recording's; "" where there is nothing."""
-    try:
-        data = os.open(DATA, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    except OSError:
+    """Gives what perf had written a name beside the recording's, and what ftrace had; in words,
+    "" where there is nothing."""
+    there = [name for name in (DATA, RING) if _handed_over(name, directory, note)]
+    if not there:
         return ""
+    parent, name = os.path.split(note.path)
+    match = _NAME.fullmatch(name)
+    wanted = (match[1] if match else DATA) + PARTIAL
+    ends = {DATA: "", RING: FTRACE}
+    for number in range(100):
+        free = wanted + (f".{number}" if number else "")
+        names = [free + ends[name] for name in there]
+        if any(os.access(name, os.F_OK, dir_fd=above, follow_symlinks=False) for name in names):
+            continue
+        try:
+            for name, new in zip(there, names):
+                _give(name, directory, new, above)
+        except FileExistsError:  # just now
+            continue
+        kept = [os.path.join(parent, new) for new in names]
+        return kept[0] if len(kept) == 1 else f"{' and '.join(kept)}: {merging(kept)}"
+    return ""
+
+
+def _handed_over(name: str, directory: int, note: Note) -> bool:
+    """Whether there is something in the file; it is its user's then."""
+    try:
+        data = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return False
     try:
         status = os.fstat(data)
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            return ""
+            return False
         os.fchmod(data, 0o600)
         os.fchown(data, note.uid, note.gid)
     finally:
         os.close(data)
-    parent, name = os.path.split(note.path)
-    match = _NAME.fullmatch(name)
-    wanted = (match[1] if match else DATA) + PARTIAL
-    for number in range(100):
-        free = wanted + (f".{number}" if number else "")
-        try:
-            os.link(DATA, free, src_dir_fd=directory, dst_dir_fd=above, follow_symlinks=False)
-        except FileExistsError:
-            continue
-        except OSError:  # a file system without links
-            if os.access(free, os.F_OK, dir_fd=above, follow_symlinks=False):
-                continue
-            os.rename(DATA, free, src_dir_fd=directory, dst_dir_fd=above)
-        return os.path.join(parent, free)
-    return ""
+    return True
+
+
+def _give(name: str, directory: int, new: str, above: int) -> None:
+    """A new name above. FileExistsError: it is taken."""
+    try:
+        os.link(name, new, src_dir_fd=directory, dst_dir_fd=above, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.rename(name, new, src_dir_fd=directory, dst_dir_fd=above)

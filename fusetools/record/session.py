@@ -35,6 +35,7 @@ from fusetools.names import CALIBRATION
 from fusetools.output import Output
 from fusetools.plan.bundles import bundled
 from fusetools.plan.events import RETURN, Event
+from fusetools.plan.instances import OF_BOTH, all_by_perf
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
@@ -44,8 +45,9 @@ from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
-from fusetools.record.scratch import DATA, Scratch
-from fusetools.record.signals import ENDING, SIGNALS, held_signals, with_parent
+from fusetools.record.scratch import DATA, RING, Scratch
+from fusetools.record.signals import ENDING, arrived, held_signals, with_parent
+from fusetools.record.slices import Slices
 from fusetools.record.state import Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -59,7 +61,6 @@ GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
 LEFT = 124  # exit status, as timeout(1) has it
-RING = "ring"  # the file of ftrace's events
 
 
 class Interrupted(Error):
@@ -160,7 +161,8 @@ class Recording(Probing, Finishing):
             self._start_graph()
 
         copies = self.request.call_graph == "dwarf"
-        self.room = sizes(self.facts.cpus, self._free(), copies)
+        both = any(event.ftrace for event in self.plan.events)
+        self.room = sizes(self.facts.cpus, self._free(), copies, both)
         if self.request.max_size < self.room.limit:
             self.room = replace(self.room, limit=self.request.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
@@ -231,9 +233,13 @@ class Recording(Probing, Finishing):
             argv = command_line(self.facts.perf, self.perf.fifos)
             self._start(self.perf, argv, self.raw.parent)
             try:
+                events = self._of_ftrace() if self.ring else []
+                later = [event for event in events if event.name in OF_BOTH]
                 if self.ring:  # while perf begins
-                    self.ring.choose(self._of_ftrace())
+                    self.ring.choose(event for event in events if event not in later)
                 self.perf.enable()
+                if self.ring:  # perf is to be told before it, of each
+                    self.ring.choose(later)
                 break
             except Error:
                 if self.ring:
@@ -246,9 +252,11 @@ class Recording(Probing, Finishing):
                 for probe, why in refused:
                     self._refuse(probe, why)
 
-        if self.ring:
+        if self.ring and self.perf:
             self.ring.start()
             self.ring.resume()
+            if self.plan.in_part:
+                self.slices = Slices(self.plan, self.perf, self.ring)
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]
@@ -269,8 +277,8 @@ class Recording(Probing, Finishing):
             pid = ring.make(self.plan.clock, size, self.room.limit)
         except OSError as error:
             self._remove_instance(ring)
-            events = tuple(replace(event, ftrace=False) for event in self.plan.events)
-            self.plan = replace(self.plan, events=events)
+            events = all_by_perf(self.plan.events)
+            self.plan = replace(self.plan, events=events, in_part=False)
             why = error.strerror or str(error)
             self.outcome.warnings.append(f"perf recorded all, which costs more: {ring.path}: {why}")
             return
@@ -337,13 +345,14 @@ class Recording(Probing, Finishing):
     def _full(self) -> bool:
         """Whether perf stopped at its limit, or another process filled the disk."""
         try:
-            return self._written() >= self.room.limit or self._free() == 0
+            full = max(self._sizes()) >= self.room.limit or self._at_limit()
+            return full or self._free() == 0
         except Error:
             return False
 
     def _at_limit(self) -> bool:
-        """Whether perf stopped at --max-size."""
-        return self.room.limit == self.request.max_size <= self._written()
+        """Whether it has reached --max-size."""
+        return self._written() >= self.request.max_size
 
     def _too_large(self) -> bool:
         """Whether there is soon no room to keep what is written, as others fill the disk too, or
@@ -425,7 +434,9 @@ class Recording(Probing, Finishing):
             left = step if limit is None else min(step, limit - time.monotonic())
             if left <= 0 or self._too_large():
                 return
-            if not self._pass_on(signal.sigtimedwait(SIGNALS, left)):
+            if self.slices and not self._perf_died:
+                left = min(left, self.slices.go_on())
+            if not self._pass_on(arrived(left)):
                 continue
             if self.workload is None:
                 return
@@ -433,13 +444,17 @@ class Recording(Probing, Finishing):
             limit = min(end, limit or end)
 
     def _one_ended(self) -> bool:
-        """Whether perf has ended by itself, or who empties ftrace's buffers."""
-        return bool((self.perf and self.perf.ended) or (self.ring and self.ring.ended))
+        """Whether perf has ended by itself, or who empties ftrace's buffers; or both together
+        have written enough."""
+        ended = (self.perf and self.perf.ended) or (self.ring and self.ring.ended)
+        return bool(ended) or self._at_limit()
 
     def _perf_ended(self) -> bool:
         """One of them has ended: said at once; whether there is nothing to wait for."""
         if self.ring:
             self.ring.pause()
+        if self.perf and not self._perf_died and not self.perf.ended:
+            self.perf.tell("disable", 5.0)
         if self.workload and not self._perf_died:
             self.warn(f"the recording ended: {self._why_ended()}; the workload goes on")
         self._perf_died = True
@@ -468,7 +483,7 @@ class Recording(Probing, Finishing):
         hanging: float | None = None
         end = None if self._times_asked < 2 else time.monotonic() + KILLED
         while not self._note_end():
-            if self._pass_on(signal.sigtimedwait(SIGNALS, 0.5)) and self._times_asked > 1:
+            if self._pass_on(arrived(0.5)) and self._times_asked > 1:
                 end = time.monotonic() + KILLED
             hung = [one for one in family(files, pid) if one.hung]
             hanging = (hanging or time.monotonic()) if hung else None

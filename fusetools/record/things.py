@@ -19,7 +19,8 @@ from fusetools.record.attached import Attached
 from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
-from fusetools.record.signals import SI_KERNEL, SIGNALS
+from fusetools.record.signals import SI_KERNEL, arrived
+from fusetools.record.slices import Slices
 from fusetools.record.state import Lock
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -61,6 +62,7 @@ class Things:
         self.perf: Perf | None = None
         self.graph: TraceCmd | None = None
         self.ring: Instance | None = None
+        self.slices: Slices | None = None
         self.tracefs: Tracefs | None = None
         self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}
@@ -114,11 +116,14 @@ class Things:
 
     def _written(self) -> int:
         """Bytes of what perf has written, and of ftrace's events."""
+        return sum(self._sizes())
+
+    def _sizes(self) -> tuple[int, int]:
         ring = self.ring.written() if self.ring else 0
         try:
-            return self.raw.stat().st_size + ring
+            return self.raw.stat().st_size, ring
         except OSError:  # not yet; or its file system is gone
-            return ring
+            return 0, ring
 
     def _place(self) -> str:
         """Where the recording goes, in words."""
@@ -145,4 +150,4 @@ class Things:
         return True
 
     def _asked_to_end(self) -> bool:
-        return self._pass_on(signal.sigtimedwait(SIGNALS, 0)) and self._times_asked > 1
+        return self._pass_on(arrived(0)) and self._times_asked > 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
@@ -157,9 +159,15 @@ def test_what_a_killed_recording_had_is_kept(
     clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
     assert clean.returncode == 0, clean.stderr
     kept = tmp_path / "perf.data.partial"
-    assert f"(what was recorded is kept: {kept})" in clean.stdout
-    assert any(called(kept).values())
-    assert sorted(os.listdir(tmp_path)) == [kept.name]
+    ftraces = tmp_path / "perf.data.partial.ftrace"
+    found = re.search(rf"kept: {kept} and {ftraces}: fusetools (merge .*)\)$", clean.stdout, re.M)
+    assert found, clean.stdout
+    assert sorted(os.listdir(tmp_path)) == [kept.name, ftraces.name]
+    with pytest.raises(fusetools.Error) as caught:
+        fusetools.open(kept)
+    assert (caught.value.why, caught.value.mend) == (f"{ftraces} does", f"fusetools {found[1]}")
+    subprocess.run([*COMMAND, *shlex.split(found[1])], cwd=tmp_path, check=True)
+    assert any(called(tmp_path / "merged.data").values())
 
 
 def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -179,10 +187,16 @@ def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Pat
 
 def test_a_recording_ends_at_its_limit(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    work = f"while kill -0 $(pgrep -P $PPID -x perf); do ls -R {mount.path}; done >/dev/null 2>&1"
-    done = record(tmp_path, "--mount", mount.path, "--max-size", "1M", "--", "sh", "-c", work)
-    assert done.status == 1, done.stderr
-    assert "the recording ended: it reached 1 MiB (--max-size), at " in done.stderr
+    enough = tmp_path / "enough"
+    work = f"until [ -e {enough} ]; do ls -R {mount.path}; done >/dev/null 2>&1"
+    arguments = ["--mount", mount.path, "--max-size", "1M", "--", "sh", "-c", work]
+    with begin(tmp_path, *arguments) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("fusetools: the recording ended: it reached 1 MiB (--max-size), at ")
+        enough.touch()
+        process.communicate()
+    assert process.returncode == 1
     assert fusetools.open(tmp_path / "perf.data").counts().counts
 
 

@@ -95,7 +95,7 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     workload += f"stat {mount.path}/etc & "
     # Until the request is made.
     workload += "while ! grep -qs fuse /proc/$!/wchan /proc/$!/stack; do sleep 0.01; "
-    workload += "n=$((n + 1)); [ $n -gt 50 ] && break; done; "
+    workload += "n=$((n + 1)); [ $n -gt 1000 ] && break; done; "
     workload += f"kill -KILL {mount.pid}; wait; stat {mount.path}; stat {mount.path}/etc; true"
     printed = record(output, mount.path, workload)
     assert f"the daemon, pid {mount.pid}, ended during the recording" in printed

@@ -239,11 +239,12 @@ def test_root_writes_for_a_user_only_where_the_user_may(tmp_path: Path, theirs: 
 # What a killed recording left
 
 
-def left(folder: Path, content: bytes = b"events") -> Note:
+def left(folder: Path, content: bytes = b"events", ftraces: bytes = b"") -> Note:
     with Output(str(folder / "out.data")) as output:
         scratch = Scratch(output)
         scratch.make()
         (scratch.path / "perf.data").write_bytes(content)
+        (scratch.path / "ring").write_bytes(ftraces)
         (scratch.path / "trace.dat.cpu0").touch()
         os.close(scratch.descriptor)
     return scratch.note
@@ -260,6 +261,21 @@ def test_what_a_killed_recording_had_is_kept(tmp_path: Path) -> None:
     note = left(tmp_path, b"")
     assert reclaim(note) == (note.path, True)  # there was nothing
     assert sorted(os.listdir(tmp_path)) == [kept.name, kept.name + ".1"]
+
+
+def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -> None:
+    kept, ftraces = tmp_path / "out.data.partial", tmp_path / "out.data.partial.ftrace"
+    note = left(tmp_path, ftraces=b"more")
+    merge = f"fusetools merge {kept} {ftraces} -o merged.data"
+    text = f"{note.path} (what was recorded is kept: {kept} and {ftraces}: {merge})"
+    assert reclaim(note) == (text, True)
+    assert (kept.read_bytes(), ftraces.read_bytes()) == (b"events", b"more")
+    assert stat.S_IMODE(ftraces.stat().st_mode) == 0o600
+    kept.unlink()
+    reclaim(left(tmp_path, ftraces=b"others"))  # of another one: neither has the first name
+    assert ftraces.read_bytes() == b"more"
+    names = {ftraces.name, "out.data.partial.1", "out.data.partial.1.ftrace"}
+    assert set(os.listdir(tmp_path)) == names
 
 
 def test_what_stands_in_the_scratchs_place_is_left_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.names import CALIBRATION
 from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
-from fusetools.plan.instances import THREADS, by_perf
+from fusetools.plan.instances import THREADS, all_by_perf, by_perf
 from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Attach, Caller, Count, Request, Stream, Workload
@@ -206,7 +206,7 @@ PIDS = {"swapper/0": 0, "cvmfs2": 2024, "find": 31_000, "bash": 29_000}
 def test_each_switch_is_recorded_once(
     call_graph: str, frame_pointers: float, way: str, anew: bool
 ) -> None:
-    """With its stack."""
+    """And its stack: by the same event, or by perf beside ftrace."""
     libc = replace(library("libc.so.6", 9), frame_pointers=frame_pointers)
     facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
     by_pid = way in ("by pid", "attach")
@@ -218,6 +218,7 @@ def test_each_switch_is_recorded_once(
     since = Since(first, 1 << 15 if anew else 1 << 22, also)
     plan = make(facts, request, cgroup=way in ("cgroup", "attach"))
     assert plan.by_pid == by_pid and plan.switch_records == (way == "cgroup")
+    alone = [e for e in all_by_perf(plan.events) if e.name == "sched:sched_switch"]
     events = [event for event in plan.events if event.name == "sched:sched_switch"]
     for (before, state), after in itertools.product(
         [*itertools.product(("cvmfs2", "find", "bash"), (0, 1, 2, 256)), ("swapper/0", 0)], PIDS
@@ -235,17 +236,24 @@ def test_each_switch_is_recorded_once(
         # Whom it is switched to in a cgroup PERF_RECORD_SWITCH tells.
         if way == "cgroup" and not {before, after} & {"cvmfs2"}:
             wanted = before == "find"
-        assert len(seen) == wanted, (fields, seen)
-        if wanted and before == "cvmfs2":
+        whole = [event for event in seen if event.ftrace == by_pid]
+        assert len(whole) == wanted, (fields, seen)
+        if by_pid:  # and where no instance can be made after all
+            perfs = [event for event in alone if holds(since.filled(event.filter), fields)]
+            assert len(perfs) == wanted and not any(event.ftrace for event in perfs)
+            assert [e.stack for e in perfs if e.stack] == [e.stack for e in seen if e.stack]
+        stacks = [event.stack for event in seen if event.stack]
+        if not by_pid and before not in ("cvmfs2", "find"):
+            continue
+        # Of a stranger a stack tells nothing.
+        assert len(stacks) == (wanted and before in ("cvmfs2", "find")), (fields, seen)
+        if before == "cvmfs2" and wanted:
             # A wait for somebody else has the stack with which its system call was entered; where
             # the thread is preempted a copy would cost more than it tells.
             own = call_graph == "auto" and frame_pointers < 0.9 and state == 2
-            copies = call_graph == "dwarf" or own
-            assert seen[0].stack == ("dwarf" if copies else "fp")
-        elif wanted and way != "everybody" and before == "find":
-            assert seen[0].stack == ("dwarf" if call_graph == "dwarf" else "fp")
-        elif wanted and by_pid:
-            assert seen[0].stack == ""  # of a stranger it tells nothing
+            assert stacks == ["dwarf" if call_graph == "dwarf" or own else "fp"]
+        elif stacks:
+            assert stacks == ["dwarf" if call_graph == "dwarf" else "fp"]
 
 
 def test_numbers_of_threads_begin_anew() -> None:
@@ -281,7 +289,6 @@ def test_details() -> None:
     facts = replace(host(), pid_max=1 << 22)
     plans = [make(facts, Workload(command=("x",), detail=detail)) for detail in DETAILS]
     names = [{event.name for event in plan.events} for plan in plans]
-    names[0] -= {THREADS}  # which tells whose process a thread is, where perf does not
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
         "fuse_daemon:fuse_reply_entry",
@@ -309,17 +316,34 @@ def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
     return found
 
 
-def test_ftrace_records_requests_and_callbacks() -> None:
-    facts = host()
-    plan = make(facts, Workload(command=("x",), detail="latency"))
-    assert all(event.ftrace for event in plan.events)
-    # Of an event there is one filter in an instance.
-    assert len({event.name for event in plan.events}) == len(plan.events)
-    assert THREADS in {event.name for event in plan.events}
-    assert by_ftrace(facts, Attach(detail="latency"))["fuse:fuse_request_end"] == {True}
-    # Names of files as they happen are wanted at once; what has stacks is perf's.
-    for request in (Stream(), Attach(), Workload(command=("x",), detail="stages")):
-        assert not any(True in by for by in by_ftrace(facts, request).values())
+def test_ftrace_records_what_has_no_stack() -> None:
+    libc = replace(library("libc.so.6", 9), frame_pointers=0.1)
+    facts = host("6.18", mount(libraries=(libc, CALLBACKS, FUSE)))
+    facts = replace(facts, pid_max=1 << 22)
+    for detail in ("latency", "stages"):
+        plan = make(facts, Workload(command=("x",), detail=detail))
+        assert all(event.ftrace for event in plan.events), detail
+        assert [event.name for event in plan.events].count("sched:sched_switch") <= 1
+        # Of an event there is one filter in an instance.
+        assert len({event.name for event in plan.events}) == len(plan.events)
+        assert not plan.switch_records and not any(event.workload for event in plan.events)
+        assert plan.by_pid == (detail == "stages")
+    stacks = by_ftrace(facts, Workload(command=("x",)))
+    assert {name for name, by in stacks.items() if False in by} == {
+        "sched:sched_switch",
+        planner.CLOCK,
+        "raw_syscalls:sys_enter",  # copies of the daemon's stacks, of calls in which it waits
+    }
+    # ftrace is told of all of them; the workload is known there by numbers of its threads.
+    assert stacks["sched:sched_switch"] == stacks["raw_syscalls:sys_enter"] == {False, True}
+    assert stacks[planner.CLOCK] == {False} and stacks[THREADS] == {True}
+    plan = make(facts, Workload(command=("x",)))
+    assert plan.by_pid and not plan.switch_records
+    assert not any(event.workload for event in plan.events)
+    assert all(event.stack == "" for event in plan.events if event.ftrace)
+    # Who attaches has no workload, and names of files as they happen are wanted at once.
+    assert by_ftrace(facts, Attach(detail="stages"))["sched:sched_switch"] == {True}
+    assert not any(True in by for by in by_ftrace(facts, Stream()).values())
 
 
 @pytest.mark.parametrize(
@@ -338,6 +362,13 @@ def test_perf_records_all_where_ftrace_cannot(lack: dict[str, object], why: str)
         assert not any(event.ftrace for event in plan.events)
         assert THREADS not in {event.name for event in plan.events}
     assert by_perf(host()) == ""
+
+
+def test_few_numbers_of_threads_leave_a_workload_to_perf() -> None:
+    facts = replace(host(), pid_max=planner.PIDS - 1)
+    stages = Workload(command=("x",), detail="stages")
+    assert not any(event.ftrace for event in make(facts, stages).events)
+    assert all(e.ftrace for e in make(facts, Workload(command=("x",), detail="latency")).events)
 
 
 @pytest.mark.parametrize("kernel", ["5.10", "6.12"])
@@ -755,6 +786,9 @@ def test_buffers_and_limit() -> None:
         room = sizes(cpus, free)
         # twice the file and what the buffers hold must fit
         assert 2 * (room.limit + room.buffer * cpus) <= free
+        # where both write: perf's twice, and three times what ftrace's takes
+        room = sizes(cpus, free, both=True)
+        assert 5 * room.limit + 2 * room.buffer * cpus <= free
 
 
 def test_requests_of_illegal_shape_cannot_be_built() -> None:

@@ -140,7 +140,7 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
     assert (tmp_path / "left").read_text() == ""
 
 
-@pytest.mark.parametrize("detail", ["latency"])
+@pytest.mark.parametrize("detail", ["latency", "stages", "stacks"])
 def test_what_ftrace_s_own_instance_records_is_whole(
     kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path, detail: str
 ) -> None:

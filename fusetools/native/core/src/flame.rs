@@ -537,6 +537,7 @@ impl<'a> Engine<'a> {
         }
         let comm = self.comm(ev.pid, ev.tid);
         let node = match stack {
+            ABSENT if ip == ABSENT => self.fold.below(ROOT, comm),
             ABSENT => {
                 let root = self.fold.below(ROOT, comm);
                 let name = self.frames.of_address(ip, &self.spaces, ev.pid);

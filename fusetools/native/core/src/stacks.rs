@@ -14,7 +14,7 @@ use crate::symbols::{Kernel, Table};
 use crate::unwind::Reach;
 
 /// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
-const CONTEXT_MAX: u64 = -4095i64 as u64;
+pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 

@@ -11,7 +11,7 @@ mod stacks;
 mod waits;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -24,7 +24,7 @@ use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::{has_copies, Stacks};
 pub use self::waits::Shares;
-use self::waits::{Scope, Waits};
+use self::waits::{Scope, OF_BOTH};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -227,6 +227,8 @@ pub fn merge_with(
     // Ids that no input has. Near to theirs: readers find an id fastest in a small table.
     let ids = readers().flat_map(Reader::attrs).flat_map(|attr| &attr.ids);
     let mut free_id = ids.max().map_or(1, |id| id.wrapping_add(1));
+    let of_ftrace = of_ftrace(&opened);
+    let stacks = of_ftrace.iter().flatten().any(|both| *both);
     let mut spare_ids = Vec::new();
     let mut surveys = Vec::new();
     let mut heads = Vec::new();
@@ -235,12 +237,14 @@ pub fn merge_with(
         match opened {
             Input::Perf(reader) => {
                 warnings.add(input, reader.warnings());
-                heads.push(Head::read(reader, free_id, unwinds)?);
+                let mut head = Head::read(reader, free_id, unwinds)?;
+                head.remove(&of_ftrace[input]);
+                heads.push(head);
                 surveys.push(None);
                 free_id = free_id.wrapping_add(1);
             }
             Input::Trace(dat) => {
-                let survey = Survey::new(dat, free_id);
+                let survey = Survey::new(dat, free_id, stacks);
                 warnings.add(input, survey.warnings());
                 heads.push(survey.head(dat)?);
                 free_id = free_id.wrapping_add(survey.ids());
@@ -257,7 +261,6 @@ pub fn merge_with(
         _ => session.to_owned(),
     };
     head.remove_session();
-    head.remove_stacks();
     head.check()?;
     let apart = head.take_apart(&extras.bundles, &mut free_id)?;
     let (session, places) = match json.is_empty() {
@@ -269,12 +272,13 @@ pub fn merge_with(
     let tail = head.events.first().map_or(0, Event::tail);
 
     let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
-    for ((opened, survey), spare_id) in opened.iter().zip(surveys).zip(spare_ids) {
+    let of_input = opened.iter().zip(surveys).zip(spare_ids).zip(&of_ftrace);
+    for (((opened, survey), spare_id), of_ftrace) in of_input {
         match (opened, survey) {
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail, unwinds).with(
+                    Mend::new(reader, spare_id, tail, unwinds, of_ftrace).with(
                         reader,
                         &apart,
                         extras.daemons.as_deref(),
@@ -316,8 +320,7 @@ pub fn merge_with(
         (Some(reader), None) => Returns::read(reader),
         (None, _) => Returns::default(),
     };
-    let waits = readers().next().map(Waits::read).unwrap_or_default();
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, waits);
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
     if let Some(scope) = &extras.scope {
         stacks.scope = Scope::new(scope.clone());
     }
@@ -396,6 +399,26 @@ pub fn merge_with(
             .flat_map(|source| source.left_out())
             .collect(),
     })
+}
+
+/// By input and event of perf's: whether only its stacks are wanted, as an instance of ftrace's recorded that event, too.
+fn of_ftrace(inputs: &[Input]) -> Vec<Vec<bool>> {
+    let listed = inputs.iter().filter_map(|input| match input {
+        Input::Trace(dat) if dat.listed() => Some(&dat.tracing().formats),
+        _ => None,
+    });
+    let names: HashSet<String> = listed
+        .flatten()
+        .map(|format| format!("{}:{}", format.system, format.name))
+        .filter(|name| OF_BOTH.contains(&&name[..]))
+        .collect();
+    let of = |reader: &Reader| {
+        let events = reader.attrs().iter().zip(reader.events());
+        let both = events.map(|(attr, info)| attr.layout.has_chain() && names.contains(&info.name));
+        both.collect()
+    };
+    let inputs = inputs.iter().map(|input| input.perf().map(of));
+    inputs.map(Option::unwrap_or_default).collect()
 }
 
 /// A PERF_RECORD_MMAP2 of a program's code, with a sample id of `tail` bytes that tells nothing, as perf makes them up.

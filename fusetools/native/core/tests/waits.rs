@@ -1,23 +1,38 @@
-//! Switches in a recording that is merged: the stacks that were taken of a part of them, and whose they become.
+//! Stacks that perf took of a part of the switches which ftrace tells of, and whose they become; the workload's switches.
 
 mod perf_data;
+mod trace_data;
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use fusetools_core::write::{merge_with, Extras, Shares};
 use fusetools_core::Reader;
-use perf_data::{record, Event, PerfData, Sample, CALLCHAIN, RAW, USUAL};
+use perf_data::{record, Event, PerfData, Sample, CALLCHAIN, USUAL};
+use trace_data::{entry, page, pieces, statistics};
 
 const SWITCH: &str = "name: sched_switch\nID: 600\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:pid_t prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\
     \tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\
     \tfield:pid_t next_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
     \nprint fmt: \"\"\n";
 const ENTER: &str = "name: sys_enter\nID: 601\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\
     \tfield:unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;\n\
+    \nprint fmt: \"\"\n";
+const EXIT: &str = "name: sys_exit\nID: 602\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \nprint fmt: \"\"\n";
+const ENTRY: &str = "name: x_read\nID: 603\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
     \nprint fmt: \"\"\n";
 
 const KERNEL: u64 = -128i64 as u64;
@@ -25,179 +40,330 @@ const USER: u64 = -512i64 as u64;
 const AT: u64 = 0xffff_ffff_8100_1000;
 
 fn events() -> Vec<Event> {
-    let mut stacks = Event::new("fusetools_stacks", 3, &[13]);
-    stacks.sample_type = USUAL & !RAW | CALLCHAIN;
-    let mut always = Event::new("sched:sched_switch", 600, &[11]);
-    always.sample_type = USUAL | CALLCHAIN;
-    let mut waits = Event::new("raw_syscalls:sys_enter", 601, &[14]);
-    waits.sample_type = USUAL | CALLCHAIN;
+    let mut stacks = Event::new("sched:sched_switch", 600, &[11]);
+    stacks.sample_type = USUAL | CALLCHAIN;
+    let mut copies = Event::new("raw_syscalls:sys_enter", 601, &[14]);
+    copies.sample_type = USUAL | CALLCHAIN;
+    vec![Event::new("sched:sched_switch", 600, &[12]), stacks, copies]
+}
+
+fn formats() -> Vec<(&'static str, &'static str)> {
     vec![
-        always,
-        Event::new("sched:sched_switch", 600, &[12]),
-        stacks,
-        waits,
-        Event::new("raw_syscalls:sys_enter", 601, &[15]),
+        ("sched", SWITCH),
+        ("raw_syscalls", ENTER),
+        ("raw_syscalls", EXIT),
+        ("fuse", perf_data::SEND),
+        ("fuse_daemon", ENTRY),
     ]
 }
 
-fn sample(event: usize, tid: i32, time: u64, chain: &[u64], raw: Vec<u8>) -> Vec<u8> {
-    let events = events();
-    events[event].sample(&Sample {
-        id: events[event].ids[0],
-        pid: 7,
+/// What ftrace tells on a CPU: its time, and the event.
+type Told = (u32, u64, Vec<u8>);
+
+fn raw(kind: u16, tid: i32, words: &[u64]) -> Vec<u8> {
+    let mut raw = kind.to_le_bytes().to_vec();
+    raw.extend([0, 0]);
+    raw.extend(tid.to_le_bytes());
+    words.iter().for_each(|word| raw.extend(word.to_le_bytes()));
+    raw
+}
+
+/// A thread waits for something (state 1).
+fn switch(tid: i32, time: u64) -> Told {
+    (1, time, raw(600, tid, &[tid as u64, 1, 0]))
+}
+
+fn enter(tid: i32, time: u64, number: u64, first: u64) -> Told {
+    (1, time, raw(601, tid, &[number, first, 0, 0, 0, 0, 0]))
+}
+
+fn leave(tid: i32, time: u64) -> Told {
+    (1, time, raw(602, tid, &[0]))
+}
+
+fn send(tid: i32, time: u64, opcode: u32) -> Told {
+    let mut raw = perf_data::send(2, time, opcode);
+    raw[..2].copy_from_slice(&500u16.to_le_bytes());
+    raw[4..8].copy_from_slice(&tid.to_le_bytes());
+    (1, time, raw)
+}
+
+fn sample(event: usize, tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
+    let raw = match event {
+        2 => raw(601, tid, &[202, 0, 0, 0, 0, 0, 0]),
+        _ => raw(600, tid, &[tid as u64, 1, 0]),
+    };
+    events()[event].sample(&Sample {
+        id: events()[event].ids[0],
+        pid: process(tid),
         tid,
         time,
+        cpu: 1,
         chain: chain.to_vec(),
         raw,
         ..Sample::default()
     })
 }
 
-/// From a thread in the state of waiting for something to another.
-fn switch(tid: i32, time: u64, next: i32) -> Vec<u8> {
-    let mut raw = vec![0; 28];
-    raw[..2].copy_from_slice(&600u16.to_le_bytes());
-    raw[8..12].copy_from_slice(&tid.to_le_bytes());
-    raw[16] = 1;
-    raw[24..28].copy_from_slice(&next.to_le_bytes());
-    sample(1, tid, time, &[], raw)
-}
-
+/// The stack that perf takes of a switch; of the entry of a system call.
 fn stack(tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
-    sample(2, tid, time, chain, vec![])
+    sample(1, tid, time, chain)
 }
 
-/// `with`: with a stack, as the calls in which a daemon waits.
-fn enter(tid: i32, time: u64, number: u64, first: u64, with: Option<&[u64]>) -> Vec<u8> {
-    let mut raw = vec![0; 64];
-    raw[..2].copy_from_slice(&601u16.to_le_bytes());
-    raw[8..16].copy_from_slice(&number.to_le_bytes());
-    raw[16..24].copy_from_slice(&first.to_le_bytes());
-    let event = if with.is_some() { 3 } else { 4 };
-    sample(event, tid, time, with.unwrap_or_default(), raw)
+fn entry_stack(tid: i32, time: u64, chain: &[u64]) -> Vec<u8> {
+    sample(2, tid, time, chain)
 }
 
-/// What becomes of it: of each sample its event's name, thread and chain, and of how many stacks.
-fn merged(
-    name: &str,
-    records: Vec<Vec<u8>>,
-    extras: &Extras,
-) -> (Vec<(String, i32, Vec<u64>)>, Shares) {
+/// Threads 7 and 8 are of one process.
+fn process(tid: i32) -> i32 {
+    if tid == 8 {
+        7
+    } else {
+        tid
+    }
+}
+
+/// Each sample of the recording that becomes of both: its event's name, thread and chain.
+type Found = Vec<(String, i32, Vec<u64>)>;
+
+fn merged(name: &str, told: &[Told], taken: Vec<Vec<u8>>, extras: Extras) -> (Found, Shares) {
+    let mut events = events();
+    events[0] = Event::new("dummy:u", 9, &[13]);
     let file = PerfData {
-        events: events(),
-        formats: vec![("sched", SWITCH), ("raw_syscalls", ENTER)],
-        records,
+        events,
+        formats: formats(),
+        records: taken,
     };
-    let folder = std::env::temp_dir();
-    let path = |end: &str| folder.join(format!("fusetools-{name}-{}.{end}", std::process::id()));
-    fs::write(path("in"), file.bytes()).unwrap();
-    let info = merge_with(&[path("in")], &path("out"), "", extras).unwrap();
-    let reader = Reader::from_bytes(fs::read(path("out")).unwrap()).unwrap();
-    let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
-    assert!(reader
-        .events()
-        .iter()
-        .all(|event| event.name != "fusetools_stacks"));
+    let mut by_cpu = BTreeMap::<u32, Vec<&Told>>::new();
+    told.iter()
+        .for_each(|it| by_cpu.entry(it.0).or_default().push(it));
+    let mut all = Vec::new();
+    for (cpu, told) in by_cpu {
+        let mut time = told[0].1;
+        let entries: Vec<_> = told
+            .iter()
+            .map(|(_, at, raw)| entry(at - std::mem::replace(&mut time, *at), raw))
+            .collect();
+        all.push((cpu, page(told[0].1, 0, &entries, &[])));
+    }
+    all.push(statistics(0));
+    let folder = std::env::temp_dir().join(format!("fusetools-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let [perf, ring, whole] = ["perf", "ring", "whole"].map(|name| folder.join(name));
+    fs::write(&perf, file.bytes()).unwrap();
+    fs::write(&ring, pieces(&formats(), &all)).unwrap();
+    let extras = Extras {
+        threads: HashMap::from([(7, 7), (8, 7), (9, 9)]),
+        ..extras
+    };
+    let info = merge_with(&[perf, ring], &whole, "", &extras).unwrap();
+    let reader = Reader::open(&whole).unwrap();
+    assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
     // perf looks its ids up.
     let mut ids = reader.attrs().iter().flat_map(|attr| &attr.ids);
-    assert!(ids.any(|id| *id == 13));
+    assert!(ids.any(|id| *id == 14));
     let samples = reader.records().filter(|record| record.kind == 9);
     let found = samples.map(|record| {
         let event = record.event.unwrap();
         let layout = reader.attrs()[event].layout;
-        let words = layout.chain(&record.bytes).unwrap().chunks_exact(8);
+        let words = layout
+            .chain(&record.bytes)
+            .unwrap_or_default()
+            .chunks_exact(8);
         let chain = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-        let (_, tid) = layout.task(&record.bytes).unwrap();
+        let (pid, tid) = layout.task(&record.bytes).unwrap();
+        assert_eq!(pid, process(tid));
         (reader.events()[event].name.clone(), tid, chain.collect())
     });
-    (found.collect(), info.shares)
+    let found = found.collect();
+    fs::remove_dir_all(folder).unwrap();
+    (found, info.shares)
 }
 
-fn chains(found: &[(String, i32, Vec<u64>)]) -> Vec<Vec<u64>> {
-    let switches = found.iter().filter(|one| one.0 == "sched:sched_switch");
-    switches.map(|one| one.2.clone()).collect()
+fn chains(found: &Found) -> Vec<Vec<u64>> {
+    let switches = found.iter().filter(|of| of.0 == "sched:sched_switch");
+    switches.map(|of| of.2.clone()).collect()
 }
+
+const A: [u64; 4] = [KERNEL, AT, USER, 0x1000];
+const B: [u64; 4] = [KERNEL, AT + 8, USER, 0x2000];
 
 #[test]
 fn a_wait_has_its_own_stack_or_that_of_the_last_one_alike() {
-    let [a, b] = [[KERNEL, AT, USER, 0x1000], [KERNEL, AT, USER, 0x2000]];
-    let records = vec![
-        enter(7, 10, 0, 5, None),
-        switch(7, 20, 0),
-        sample(1, 8, 21, &[], vec![0; 28]), // another CPU's, between the two
-        stack(7, 22, &a),
-        enter(7, 30, 0, 5, None),
-        switch(7, 40, 0), // as the first one
-        enter(7, 50, 0, 6, None),
-        switch(7, 60, 0), // on another descriptor: none is alike
-        enter(7, 70, 35, 6, None),
-        switch(7, 80, 0),
-        stack(7, 82, &b),
-        enter(7, 90, 35, 99, None), // what it takes is an address
-        switch(7, 100, 0),
-        enter(8, 110, 0, 5, None),
-        switch(8, 120, 0), // another thread of that process
-        stack(9, 130, &a), // its switch was lost
-        enter(7, 140, 1, 0, None),
-        switch(7, 150, 0), // before the first one alike of which a stack was taken
-        enter(7, 160, 1, 0, None),
-        switch(7, 170, 0),
-        stack(7, 172, &b),
+    let told = [
+        enter(7, 10, 0, 5),
+        switch(7, 20), // its own, A
+        enter(7, 30, 0, 5),
+        switch(7, 40), // as the first one
+        enter(7, 50, 0, 6),
+        switch(7, 60), // on another descriptor: the kernel's part
+        enter(7, 70, 35, 6),
+        switch(7, 80),        // its own, B
+        enter(7, 90, 35, 99), // what it takes is an address
+        switch(7, 100),
+        enter(8, 110, 0, 5),
+        switch(8, 120), // another thread of that process
+        enter(9, 130, 0, 5),
+        switch(9, 140), // another process: the kernel's part
+        leave(7, 150),
+        switch(7, 160), // in no call: none is alike
+        enter(7, 170, 1, 0),
+        switch(7, 180), // before the first one alike of which a stack was taken
+        enter(7, 190, 1, 0),
+        switch(7, 200), // its own, A
+        enter(7, 210, 35, 0),
+        switch(7, 220), // its own, A: from now on others of its kind have it
+        enter(7, 230, 35, 0),
+        switch(7, 240),
     ];
-    let (found, shares) = merged("waits", records, &Extras::default());
-    let [a, b] = [a.to_vec(), b.to_vec()];
-    let none = Vec::new();
-    let expected = [&a, &none, &a, &none, &b, &b, &a, &b, &b];
+    let taken = vec![
+        stack(7, 19, &A),
+        stack(7, 79, &B),
+        stack(7, 199, &A),
+        stack(7, 219, &A),
+    ];
+    let (found, shares) = merged("waits", &told, taken, Extras::default());
+    let of_kernel = vec![KERNEL, AT, USER, USER];
+    let [a, b, none] = [A.to_vec(), B.to_vec(), Vec::new()];
+    let expected = [
+        &a, &a, &of_kernel, &b, &b, &a, &of_kernel, &none, &none, &a, &a, &a,
+    ];
     assert_eq!(chains(&found), expected.map(Clone::clone));
-    assert_eq!(found.len(), 17);
+    assert_eq!(found.len(), told.len());
     let expected = Shares {
-        taken: 3,
-        alike: 4,
+        taken: 4,
+        alike: 6,
         without: 2,
     };
     assert_eq!(shares, expected);
 }
 
 #[test]
-fn a_stack_is_of_the_switch_right_before_it() {
-    let a = [KERNEL, AT, USER, 0x1000];
-    let records = vec![
-        switch(7, 10, 0),
-        enter(7, 20, 1, 0, None), // it ran again
-        stack(7, 21, &a),
-        switch(7, 1_000, 0),
-        stack(7, 900_000, &a), // much later
+fn a_stranger_has_no_stack() {
+    let mut given_way = switch(9, 20);
+    given_way.2[24..28].copy_from_slice(&7i32.to_le_bytes()); // to a thread of the daemon
+    let extras = Extras {
+        scope: Some(vec![7]),
+        daemons: Some(vec![7]),
+        ..Extras::default()
+    };
+    let taken = vec![stack(9, 19, &A), stack(7, 29, &B)];
+    let (found, shares) = merged("stranger", &[given_way, switch(7, 30)], taken, extras);
+    assert_eq!(chains(&found), [vec![], B.to_vec()]);
+    assert_eq!(shares.taken, 1);
+}
+
+#[test]
+fn a_stack_is_of_the_next_switch_on_its_cpu() {
+    let (mut elsewhere, mut here) = (switch(7, 20), enter(9, 30, 0, 5));
+    (elsewhere.0, here.0) = (0, 1);
+    let told = [
+        elsewhere, // on another CPU
+        here,
+        switch(9, 40), // another thread's: the one of which it was taken was lost
+        enter(7, 50, 0, 5),
+        switch(7, 60), // it is gone by now
     ];
-    let (found, shares) = merged("before", records, &Extras::default());
-    assert_eq!(chains(&found), [vec![], vec![]]);
-    assert_eq!((shares.taken, shares.alike), (0, 0));
+    let (found, shares) = merged("next", &told, vec![stack(7, 19, &A)], Extras::default());
+    assert_eq!(chains(&found), vec![Vec::<u64>::new(); 3]);
+    assert_eq!((shares.taken, shares.alike, shares.without), (0, 0, 3));
+}
+
+#[test]
+fn waits_for_other_operations_are_not_alike() {
+    let callback = |tid, time| (1, time, raw(603, tid, &[0x1000]));
+    let told = [
+        enter(7, 10, 262, 1),
+        send(7, 15, 1),
+        switch(7, 20), // for a lookup: A
+        enter(7, 30, 262, 1),
+        send(7, 35, 3),
+        switch(7, 40), // for a getattr: none is alike
+        enter(7, 50, 262, 1),
+        send(7, 55, 1),
+        switch(7, 60),
+        enter(7, 70, 262, 1),
+        switch(7, 80), // for something else
+        enter(9, 90, 202, 0),
+        switch(9, 100), // B
+        callback(9, 110),
+        enter(9, 120, 202, 0),
+        switch(9, 130), // within a callback
+    ];
+    let taken = vec![stack(7, 19, &A), stack(9, 99, &B)];
+    let (found, _) = merged("operations", &told, taken, Extras::default());
+    let [a, b, none] = [A.to_vec(), B.to_vec(), Vec::new()];
+    let expected = [&a, &none, &a, &none, &b, &none].map(Clone::clone);
+    assert_eq!(chains(&found), expected);
 }
 
 #[test]
 fn a_wait_in_a_call_has_the_users_stack_of_its_entry() {
-    let [a, own] = [
-        [KERNEL, AT, USER, 0x1000, 0x1100],
-        [KERNEL, AT + 8, USER, 0x7000, 0x7100],
+    let own = [KERNEL, AT + 8, USER, 0x7000, 0x7100];
+    let at_entry = [KERNEL, AT, USER, 0x1000, 0x1100];
+    let told = [
+        enter(7, 10, 202, 0), // with the stack of that time
+        switch(7, 20),        // the kernel's part is of the switch
+        enter(7, 30, 0, 5),
+        switch(7, 40), // in another call
+        enter(7, 50, 202, 0),
+        switch(7, 60), // none of it was taken: the kernel's part is that of the first one alike
+        leave(7, 70),
+        switch(7, 80),
     ];
-    let files = Extras {
+    let taken = vec![
+        entry_stack(7, 9, &at_entry),
+        stack(7, 19, &own),
+        entry_stack(7, 49, &[KERNEL, AT, USER, 0x3000]),
+    ];
+    let extras = Extras {
         files: Some(Default::default()),
         ..Extras::default()
     };
-    let records = vec![
-        enter(7, 10, 202, 0, Some(&own)),
-        switch(7, 20, 0), // none of it was taken: the kernel's part is that of the first one alike
-        enter(7, 30, 0, 5, None),
-        switch(7, 40, 0), // in another call
-        enter(7, 50, 202, 0, Some(&a)),
-        switch(7, 60, 0),
-        stack(7, 62, &own),
+    let (found, _) = merged("entry", &told, taken, extras);
+    let expected = [
+        vec![KERNEL, AT + 8, USER, 0x1000, 0x1100],
+        vec![],
+        vec![KERNEL, AT + 8, USER, 0x3000],
+        vec![],
     ];
-    let (found, _) = merged("entry", records, &files);
-    let last = vec![KERNEL, AT + 8, USER, 0x1000, 0x1100];
-    assert_eq!(chains(&found), [own.to_vec(), vec![], last]);
-    // The calls themselves have none.
-    let calls = found.iter().filter(|one| one.0 == "raw_syscalls:sys_enter");
-    assert!(calls.clone().count() == 3 && calls.map(|one| &one.2).all(Vec::is_empty));
+    assert_eq!(chains(&found), expected);
+    // The calls themselves have none, and each is told once.
+    let calls = found.iter().filter(|of| of.0 == "raw_syscalls:sys_enter");
+    assert!(calls.clone().count() == 3 && calls.map(|of| &of.2).all(Vec::is_empty));
+}
+
+/// A recording of perf's alone: the threads of its samples.
+fn threads(name: &str, records: Vec<Vec<u8>>, extras: &Extras) -> (Vec<i32>, u64) {
+    let file = PerfData {
+        events: events(),
+        formats: formats(),
+        records,
+    };
+    let name = format!("fusetools-{name}-{}", std::process::id());
+    let path = |end: &str| std::env::temp_dir().join(format!("{name}.{end}"));
+    fs::write(path("in"), file.bytes()).unwrap();
+    let info = merge_with(&[path("in")], &path("out"), "", extras).unwrap();
+    let reader = Reader::from_bytes(fs::read(path("out")).unwrap()).unwrap();
+    let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
+    let samples = reader.records().filter(|record| record.kind == 9);
+    let threads = samples.map(|record| {
+        let layout = reader.attrs()[record.event.unwrap()].layout;
+        layout.task(&record.bytes).unwrap().1
+    });
+    (threads.collect(), info.missing_switches)
+}
+
+/// A switch to another thread.
+fn of_perf(pid: i32, time: u64, next: i32) -> Vec<u8> {
+    events()[0].sample(&Sample {
+        id: 12,
+        pid,
+        tid: pid,
+        time,
+        raw: raw(600, pid, &[pid as u64, 0, next as u64]),
+        ..Sample::default()
+    })
 }
 
 #[test]
@@ -206,7 +372,7 @@ fn what_is_not_of_the_workload_is_left_out() {
         let body = perf_data::words(&[pid as u32, parent as u32, pid as u32, parent as u32]);
         let body = [body, time.to_le_bytes().to_vec()].concat();
         let id = Sample {
-            id: 11,
+            id: 12,
             pid: parent,
             tid: parent,
             time,
@@ -214,19 +380,7 @@ fn what_is_not_of_the_workload_is_left_out() {
         };
         events()[0].other(7, 0, &body, &id)
     };
-    let of = |pid: i32, time: u64, next: i32| {
-        let mut raw = vec![0; 28];
-        raw[..2].copy_from_slice(&600u16.to_le_bytes());
-        raw[24..28].copy_from_slice(&next.to_le_bytes());
-        events()[1].sample(&Sample {
-            id: 12,
-            pid,
-            tid: pid,
-            time,
-            raw,
-            ..Sample::default()
-        })
-    };
+    let of = of_perf;
     let records = vec![
         fork(100, 1, 5), // of the workload itself, as perf tells of who was there before
         of(100, 10, 0),
@@ -245,52 +399,27 @@ fn what_is_not_of_the_workload_is_left_out() {
         daemons: Some(vec![42]),
         ..Extras::default()
     };
-    let (found, _) = merged("scope", records, &extras);
-    let tids: Vec<i32> = found.iter().map(|one| one.1).collect();
+    let (tids, _) = threads("scope", records, &extras);
     assert_eq!(tids, [100, 101, 50, 42]);
 }
 
 #[test]
 fn switches_that_are_missing_are_counted() {
-    let switch = |pid: i32, time: u64, next: i32| {
-        let mut raw = vec![0; 28];
-        raw[..2].copy_from_slice(&600u16.to_le_bytes());
-        raw[8..12].copy_from_slice(&pid.to_le_bytes());
-        raw[24..28].copy_from_slice(&next.to_le_bytes());
-        events()[1].sample(&Sample {
-            id: 12,
-            pid,
-            tid: pid,
-            time,
-            raw,
-            ..Sample::default()
-        })
-    };
     let whole = vec![
-        switch(100, 10, 42),
-        switch(42, 20, 100),
-        switch(100, 30, 50),
-        switch(50, 40, 42), // others' own come and go without being recorded
-        switch(42, 50, 50),
-        switch(50, 60, 100),
+        of_perf(100, 10, 42),
+        of_perf(42, 20, 100),
+        of_perf(100, 30, 50),
+        of_perf(50, 40, 42), // others' own come and go without being recorded
+        of_perf(42, 50, 50),
+        of_perf(50, 60, 100),
     ];
     let missing = |name: &str, records: Vec<Vec<u8>>| {
-        let file = PerfData {
-            events: events(),
-            formats: vec![("sched", SWITCH), ("raw_syscalls", ENTER)],
-            records,
-        };
-        let name = format!("fusetools-missing-{name}-{}", std::process::id());
-        let path = |end: &str| std::env::temp_dir().join(format!("{name}.{end}"));
-        fs::write(path("in"), file.bytes()).unwrap();
         let extras = Extras {
             scope: Some(vec![42, 100]),
             daemons: Some(vec![42]),
             ..Extras::default()
         };
-        let info = merge_with(&[path("in")], &path("out"), "", &extras).unwrap();
-        let _ = (fs::remove_file(path("in")), fs::remove_file(path("out")));
-        info.missing_switches
+        threads(&format!("missing-{name}"), records, &extras).1
     };
     assert_eq!(missing("none", whole.clone()), 0);
     let without = |at: usize| {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::stacks::copied;
-use super::waits::STACKS;
 use super::{SESSION_MAX, SESSION_PART};
 use crate::error::Error;
 use crate::file::{self, feature, Attr};
@@ -62,6 +61,12 @@ impl Event {
         }
         event.set(92, &clock.unwrap_or(0).to_le_bytes());
         event
+    }
+
+    /// With stacks, and the address where each begins.
+    pub(super) fn with_chain(mut self) -> Event {
+        self.set(24, &(self.u64(24) | bit::IP | bit::CALLCHAIN).to_le_bytes());
+        self
     }
 
     fn u64(&self, at: usize) -> u64 {
@@ -306,14 +311,14 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Leaves out the event of stacks, which become those of switches; perf wants to know its ids (ID_INDEX).
-    pub(super) fn remove_stacks(&mut self) {
-        let (gone, rest) = std::mem::take(&mut self.events)
+    /// Leaves out events of which only stacks are wanted; perf wants to know their ids (ID_INDEX).
+    pub(super) fn remove(&mut self, unwanted: &[bool]) {
+        let mut unwanted = unwanted.iter();
+        let (gone, rest): (Vec<Event>, _) = std::mem::take(&mut self.events)
             .into_iter()
-            .partition(|event: &Event| event.name == STACKS);
+            .partition(|_| unwanted.next() == Some(&true));
         self.events = rest;
         if let Some(event) = self.events.first_mut() {
-            let gone: Vec<Event> = gone;
             gone.iter().for_each(|of| event.also(of));
         }
     }

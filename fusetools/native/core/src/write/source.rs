@@ -1,20 +1,21 @@
 //! The records of the inputs, each in time order and as the output needs them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX};
-use super::stacks::{copied, words, Stacked, Stacks};
-use super::waits::{about, about_whom, tells, Tells, SOON};
+use super::stacks::{copied, with_chain, Stacked, Stacks};
+use super::waits::{about, about_whom, tells, told_by, Tells, SWITCH};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
 use crate::reader::{Reader, Record, Records, SESSION};
 use crate::record::{self, bit, u32_at, u64_at, Layout};
+use crate::stacks::CONTEXT_MAX;
 use crate::tracedat::{Events, TraceDat, What};
 use crate::tracing::{name_and_id, Tracing};
 
@@ -54,15 +55,8 @@ pub(super) struct Perf<'a> {
     records: Records<'a>,
     mend: Mend,
     /// Time, event, and the record.
-    next: Option<Next<'a>>,
-    /// Those after it that have been looked at.
-    ahead: VecDeque<Next<'a>>,
+    next: Option<(u64, Option<usize>, Bytes<'a>)>,
 }
-
-type Next<'a> = (u64, Option<usize>, Bytes<'a>);
-
-/// Records that are looked at for the stack of a switch.
-const MOST_AHEAD: usize = 256;
 
 /// A record as it was read, or put together anew.
 enum Bytes<'a> {
@@ -71,10 +65,6 @@ enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    fn kind(&self) -> Option<u32> {
-        u32_at(self.bytes(), 0)
-    }
-
     fn bytes(&self) -> &[u8] {
         match self {
             Bytes::Read(record) => &record.bytes,
@@ -89,45 +79,9 @@ impl<'a> Perf<'a> {
             records,
             mend,
             next: None,
-            ahead: VecDeque::new(),
         };
         perf.advance();
         perf
-    }
-
-    fn read(&mut self) -> Option<Next<'a>> {
-        loop {
-            let record = self.records.next()?;
-            let (time, event) = (record.time.unwrap_or(0), record.event);
-            if let Some(bytes) = self.mend.apply(record) {
-                return Some((time, event, bytes));
-            }
-        }
-    }
-
-    /// The stack of a thread's switch, where one was taken: before the thread does anything else.
-    fn stack_of(&mut self, tid: i32, time: u64) -> Option<Vec<u64>> {
-        for at in 0..MOST_AHEAD {
-            if at == self.ahead.len() {
-                let next = self.read()?;
-                self.ahead.push_back(next);
-            }
-            let (when, event, bytes) = &self.ahead[at];
-            if when.checked_sub(time).is_none_or(|after| after > SOON) {
-                return None;
-            }
-            let record = bytes.bytes();
-            let written = event.and_then(|event| self.mend.written.get(event));
-            let Some(written) = written.filter(|_| u32_at(record, 0) == Some(record::SAMPLE))
-            else {
-                continue;
-            };
-            if written.layout.task(record).map(|(_, tid)| tid) == Some(tid) {
-                let taken = written.tells == Tells::Sampled;
-                return written.layout.chain(record).filter(|_| taken).map(words);
-            }
-        }
-        None
     }
 }
 
@@ -141,16 +95,6 @@ impl Source for Perf<'_> {
     }
 
     fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool {
-        let mut own = None;
-        if let Some((time, Some(event), bytes)) = &self.next {
-            let written = self.mend.written.get(*event);
-            if let Some(written) = written.filter(|_| bytes.kind() == Some(record::SAMPLE)) {
-                if matches!(written.tells, Tells::Switched { stack: Some(_), .. }) {
-                    let (time, task) = (*time, written.layout.task(bytes.bytes()));
-                    own = task.and_then(|(_, tid)| self.stack_of(tid, time));
-                }
-            }
-        }
         let Some((_, event, bytes)) = &mut self.next else {
             return true;
         };
@@ -161,25 +105,24 @@ impl Source for Perf<'_> {
                     return true;
                 };
                 let (layout, by_address) = (&written.layout, written.by_address);
-                if let Some(about) = written.about {
+                if let Some(about) = written.about.filter(|_| !written.stack_alone) {
                     let pid = layout.task(record).map_or(-1, |(pid, _)| pid);
                     let process = |tid| tasks.process(tid);
                     if !stacks.scope.has(pid, about, layout.raw(record), process) {
                         return false;
                     }
-                    if let (Tells::Switched { .. }, Some(task)) =
-                        (written.tells, layout.task(record))
-                    {
+                    if let (Tells::Switched(_), Some(task)) = (written.tells, layout.task(record)) {
                         let raw = layout.raw(record);
                         stacks.scope.switched(task, about, raw, process);
                     }
                 }
+                let alone = written.stack_alone;
                 match stacks.sample(
                     layout,
                     written.copied,
                     by_address,
                     written.tells,
-                    own,
+                    alone,
                     record,
                 ) {
                     Stacked::AsIs => {}
@@ -207,7 +150,11 @@ impl Source for Perf<'_> {
     }
 
     fn advance(&mut self) {
-        self.next = self.ahead.pop_front().or_else(|| self.read());
+        let mend = &mut self.mend;
+        self.next = self.records.find_map(|record| {
+            let (time, event) = (record.time.unwrap_or(0), record.event);
+            Some((time, event, mend.apply(record)?))
+        });
     }
 
     fn warnings(&mut self) -> Vec<String> {
@@ -253,6 +200,8 @@ struct Written {
     /// It is no tracepoint: where the processor was is what its samples tell.
     by_address: bool,
     tells: Tells,
+    /// Of its samples only the stacks are wanted: ftrace recorded the event, too.
+    stack_alone: bool,
     /// It is of tasks; whom it tells of besides the one that runs.
     about: Option<Option<(usize, usize)>>,
 }
@@ -284,12 +233,19 @@ pub(super) struct Mend {
 }
 
 impl Mend {
-    /// `unwinds`: copies of user stacks are unwound.
-    pub(super) fn new(reader: &Reader, spare_id: u64, tail: usize, unwinds: bool) -> Mend {
+    /// `unwinds`: copies of user stacks are unwound; `of_ftrace`: by event, whether it is recorded by ftrace, too.
+    pub(super) fn new(
+        reader: &Reader,
+        spare_id: u64,
+        tail: usize,
+        unwinds: bool,
+        of_ftrace: &[bool],
+    ) -> Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
         let written = reader.attrs().iter().zip(tells(reader));
-        let written = written.zip(about(reader)).map(|((attr, tells), about)| {
+        let written = written.zip(about(reader)).zip(of_ftrace);
+        let written = written.map(|(((attr, tells), about), &stack_alone)| {
             let of = attr.layout;
             let flags = u64_at(&attr.raw, 40).unwrap_or(0);
             Written {
@@ -297,6 +253,7 @@ impl Mend {
                 copied: copied(reader, attr).filter(|_| unwinds),
                 by_address: !attr.is_tracepoint(),
                 tells,
+                stack_alone,
                 about,
             }
         });
@@ -356,9 +313,6 @@ impl Mend {
             return Some(Bytes::Read(record));
         };
         let layout = self.events[event]?;
-        if self.written[event].tells == Tells::Sampled && record.kind != record::SAMPLE {
-            return None; // of an event that is not written
-        }
         if record.kind == record::SAMPLE {
             let apart = self.apart.get(event).and_then(Option::as_ref);
             if let Some(Some(name)) = self.of_daemons.get(event) {
@@ -484,6 +438,9 @@ struct Kind {
     of_daemons: bool,
     /// It is of tasks; whom it tells of besides the one that runs.
     about: Option<Option<(usize, usize)>>,
+    tells: Tells,
+    /// The id of those with a stack, where perf took stacks.
+    with_stack: Option<u64>,
     /// A thread begins: places of its number and of the flags of clone(2). Only its process is learnt from that.
     begins: Option<(usize, usize)>,
 }
@@ -506,6 +463,8 @@ impl Kind {
         let name = format!("{}:{}", format.system, format.name);
         Kind {
             about: about_whom(&name, Some(format)),
+            tells: told_by(&name, Some(format), true),
+            with_stack: None,
             begins: place("pid")
                 .zip(place("clone_flags"))
                 .filter(|_| name == "task:task_newtask")
@@ -541,8 +500,8 @@ pub(super) struct Survey {
 const NAMES_OF_ADDRESS: [&str; 4] = ["func", "__probe_ip", "__probe_func", "ip"];
 
 impl Survey {
-    /// Ids from `first_id` on are given to the events.
-    pub(super) fn new(dat: &TraceDat, first_id: u64) -> Survey {
+    /// Ids from `first_id` on are given to the events; `stacks`: perf took stacks of switches, or of a part of them.
+    pub(super) fn new(dat: &TraceDat, first_id: u64, stacks: bool) -> Survey {
         let mut formats: Vec<Option<&Format>> = vec![None; 1 << 16];
         for format in &dat.tracing().formats {
             if let Some(slot) = usize::try_from(format.id)
@@ -564,6 +523,11 @@ impl Survey {
             for (slot, format) in survey.kinds.iter_mut().zip(formats) {
                 *slot = format.map(|format| Kind::new(format, next_id, false));
                 next_id = next_id.wrapping_add(u64::from(format.is_some()));
+            }
+            let kinds = survey.kinds.iter_mut().flatten();
+            for kind in kinds.filter(|kind| stacks && kind.name() == SWITCH) {
+                kind.with_stack = Some(next_id);
+                next_id = next_id.wrapping_add(1);
             }
             return survey;
         }
@@ -606,7 +570,10 @@ impl Survey {
     }
 
     pub(super) fn ids(&self) -> u64 {
-        self.kinds.iter().flatten().count() as u64
+        let kinds = self.kinds.iter().flatten();
+        kinds.fold(0, |ids, kind| {
+            ids + 1 + u64::from(kind.with_stack.is_some())
+        })
     }
 
     pub(super) fn warnings(&self) -> &[String] {
@@ -628,9 +595,11 @@ impl Survey {
             }
         };
         let kinds = || self.kinds.iter().flatten();
-        let event = |kind: &Kind| {
-            Event::tracepoint(&kind.name(), kind.format.id, kind.id, clock, self.addressed)
+        let event = |kind: &Kind, id: u64| {
+            Event::tracepoint(&kind.name(), kind.format.id, id, clock, self.addressed)
         };
+        let plain = kinds().map(|kind| event(kind, kind.id));
+        let stacked = kinds().filter_map(|kind| Some(event(kind, kind.with_stack?).with_chain()));
         // Of thousands of formats and symbols only those that the events need.
         let mut tracing = Tracing::new(dat.bytes(), dat.tracing());
         tracing.version = "0.6";
@@ -645,7 +614,8 @@ impl Survey {
             .filter_map(|number| Some((number, Cow::Owned(header_text(words.next()?)))))
             .collect();
         Ok(Head {
-            events: kinds().map(event).collect(),
+            // perf script looks at the first one alone for whether it can print addresses.
+            events: stacked.chain(plain).collect(),
             tracing: Some(tracing),
             features,
         })
@@ -782,13 +752,11 @@ impl Source for Trace<'_> {
             if !stacks.scope.has(process, about, raw, of) {
                 return false;
             }
-            match &kind.format.system[..] {
-                "raw_syscalls" => stacks.called(thread as i32),
-                _ if kind.format.name == "sched_switch" => {
-                    stacks
-                        .scope
-                        .switched((process, thread as i32), about, raw, of);
-                }
+            let task = (process, thread as i32);
+            match kind.tells {
+                Tells::Entered { .. } => stacks.called_alone(thread as i32),
+                Tells::Left => stacks.called(thread as i32),
+                Tells::Switched(_) => stacks.scope.switched(task, about, raw, of),
                 _ => {}
             }
         }
@@ -801,6 +769,25 @@ impl Source for Trace<'_> {
             return false;
         }
         self.record[at..at + 4].copy_from_slice(&process.to_le_bytes());
+        let task = (process, thread as i32);
+        stacks.note(kind.tells, task.1, self.raw);
+        // Of a stranger, which gives way to one of them, a stack tells nothing.
+        let id = kind.with_stack.filter(|_| stacks.scope.of(process));
+        let (Some(id), Tells::Switched(state)) = (id, kind.tells) else {
+            return true;
+        };
+        let cpu = u32_at(&self.record, at + 16).unwrap_or(0);
+        if let Some(chain) = stacks.switched(task, cpu, state, self.raw) {
+            // The address comes after the id, the chain after the CPU.
+            let ip = chain.iter().find(|&&ip| ip < CONTEXT_MAX).unwrap_or(&0);
+            let mut with = self.record.clone();
+            with.splice(16..16, ip.to_le_bytes());
+            let parts = [at + 32..with.len(), 0..0];
+            if let Some(mut with) = with_chain(&with, at + 32, parts, &chain) {
+                with[8..16].copy_from_slice(&id.to_le_bytes());
+                self.record = with;
+            }
+        }
         true
     }
 

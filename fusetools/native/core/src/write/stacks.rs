@@ -81,8 +81,8 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
-    /// By thread.
-    entered: FxHashMap<i32, Entered>,
+    /// By thread; whether ftrace has still to tell of that entry.
+    entered: FxHashMap<i32, (Entered, bool)>,
     waits: Waits,
     pub(super) scope: Scope,
     seen: FxHashSet<u64>,
@@ -97,7 +97,6 @@ impl<'a> Stacks<'a> {
         files: Option<&'a Files>,
         build_ids: FxHashMap<String, Vec<u8>>,
         returns: Returns,
-        waits: Waits,
     ) -> Stacks<'a> {
         Stacks {
             files,
@@ -106,7 +105,7 @@ impl<'a> Stacks<'a> {
             unwinding: Unwinding::default(),
             returns,
             entered: FxHashMap::default(),
-            waits,
+            waits: Waits::default(),
             scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
@@ -131,32 +130,21 @@ impl<'a> Stacks<'a> {
     /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
     /// where the processor was, stack or not.
     ///
-    /// `own`: the stack of a switch, which is told apart. A thread that waits in a system call has the user's stack with which it entered it: where that was copied, the wait
-    /// gets it.
+    /// `alone`: only its stack is wanted, ftrace tells the rest. A thread that waits in a system call has the user's stack with
+    /// which it entered it: where that was copied, the wait gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
         copied: Option<u64>,
         by_address: bool,
         tells: Tells,
-        own: Option<Vec<u64>>,
+        alone: bool,
         record: &[u8],
     ) -> Stacked {
-        if tells == Tells::Sampled {
-            return Stacked::LeftOut;
-        }
         let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let entered = matches!(tells, Tells::Entered { .. });
         if entered || tells == Tells::Left {
             self.called(tid);
-        }
-        if tells != Tells::Nothing {
-            self.waits.note(tells, tid, layout.raw(record));
-        }
-        if let (Tells::Switched { state, stack }, false) = (tells, layout.has_chain()) {
-            return stack.map_or(Stacked::AsIs, |id| {
-                self.switched(layout, (pid, tid), own, state, id, record)
-            });
         }
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
@@ -173,7 +161,10 @@ impl<'a> Stacks<'a> {
                 chain: chain.split_off(at + 1),
                 reach: Reach::Whole, // by frame pointers nothing tells that it is not
             });
-            self.enter(tid, Entered::Known(user));
+            self.enter(tid, Entered::Known(user), alone);
+            if alone {
+                return Stacked::LeftOut;
+            }
             let (Some(at), Some(after)) = (chain_at, after_chain) else {
                 return Stacked::AsIs;
             };
@@ -194,7 +185,10 @@ impl<'a> Stacks<'a> {
                     full: user.full,
                     time: u64_at(record, layout.time).unwrap_or(0),
                 };
-                self.enter(tid, entered);
+                self.enter(tid, entered, alone);
+                if alone {
+                    return Stacked::LeftOut;
+                }
                 let parts = [user.raw..user.place.start, user.place.end..record.len()];
                 return with_chain(record, user.chain, parts, &[])
                     .map_or(Stacked::Broken, Stacked::Anew);
@@ -226,9 +220,7 @@ impl<'a> Stacks<'a> {
                 return Stacked::Broken;
             };
             anew = Some(out);
-        } else if let (Tells::Switched { .. }, Some(at), Some(after)) =
-            (tells, chain_at, after_chain)
-        {
+        } else if let (Tells::Switched(_), Some(at), Some(after)) = (tells, chain_at, after_chain) {
             if let Some(user) = self.of_entry(pid, tid) {
                 let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
                 chain.truncate(of_user.unwrap_or(chain.len()));
@@ -239,6 +231,11 @@ impl<'a> Stacks<'a> {
                 };
                 anew = Some(out);
             }
+        }
+        if alone {
+            let cpu = layout.cpu(record).unwrap_or(0);
+            self.waits.take(cpu, tid, chain);
+            return Stacked::LeftOut;
         }
         let own = u64_at(record, layout.ip).filter(|_| layout.ip != 0);
         self.gather(pid, &chain, own);
@@ -252,31 +249,42 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    fn enter(&mut self, tid: i32, entered: Entered) {
+    /// A thread enters a system call, says ftrace, right after the stack may have been taken with which it does.
+    pub(super) fn called_alone(&mut self, tid: i32) {
+        match self.entered.get_mut(&tid) {
+            Some((_, told @ true)) => *told = false,
+            Some(_) => self.called(tid),
+            None => {}
+        }
+    }
+
+    fn enter(&mut self, tid: i32, entered: Entered, told_later: bool) {
         if self.entered.len() >= MOST_ENTERED {
             self.entered.clear();
         }
-        self.entered.insert(tid, entered);
+        self.entered.insert(tid, (entered, told_later));
     }
 
-    /// A switch that has no stack of its own: with the one that was taken of it, or is of another one alike, as a sample of
-    /// the event that has stacks (`id`).
-    fn switched(
+    /// What an event of ftrace's tells of a thread that may wait afterwards.
+    pub(super) fn note(&mut self, tells: Tells, tid: i32, raw: &[u8]) {
+        self.waits.note(tells, tid, Some(raw));
+    }
+
+    /// The stack of a switch that ftrace recorded: the one that perf took of it, or of the last one alike.
+    pub(super) fn switched(
         &mut self,
-        layout: &Layout,
         (pid, tid): (i32, i32),
-        own: Option<Vec<u64>>,
+        cpu: u32,
         state: Option<(usize, usize)>,
-        id: u64,
-        record: &[u8],
-    ) -> Stacked {
-        let Some(raw) = layout.raw(record).filter(|_| tid > 0) else {
-            return Stacked::AsIs;
-        };
-        let known = self.waits.switched((pid, tid), own, state, raw);
+        raw: &[u8],
+    ) -> Option<Vec<u64>> {
+        if tid <= 0 {
+            return None;
+        }
+        let known = self.waits.switched((pid, tid), cpu, state, raw);
         let user = self.of_entry(pid, tid);
         if known.is_none() && user.is_none() {
-            return Stacked::AsIs;
+            return None;
         }
         let mut chain = known.unwrap_or_default();
         if let Some(user) = user {
@@ -284,14 +292,8 @@ impl<'a> Stacks<'a> {
             chain.truncate(of_user.unwrap_or(chain.len()));
             add_user(&mut chain, &user);
         }
-        let parts = [layout.body..record.len(), 0..0];
-        let Some(mut out) = with_chain(record, layout.body, parts, &chain) else {
-            return Stacked::Broken;
-        };
-        // The identifier stands first.
-        out[8..16].copy_from_slice(&id.to_le_bytes());
         self.gather(pid, &chain, None);
-        Stacked::Anew(out)
+        Some(chain)
     }
 
     pub(super) fn shares(&self) -> Shares {
@@ -301,7 +303,7 @@ impl<'a> Stacks<'a> {
     /// The user's stack of a thread in a system call, where it was copied at its entry.
     fn of_entry(&mut self, pid: i32, tid: i32) -> Option<Unwound> {
         let files = self.files?;
-        let entered = self.entered.get_mut(&tid)?;
+        let (entered, _) = self.entered.get_mut(&tid)?;
         if let Entered::Copied {
             mask,
             registers,
@@ -412,7 +414,7 @@ impl<'a> Stacks<'a> {
 }
 
 /// A sample with another call chain at `at`, cut where it would be too long, and of what comes after it only `parts`.
-fn with_chain(
+pub(super) fn with_chain(
     record: &[u8],
     at: usize,
     parts: [Range<usize>; 2],

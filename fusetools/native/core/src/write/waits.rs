@@ -1,26 +1,24 @@
-//! Stacks of waits that were not all taken. One event tells every switch, without a stack; another one, right after it, the
-//! stacks of a part of them, at most so many a second. They become one: a switch of which no stack was taken gets that of
-//! the last one of the same process in the same system call, on the same descriptor, for the same FUSE operation; where
-//! there was none before, that of the first one.
+//! Stacks of waits that were not all taken. ftrace tells every switch; perf takes the stacks of all while they are few, of a
+//! part of them else, right before ftrace is told of the same switch on the same CPU. A switch of which no stack was taken
+//! gets that of the last one of the same process in the same system call, on the same descriptor, for the same FUSE
+//! operation; where that process has none, the kernel's part of another one's.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::stacks::words;
-use crate::file::Attr;
 use crate::format::{number, Field, Format};
-use crate::reader::{EventInfo, Reader};
-use crate::record::{self, bit, u32_at};
+use crate::reader::Reader;
+use crate::record::u32_at;
+use crate::stacks::CONTEXT_USER;
 
 /// Threads, and kinds of waits, that are remembered.
 const MOST_TASKS: usize = 1 << 14;
 const MOST_KINDS: usize = 1 << 14;
 /// No system call.
 const NONE: i64 = -1;
-/// ns after a switch within which its stack is told.
-pub(super) const SOON: u64 = 100_000;
 
-/// The event of the stacks, `context-switches` by another name (fusetools/plan/planner.py).
-pub(super) const STACKS: &str = "fusetools_stacks";
+pub(super) const SWITCH: &str = "sched:sched_switch";
+/// Of an event that ftrace records as well, perf's samples tell the stack alone.
+pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
 /// The place of a number in raw data.
 type Place = (usize, usize);
@@ -43,13 +41,8 @@ pub(super) enum Tells {
         args: Option<Place>,
     },
     Left,
-    /// The thread runs no more; `stack`: the event whose samples have stacks as well.
-    Switched {
-        state: Option<Place>,
-        stack: Option<u64>,
-    },
-    /// The stack of the switch before it.
-    Sampled,
+    /// The thread runs no more.
+    Switched(Option<Place>),
     /// It makes a request, or answers one.
     Request(Place),
     Callback(bool),
@@ -59,46 +52,31 @@ pub(super) enum Tells {
 
 /// By event of a recording.
 pub(super) fn tells(reader: &Reader) -> Vec<Tells> {
-    let events = || reader.events().iter().zip(reader.attrs());
-    let of = |(info, _): &(&EventInfo, &Attr), name| place(info.format.as_deref(), name);
-    let returns = events().any(|event| of(&event, "__probe_ret_ip").is_some());
-    let sampled = events().any(|(info, _)| info.name == STACKS);
-    // Its samples are as the others are, but for the stack.
-    let with_stacks = |attr: &Attr| {
-        let with = attr.layout.sample_type | bit::CALLCHAIN;
-        let plain = attr.layout.sample_type & (bit::READ | bit::IDENTIFIER) == bit::IDENTIFIER;
-        let mut others = events().filter(|(info, of)| {
-            info.name == "sched:sched_switch" && of.layout.sample_type == with
-        });
-        let wanted = sampled && plain && !attr.layout.has_chain();
-        wanted.then(|| others.find_map(|(_, of)| of.ids.first().copied()))?
-    };
-    let told = events().map(|event| {
-        let (info, attr) = event;
-        let (system, _) = info.name.split_once(':').unwrap_or_default();
-        match &info.name[..] {
-            "raw_syscalls:sys_enter" => Tells::Entered {
-                nr: of(&event, "id"),
-                args: of(&event, "args").map(|(at, _)| (at, 8)),
-            },
-            "raw_syscalls:sys_exit" => Tells::Left,
-            STACKS => Tells::Sampled,
-            "sched:sched_switch" => Tells::Switched {
-                state: of(&event, "prev_state"),
-                stack: with_stacks(attr),
-            },
-            _ if system == "fuse_daemon" && returns => match of(&event, "__probe_ret_ip") {
-                Some(_) => Tells::Callback(false),
-                None => Tells::Callback(true),
-            },
-            _ if system.starts_with("fuse") => match of(&event, "opcode") {
-                Some(place) => Tells::Request(place),
-                None => Tells::Nothing,
-            },
-            _ => Tells::Nothing,
-        }
-    });
+    let events = || reader.events().iter();
+    let formats = || events().map(|info| info.format.as_deref());
+    let returns = formats().any(|format| place(format, "__probe_ret_ip").is_some());
+    let told = events().map(|info| told_by(&info.name, info.format.as_deref(), returns));
     told.collect()
+}
+
+/// `returns`: the recording has events of return probes.
+pub(super) fn told_by(name: &str, format: Option<&Format>, returns: bool) -> Tells {
+    let (system, _) = name.split_once(':').unwrap_or_default();
+    match name {
+        "raw_syscalls:sys_enter" => Tells::Entered {
+            nr: place(format, "id"),
+            args: place(format, "args").map(|(at, _)| (at, 8)),
+        },
+        "raw_syscalls:sys_exit" => Tells::Left,
+        SWITCH => Tells::Switched(place(format, "prev_state")),
+        _ if system == "fuse_daemon" && returns => {
+            Tells::Callback(place(format, "__probe_ret_ip").is_none())
+        }
+        _ if system.starts_with("fuse") => {
+            place(format, "opcode").map_or(Tells::Nothing, Tells::Request)
+        }
+        _ => Tells::Nothing,
+    }
 }
 
 /// By event that is of tasks: whom it tells of besides the task that runs.
@@ -110,7 +88,7 @@ pub(super) fn about(reader: &Reader) -> Vec<Option<Option<Place>>> {
 
 pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<Place>> {
     match name {
-        "sched:sched_switch" => Some(place(format, "next_pid")),
+        SWITCH => Some(place(format, "next_pid")),
         "sched:sched_waking" => Some(place(format, "pid")),
         "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" => Some(None),
         _ => None,
@@ -182,6 +160,13 @@ impl Scope {
         self.runs.clear();
     }
 
+    /// Is it one of them?
+    pub(super) fn of(&self, pid: i32) -> bool {
+        self.processes
+            .as_ref()
+            .is_none_or(|known| known.contains(&pid))
+    }
+
     /// Is it about one of them? `process`: which a thread is of.
     pub(super) fn has(
         &self,
@@ -200,6 +185,10 @@ impl Scope {
 
 /// What makes waits alike: process, system call, its first argument, FUSE operation, in a callback, state.
 type Kind = (i32, i64, u64, u64, bool, u64);
+
+fn of_all((_, nr, _, opcode, callback, state): Kind) -> Kind {
+    (0, nr, 0, opcode, callback, state)
+}
 
 struct Task {
     nr: i64,
@@ -231,60 +220,14 @@ pub struct Shares {
 pub(super) struct Waits {
     tasks: FxHashMap<i32, Task>,
     kinds: FxHashMap<Kind, Vec<u64>>,
+    /// The kernel's part, by kind of all processes and descriptors.
+    kernel: FxHashMap<Kind, Vec<u64>>,
+    /// By CPU: the stack that was taken there last, and of which thread, until its switch is told.
+    taken: FxHashMap<u32, (i32, Vec<u64>)>,
     pub(super) shares: Shares,
 }
 
 impl Waits {
-    /// The first stack of each kind, in a pass over a recording that is still as perf wrote it.
-    pub(super) fn read(reader: &Reader) -> Waits {
-        let mut waits = Waits::default();
-        let tells = tells(reader);
-        if !tells.contains(&Tells::Sampled) {
-            return waits;
-        }
-        // Of the last switch of a thread, which its stack follows.
-        let mut last: FxHashMap<i32, (u64, Kind)> = FxHashMap::default();
-        for record in reader.records() {
-            let (record::SAMPLE, Some(time), Some(event)) =
-                (record.kind, record.time, record.event)
-            else {
-                continue;
-            };
-            let (Some(tells), Some(attr)) = (tells.get(event), reader.attrs().get(event)) else {
-                continue;
-            };
-            let Some(task) = attr.layout.task(&record.bytes) else {
-                continue;
-            };
-            let raw = attr.layout.raw(&record.bytes);
-            match *tells {
-                Tells::Switched { state, .. } => {
-                    if last.len() >= MOST_TASKS {
-                        last.clear();
-                    }
-                    let kind = waits.kind(task, state, raw.unwrap_or_default());
-                    last.insert(task.1, (time, kind));
-                }
-                Tells::Sampled => {
-                    let of = last.remove(&task.1);
-                    let of = of.filter(|(at, _)| time.wrapping_sub(*at) <= SOON);
-                    let chain = attr.layout.chain(&record.bytes);
-                    if let (Some((_, kind)), Some(chain)) = (of, chain) {
-                        if waits.kinds.len() < MOST_KINDS {
-                            waits.kinds.entry(kind).or_insert_with(|| words(chain));
-                        }
-                    }
-                }
-                other => {
-                    last.remove(&task.1);
-                    waits.note(other, task.1, raw);
-                }
-            }
-        }
-        waits.tasks.clear();
-        waits
-    }
-
     fn kind(&mut self, (pid, tid): (i32, i32), state: Option<Place>, raw: &[u8]) -> Kind {
         let state = read(raw, state).unwrap_or(0);
         let task = self.task(tid);
@@ -318,28 +261,43 @@ impl Waits {
                 self.task(tid).opcode = opcode;
             }
             Tells::Callback(inside) => self.task(tid).callback = inside,
-            Tells::Switched { .. } | Tells::Sampled | Tells::Nothing => {}
+            Tells::Switched(_) | Tells::Nothing => {}
         }
+    }
+
+    /// The stack of a thread that is about to run no more.
+    pub(super) fn take(&mut self, cpu: u32, tid: i32, chain: Vec<u64>) {
+        self.taken.insert(cpu, (tid, chain));
     }
 
     /// The stack of a switch: its own, or that of the last one alike.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
-        own: Option<Vec<u64>>,
+        cpu: u32,
         state: Option<Place>,
         raw: &[u8],
     ) -> Option<Vec<u64>> {
+        let own = self.taken.remove(&cpu).filter(|(of, _)| *of == tid);
         let kind = self.kind((pid, tid), state, raw);
-        if let Some(chain) = own {
+        if let Some((_, chain)) = own {
             if self.kinds.len() >= MOST_KINDS {
                 self.kinds.clear();
             }
             self.shares.taken += 1;
+            let user = chain.iter().position(|ip| *ip == CONTEXT_USER);
+            // Twice: it goes on, and nothing is known of it.
+            let kernel = chain[..user.unwrap_or(chain.len())].iter().copied();
+            let marks = [CONTEXT_USER; 2].into_iter().filter(|_| user.is_some());
+            if self.kernel.len() < MOST_KINDS {
+                let of_all = self.kernel.entry(of_all(kind));
+                of_all.or_insert_with(|| kernel.chain(marks).collect());
+            }
             self.kinds.insert(kind, chain.clone());
             return Some(chain);
         }
-        let alike = self.kinds.get(&kind).cloned();
+        let alike = self.kinds.get(&kind);
+        let alike = alike.or_else(|| self.kernel.get(&of_all(kind))).cloned();
         match alike {
             Some(_) => self.shares.alike += 1,
             None => self.shares.without += 1,

@@ -245,10 +245,11 @@ impl PerfData {
 
     pub fn tracing(&self) -> Vec<u8> {
         let mut out = b"\x17\x08\x44tracing0.6\0\0\x08\x00\x10\0\0".to_vec();
-        for name in ["header_page", "header_event"] {
+        let page = include_str!("../header_page.txt");
+        for (name, text) in [("header_page", page), ("header_event", "")] {
             out.extend(name.bytes().chain([0]));
-            out.extend(4u64.to_le_bytes());
-            out.extend(b"text");
+            out.extend((text.len() as u64).to_le_bytes());
+            out.extend(text.bytes());
         }
         out.extend(0u32.to_le_bytes());
         out.extend((self.formats.len() as u32).to_le_bytes());
@@ -277,7 +278,7 @@ impl PerfData {
     pub fn features(&self) -> Vec<(u32, Vec<u8>)> {
         vec![
             (1, self.tracing()),
-            (3, header_text("host.example")),
+            (3, header_text("guest")),
             (4, header_text("6.18.0")),
             (6, header_text("x86_64")),
             (12, self.event_desc()),

@@ -10,10 +10,8 @@ pub const ENTRY: &str = "name: funcgraph_entry\nID: 11\nformat:\n\
     \tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;\n\
     \tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n\n\
     print fmt: \"--> %ps (%d)\", (void *)REC->func, REC->depth\n";
-pub const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
-    \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
-    \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
-    \tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;\n";
+/// events/header_page of a kernel.
+pub const HEADER_PAGE: &str = include_str!("../header_page.txt");
 
 pub fn sized(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());
