@@ -231,11 +231,15 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
         request = slowest[unique]
         meanwhile = request["meanwhile"]
         if of.fs.name in HAND_OVER:
-            assert request["handed"] and meanwhile is None, request
-            assert request["reader"] != request["replier"] and request["replier"], request
+            # By chance its runtime lets the thread answer that took it.
+            handed = request["reader"] != request["replier"]
+            assert request["replier"] and request["handed"] == handed, request
+            assert (meanwhile is None) == handed, request
             continue
         assert meanwhile and meanwhile["blocked_ns"] is not None, request
         assert meanwhile["blocked_ns"] >= times * SLEPT > (meanwhile["on_cpu_ns"] or 0), request
+    if of.fs.name in HAND_OVER:
+        assert any(slowest[unique]["handed"] for unique in delays)
 
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
@@ -262,7 +266,9 @@ def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
             if "daemon" in stage["name"].split("+"):
                 blocked[found["operation"]] += stage["parts_ns"].get("blocked", 0)
                 if of.fs.name in HAND_OVER and found["operation"] in operations:
-                    assert found["handed"] and not stage["parts_ns"].get("on_cpu"), found
+                    # Of one that the thread answered which took it, it is told.
+                    own = found["timed"] - found["handed"]
+                    assert found["handed"] and (own or not stage["parts_ns"].get("on_cpu")), found
     if of.fs.name in HAND_OVER:
         assert "whether they ran or waited, cannot be known" in of.ask("stages")
         return
