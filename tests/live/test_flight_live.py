@@ -28,7 +28,7 @@ import fusetools
 
 pytestmark = pytest.mark.live
 
-# More of each, for those who have the time: the figures of docs/design/flight-recorder.md.
+# More of each, for those who have the time (docs/design/flight-recorder.md).
 TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
 MINUTES = float(os.environ.get("FUSETOOLS_FLIGHT_MINUTES", "0"))
 # Of a process that has written recordings before: what its allocator may add.
@@ -59,6 +59,7 @@ def flight(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str
         if process.poll() is None:  # or the next test would wait for it
             process.kill()
             process.communicate()
+        if process.returncode < 0:
             subprocess.run([*COMMAND, "clean"], check=True, timeout=HANGS)
 
 
@@ -177,8 +178,9 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
     arguments = ("--mount", mount.path, "--flight", 2, "--when", "open > 300ms", "--keep", 2)
     with flight(tmp_path, *arguments) as process:
         for _ in range(TRIES):
-            pass_by(2.2)  # what the next one may hold
-            cat = subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"])
+            pass_by(4.5)  # a rest, after which the next one does not wait
+            file = mount.path / "dir-00" / "file-001"
+            cat = subprocess.Popen(["cat", file], stdout=subprocess.DEVNULL)
             told = written(process)
             cat.wait(HANGS)
             assert re.match(r"open > 300ms: open of cat \(pid \d+\) ", told["why"])

@@ -27,6 +27,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
 
+EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
+PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
 LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
 
 
@@ -130,7 +132,7 @@ def hang(hangfs: Path, tmp_path: Path) -> Iterator[Any]:
 def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
     """Exit status and result of `fusetools stuck --json`."""
     done = subprocess.run(
-        [sys.executable, "-m", "fusetools", "stuck", "--json", *map(str, arguments)],
+        [sys.executable, *PATIENT, "stuck", "--json", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=mounts.HANGS,

@@ -1,0 +1,8 @@
+"""fusetools in an emulated machine, where to look at a process takes longer than stuck waits."""
+
+from fusetools.cli import main
+from fusetools.now import machine
+
+machine.PATIENCE = 30.0
+machine.read.__defaults__ = (100.0,)
+main()
