@@ -14,21 +14,23 @@ from typing import Any
 
 import pytest
 from fixtures import Invoke
+from test_plan import host, make
 
 from fusetools import session
 from fusetools.cli.record import command as record
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.files import Files
-from fusetools.names import OPERATIONS
+from fusetools.names import CALIBRATION, OPERATIONS
 from fusetools.now import conditions as now
 from fusetools.now import flight, machine
 from fusetools.now.mounts import SEARCH, NewMounts
 from fusetools.output import Output
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
 from fusetools.plan.events import Event
+from fusetools.plan.instances import THREADS
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Flight
+from fusetools.plan.request import DETAILS, Flight
 from fusetools.record.perf import overwriting
 
 ROOT = Path(__file__).parents[2]
@@ -461,3 +463,14 @@ def test_the_unit_for_systemd() -> None:
     assert service["Restart"] == "on-failure"
     for name in ("ExecStartPre", "ExecStopPost"):
         assert service[name] == "-/usr/bin/fusetools clean"
+
+
+@pytest.mark.parametrize("kernel", ["5.10", "6.1", "6.18", "7.2"])
+@pytest.mark.parametrize("detail", DETAILS)
+def test_it_is_perf_alone(kernel: str, detail: str) -> None:
+    """Its buffers are perf's, which overwrite: an instance, or function_graph, has none of them."""
+    plan = make(replace(host(kernel), pid_max=1 << 22), Flight(detail=detail))
+    assert not plan.graph and THREADS not in {event.name for event in plan.events}
+    assert not any(event.ftrace for event in plan.events)
+    recorded = {probe.layer for probe in plan.probes if probe.function != CALIBRATION}
+    assert "kernel" not in recorded and "daemon" in recorded
