@@ -147,6 +147,8 @@ class FlightRecorder(Recording):
             self.requests = Requests(self)
             self.requests.arm()
             self.requests.follow(self.request.conditions)
+        if lack := self._lack():  # by then it would be too late
+            self.warn(f"cannot write in {self.output.parent} now: {lack}")
         self._check_signals()
 
     def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
@@ -271,15 +273,13 @@ class FlightRecorder(Recording):
 
     def _recording(self, cause: Cause) -> Written:
         assert isinstance(self.perf, Overwriting) and self.output is not None
-        room = 2 * self.room.buffer * self.facts.cpus + FORMATS
-        if self._free() < room:
-            raise Error(
-                f"cannot write in {self.output.parent}",
-                f"No space left on device: a recording may need {room >> 20} MiB",
-            )
+        if lack := self._lack():
+            fix = f"fusetools record --flight {self.request.seconds:g} -o FILE   (on another disk)"
+            raise Error(f"cannot write in {self.output.parent}", lack, fix)
         native.calibrate(CALIBRATIONS)
         upto = time.monotonic_ns()
-        raw = self.perf.dump(self.scratch, DATA)
+        with self._fed():
+            raw = self.perf.dump(self.scratch, DATA)
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
         account = self._stuck() if cause.began is None else self.moment or self._stuck()
         name = self.shelf.free_name()
@@ -301,6 +301,12 @@ class FlightRecorder(Recording):
             (self.scratch / "merged").unlink(missing_ok=True)
         self.shelf.add(name)
         return taken
+
+    def _lack(self) -> str:
+        """Why a recording has no room now; "": it has."""
+        room, free = 2 * self.room.buffer * self.facts.cpus + FORMATS, self._free()
+        why = f"a recording may need {room >> 20} MiB, and {free >> 20} MiB are free"
+        return why if free < room else ""
 
     def _stuck(self) -> str:
         paths = [target.mount.path for target in self.plan.targets]

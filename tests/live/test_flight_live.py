@@ -309,6 +309,26 @@ def test_one_that_comes_soon_is_in_the_next(sample_mount: Mounter, tmp_path: Pat
     assert [one["pid"] for one in account["mounts"][0]["callers"]] == [pids[1]]
 
 
+def test_a_disk_without_room(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Nothing is written, and it goes on."""
+    mount = sample_mount()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], check=True)
+    try:
+        arguments = ("--mount", mount.path, "--flight", 2, "-o", disk / "x")
+        with flight(tmp_path, *arguments) as process:
+            refused = run("snap")
+            assert refused.returncode == 1
+            assert f"cannot write in {disk}\n  why: a recording may need " in refused.stderr
+            subprocess.run(["mount", "-o", "remount,size=1g", disk], check=True)
+            assert snap().parent == disk
+            said = ended(process)
+        assert said.count("no recording was written (fusetools snap): cannot write in ") == 1
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 def test_errors(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount(error=("open=EIO:100%",))
     arguments = ("--mount", mount.path, "--flight", 5, "--when", "errors(EIO)")
