@@ -24,6 +24,9 @@ OPERATIONS = frozenset(OPCODES.values())
 # Whom a daemon connects to.
 CONNECT = "sock:inet_sock_set_state"
 
+# Reads of pipes and sockets; raw_syscalls tells them, too, but no filter there knows a descriptor.
+READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
+
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"
 

@@ -68,7 +68,8 @@ class Mount:
     ``allow_other``: the kernel refuses others, root too, without asking the daemon. ``program``:
     the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
     of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
-    its connection open, the daemon among them.
+    its connection open, the daemon among them; ``streams``: the daemon's descriptors of sockets,
+    and of pipes whose other end another process holds, but those that a thread was reading from.
     """
 
     path: str
@@ -87,6 +88,7 @@ class Mount:
     seccomp: bool = False
     shadow_stack: bool = False
     servers: tuple[int, ...] = ()
+    streams: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from fusetools.core import native
 from fusetools.host.facts import Library, Mount
 from fusetools.host.files import Files, bounded, open_regular
-from fusetools.host.processes import FUSE, comm, patiently
+from fusetools.host.processes import FUSE, comm, patiently, streams
 from fusetools.host.rights import drop_privileges
 from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
@@ -194,6 +194,7 @@ def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
         program=_undeleted(files.link(f"/proc/{pid}/exe")),
         seccomp=seccomp,
         shadow_stack=shadow_stack,
+        streams=streams(files, pid),
     )
 
 

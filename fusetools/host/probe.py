@@ -15,8 +15,8 @@ from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
 from fusetools.host.tools import Tools
 from fusetools.host.uretprobe import KEEPS_SHADOW, filtered, guards
+from fusetools.names import CONNECT, READS
 
-CONNECT = "sock:inet_sock_set_state"  # Linux 4.16 and later
 OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
 
 # include/uapi/linux/capability.h, in the order of their bits
@@ -208,7 +208,7 @@ def tracefs_places(files: Files) -> list[str]:
 
 
 def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
-    wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup", CONNECT]
+    wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup", CONNECT, *READS]
     for system in ("fuse", "raw_syscalls"):
         names = files.list(f"{tracefs}/events/{system}")
         wanted += [f"{system}:{name}" for name in names if name not in ("enable", "filter")]

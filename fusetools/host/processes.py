@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -29,6 +30,39 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
             if link.endswith(FUSE) or link == PERF_EVENT or TRACEFS in link:
                 found.setdefault(int(name), []).append((number, link))
     return dict(sorted(found.items()))
+
+
+def streams(files: Files, pid: int) -> tuple[int, ...]:
+    """A process's descriptors of sockets, and of pipes that it does not hold both ends of; without
+    those that a thread reads from now. That one hands on what comes, as far as can be seen, and
+    waits for nothing else: as others do for requests."""
+
+    def look() -> str:
+        links = {
+            int(number): files.link(f"/proc/{pid}/fd/{number}")
+            for number in files.list(f"/proc/{pid}/fd")
+            if number.isdecimal()
+        }
+        ends = Counter(links.values())
+        read = set()
+        for thread in files.list(f"/proc/{pid}/task"):
+            call = files.read(f"/proc/{pid}/task/{thread}/syscall", quiet=True) or ""
+            if match := _READING.match(call):
+                read.add(int(match[1], 16))
+        return " ".join(
+            str(number)
+            for number, link in sorted(links.items())
+            if number not in read
+            and (link.startswith("socket:") or (link.startswith("pipe:") and ends[link] == 1))
+        )
+
+    # "syscall" waits for a process that executes another program.
+    numbers = bounded(look, 2.0) if files.live else look()
+    return tuple(map(int, (numbers or "").split()))
+
+
+# read and readv of x86-64, and their descriptor (proc_pid_syscall(5)).
+_READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 
 
 def patiently(files: Files, name: str) -> str:
