@@ -20,7 +20,7 @@ from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.mounts import is_on
 from fusetools.host.words import event_name, quoted
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, CONNECT
+from fusetools.names import CALIBRATION, CONNECT, READS
 from fusetools.plan import kernel
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
@@ -48,7 +48,7 @@ PIDS = 1 << 14
 # rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
 # epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
 # accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
-# read, with which a daemon waits for its next request.
+# read, with which a daemon waits for its next request, too: see _streams.
 _WAITS: tuple[tuple[int, int], ...] = (
     *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
     *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
@@ -322,7 +322,7 @@ def plan(
     daemons = _comms(mounts, comms or {})
     # Only for x86-64 is there an unwinder.
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
-    copied = [mount for mount in mounts if unwindable and without_frame_pointers(mount)]
+    copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
     have = set(facts.tracepoints)
     workload = request.callers
     latency = request.detail == "latency"
@@ -355,6 +355,9 @@ def plan(
             rest = task_events((), few, cgroup, by_pid, stacks=False)
             found_events = stacks + [it for it in rest if it[0] not in of_perf]
         events += [event for name, event in found_events if name in have]
+    # Until a call ends its stack is that of its entry.
+    if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
+        events += [event for event in _streams(copied, comms or {}) if event.name in have]
     if latency:
         pass  # not asked for
     elif "sched:sched_switch" not in have:
@@ -631,6 +634,14 @@ def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
     )
 
 
+def _needs_copies(mount: Mount) -> bool:
+    """Whether stacks of its daemon's waits are whole only by unwind tables. Go's own code has none,
+    and keeps frame pointers, also where it is linked with a C library that does not."""
+    return not any(one.runtime == "Go" for one in mount.libraries) and bool(
+        without_frame_pointers(mount)
+    )
+
+
 def _comms(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for mount in mounts:
@@ -667,6 +678,32 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     if name == "sched:sched_waking":
         return _all(mine, _any(("comm",), daemons))
     return _all(mine, WAITS) if name == "raw_syscalls:sys_enter" else ""
+
+
+# A filter is a page long at most.
+MOST_STREAMS = 100
+
+
+def _streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list[Event]:
+    """Reads of daemons from sockets and pipes that were open when the recording began.
+
+    Only those, so that reading the next request costs nothing, also where it is spliced into a pipe
+    of the thread's own, whatever threads begin meanwhile. What they wait for in other descriptors
+    keeps the stack by frame pointers.
+    """
+    left = MOST_STREAMS
+    numbers: dict[str, set[int]] = {}
+    for mount in mounts:
+        of = numbers.setdefault(_any(("COMM",), _comms([mount], comms)), set())
+        before = len(of)
+        of.update(mount.streams[:left])
+        left -= len(of) - before
+    which = " || ".join(
+        f"({_all(who, ' || '.join(f'fd == {number}' for number in sorted(of)))})"
+        for who, of in numbers.items()
+        if of
+    )
+    return [Event(name, which, "dwarf") for name in READS] if which else []
 
 
 def _task_events(

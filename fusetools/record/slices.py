@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 
+from fusetools.names import READS
 from fusetools.plan.instances import OF_BOTH
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.instance import Instance
@@ -23,7 +24,8 @@ MANY = 8_000_000
 
 class Slices:
     def __init__(self, plan: ProbePlan, perf: Perf, ring: Instance) -> None:
-        events = [event for event in plan.events if event.stack and event.name in OF_BOTH]
+        of_waits = (*OF_BOTH, *READS)
+        events = [event for event in plan.events if event.stack and event.name in of_waits]
         self._names = tuple(dict.fromkeys(event.name for event in events))
         self._perf, self._ring = perf, ring
         self._on, self._slice = True, False

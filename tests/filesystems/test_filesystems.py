@@ -287,6 +287,30 @@ def test_flame_offcpu_has_the_function_that_slept(of: Recorded) -> None:
     assert waited(of, daemons) >= len(of.delays) * SLEPT, daemons.most_common(3)
 
 
+def test_waits_of_the_daemon_have_whole_stacks(of: Recorded) -> None:
+    """… by default, whatever the daemon was built with; else the fix is named."""
+    asked = ("--offcpu", "--layer", "daemon", "--state", "blocked")
+    shown, stacks = of.json("flame", *asked), of.stacks(*asked)
+    cut, total, notes = shown["cut"], shown["total"], shown["notes"]
+    assert total > 0
+    if of.fs.name == "own-protocol":
+        # It waits in open() and pread() for a FUSE file system below, interruptibly: which calls of
+        # these wait is not known before, and to copy the stacks of all is too dear.
+        (note,) = [note for note in notes if " stacks cut " in note]
+        assert note.endswith("; fix: fusetools record --call-graph dwarf -- WORKLOAD")
+        return
+    # Where waits are many not each has its stack taken, and before some there was none alike.
+    bare = sum(ns for s, ns in stacks.items() if re.fullmatch(r"[^;]+(;entry_SYSCALL.*)?", s))
+    assert not bare or any("stacks were sampled" in note for note in notes)
+    for note in notes:
+        if deeper := re.match(
+            r"([\d.]+) % has stacks deeper than the [\d,]+ bytes copied; (.+)", note
+        ):
+            assert deeper[2].startswith("fix: fusetools record --call-graph auto,")
+            cut -= float(deeper[1]) / 100 * total
+    assert cut - bare <= 0.05 * total, notes
+
+
 def test_flame_offwake_has_the_function_that_slept(of: Recorded) -> None:
     """… and above it who ended that, or that this was not seen."""
     below: Counter[str] = Counter()

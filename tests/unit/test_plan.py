@@ -17,7 +17,7 @@ from schemas import held
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, READS
 from fusetools.plan import planner
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
@@ -770,9 +770,49 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
         make(host("6.18", whole), auto),
         make(facts, Workload(command=("x",), call_graph="fp")),
         make(replace(facts, arch="aarch64")),
+        # Go's own code keeps them, and has no tables, whatever it is linked with.
+        make(host("6.18", mount(libraries=(libc, replace(library("x", 8), runtime="Go")))), auto),
     ):
         assert not plan.copies and len(switches(plan)) == 2
     assert make(facts, auto).copies
+
+
+def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
+    """By the descriptors of each daemon, as idle threads are in the same system call."""
+    libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
+    own = replace(CALLBACKS, frame_pointers=1.0)
+    a = mount(libraries=(libc, FUSE), streams=(4, 11))
+    b = mount("/b", connection=46, daemon_pid=7, comm="b", libraries=(libc,), streams=(5,))
+    whole = mount("/c", connection=47, daemon_pid=8, comm="c", libraries=(own,), streams=(6,))
+    facts = host("6.18", a, b, whole, mount("/d", connection=48, libraries=(libc,)))
+    facts = replace(facts, tracepoints=(*facts.tracepoints, *READS))
+    reads = [e for e in make(facts).events if e.name in READS]
+    assert [(e.name, e.stack, e.workload) for e in reads] == [
+        ("syscalls:sys_enter_read", "dwarf", False),
+        ("syscalls:sys_enter_readv", "dwarf", False),
+    ]
+    comms = {"cvmfs2": {4, 11}, "b": {5}, "c": set(), "bash": set()}
+    for event in reads:
+        for comm, copied in comms.items():
+            for number in range(20):
+                words = re.sub(r"\bfd\b", str(number), event.filter)
+                assert holds(words, {"prev_comm": comm, "prev_pid": 1}) == (number in copied)
+
+    def recorded(*mounts: Mount, **more: object) -> set[str]:
+        request = Workload(command=("x",), **more)  # type: ignore[arg-type]
+        plan = make(replace(facts, mounts=mounts), request)
+        return {e.name for e in plan.events} & set(READS)
+
+    # Nothing where there is nothing to copy, as each event takes time to arm.
+    assert recorded(a) and not recorded(whole) and not recorded(replace(a, streams=()))
+    assert not recorded(a, call_graph="fp") and not recorded(a, detail="stages")
+    assert not recorded(a, call_graph="dwarf")
+    many = [
+        mount(f"/{i}", connection=i, comm=f"d{i}", streams=tuple(range(99)), libraries=(libc,))
+        for i in range(30)
+    ]
+    (first, *_) = (e for e in make(replace(facts, mounts=tuple(many))).events if e.name in READS)
+    assert len(first.filter) < 4096
 
 
 def test_buffers_and_limit() -> None:

@@ -66,7 +66,7 @@ static void delay(const char *function, const char *path) {
   long long begin = now();
   injected_delay(ms);
   long long end = now();
-  char line[4400];
+  static __thread char line[4400];  /* not on the stack, which would be deeper than a daemon's own */
   int length = snprintf(line, sizeof line, "%ld %lld %lld %s %s\n", raw(SYS_gettid, 0, 0, 0, 0),
                         begin, end, function, path);
   int log = raw(SYS_openat, AT_FDCWD, (long)log_path, O_WRONLY | O_APPEND | O_CREAT, 0666);
@@ -76,7 +76,8 @@ static void delay(const char *function, const char *path) {
 }
 
 static void delay_fd(const char *function, int fd) {
-  char link[32], path[4096];
+  char link[32];
+  static __thread char path[4096];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   long length = raw(SYS_readlinkat, AT_FDCWD, (long)link, (long)path, sizeof path - 1);
   if (length <= 0) return;

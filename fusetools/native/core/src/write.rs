@@ -22,9 +22,9 @@ pub use self::bundles::Bundle;
 use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_TEXT};
 use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
-use self::stacks::{has_copies, Stacks};
+use self::stacks::{copied, has_copies, Stacks};
 pub use self::waits::Shares;
-use self::waits::{Scope, OF_BOTH};
+use self::waits::{Scope, OF_BOTH, ONE_CALL};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -227,8 +227,15 @@ pub fn merge_with(
     // Ids that no input has. Near to theirs: readers find an id fastest in a small table.
     let ids = readers().flat_map(Reader::attrs).flat_map(|attr| &attr.ids);
     let mut free_id = ids.max().map_or(1, |id| id.wrapping_add(1));
-    let of_ftrace = of_ftrace(&opened);
-    let stacks = of_ftrace.iter().flatten().any(|both| *both);
+    let mut alone = of_ftrace(&opened);
+    let stacks = alone.iter().flatten().any(|both| *both);
+    for (input, alone) in opened.iter().zip(&mut alone).filter(|_| unwinds) {
+        let events = input.perf().into_iter().flat_map(of_one_call);
+        alone
+            .iter_mut()
+            .zip(events)
+            .for_each(|(alone, of_call)| *alone |= of_call);
+    }
     let mut spare_ids = Vec::new();
     let mut surveys = Vec::new();
     let mut heads = Vec::new();
@@ -238,7 +245,7 @@ pub fn merge_with(
             Input::Perf(reader) => {
                 warnings.add(input, reader.warnings());
                 let mut head = Head::read(reader, free_id, unwinds)?;
-                head.remove(&of_ftrace[input]);
+                head.remove(&alone[input]);
                 heads.push(head);
                 surveys.push(None);
                 free_id = free_id.wrapping_add(1);
@@ -272,13 +279,13 @@ pub fn merge_with(
     let tail = head.events.first().map_or(0, Event::tail);
 
     let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
-    let of_input = opened.iter().zip(surveys).zip(spare_ids).zip(&of_ftrace);
-    for (((opened, survey), spare_id), of_ftrace) in of_input {
+    let of_input = opened.iter().zip(surveys).zip(spare_ids).zip(&alone);
+    for (((opened, survey), spare_id), alone) in of_input {
         match (opened, survey) {
             (Input::Perf(reader), _) => {
                 sources.push(Box::new(Perf::new(
                     reader.records(),
-                    Mend::new(reader, spare_id, tail, unwinds, of_ftrace).with(
+                    Mend::new(reader, spare_id, tail, unwinds, alone).with(
                         reader,
                         &apart,
                         extras.daemons.as_deref(),
@@ -399,6 +406,15 @@ pub fn merge_with(
             .flat_map(|source| source.left_out())
             .collect(),
     })
+}
+
+/// By event: whether it is of one system call, with a copy of the stack with which that is entered. Another event tells of
+/// each entry: of this one only the stacks are wanted.
+fn of_one_call(reader: &Reader) -> Vec<bool> {
+    let events = reader.attrs().iter().zip(reader.events());
+    let of = events
+        .map(|(attr, info)| info.name.starts_with(ONE_CALL) && copied(reader, attr).is_some());
+    of.collect()
 }
 
 /// By input and event of perf's: whether only its stacks are wanted, as an instance of ftrace's recorded that event, too.

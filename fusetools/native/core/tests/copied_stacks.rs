@@ -28,13 +28,27 @@ fn event() -> Event {
 
 /// A sample of a program that was at `ip`; None: of a thread of the kernel. `stack`: what was copied of `size` bytes.
 fn sample(event: &Event, time: u64, abi: u64, ip: u64, stack: &[u8], size: usize) -> Vec<u8> {
+    sample_of(event, time, (abi, ip), vec![5; 20], (stack, size))
+}
+
+fn copy(event: &Event, time: u64, raw: Vec<u8>, ip: u64) -> Vec<u8> {
+    sample_of(event, time, (2, ip), raw, (&[1; 64], 128))
+}
+
+fn sample_of(
+    event: &Event,
+    time: u64,
+    (abi, ip): (u64, u64),
+    raw: Vec<u8>,
+    (stack, size): (&[u8], usize),
+) -> Vec<u8> {
     let whole = event.sample(&Sample {
         id: 11,
         pid: 7,
         tid: 7,
         time,
         chain: vec![KERNEL, AT],
-        raw: vec![5; 20],
+        raw,
         ..Sample::default()
     });
     // perf_data ends it with no registers, and what follows them.
@@ -70,7 +84,11 @@ fn bytes(event: Event, records: Vec<Vec<u8>>) -> Vec<u8> {
         formats: vec![("fuse", perf_data::SEND)],
         records,
     };
-    let mut bytes = file.bytes();
+    with_mask(file.bytes())
+}
+
+/// Of the first event.
+fn with_mask(mut bytes: Vec<u8>) -> Vec<u8> {
     // perf_event_attr.sample_regs_user
     let attrs = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) as usize;
     bytes[attrs + 80..attrs + 88].copy_from_slice(&MASK.to_le_bytes());
@@ -181,4 +199,118 @@ fn damaged_copies() {
         }
     }
     assert!(kept > 300);
+}
+
+macro_rules! format_of {
+    ($name:literal, $id:literal, $field:literal) => {
+        concat!(
+            "name: ",
+            $name,
+            "\nID: ",
+            $id,
+            "\nformat:\n",
+            "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n",
+            "\tfield:",
+            $field,
+            ";\toffset:8;\tsize:8;\tsigned:1;\n\nprint fmt: \"\"\n"
+        )
+    };
+}
+
+const FORMATS: [(&str, &str); 4] = [
+    (
+        "syscalls",
+        format_of!("sys_enter_read", 501, "int __syscall_nr"),
+    ),
+    ("raw_syscalls", format_of!("sys_enter", 502, "long id")),
+    ("raw_syscalls", format_of!("sys_exit", 503, "long id")),
+    ("sched", format_of!("sched_switch", 504, "long prev_state")),
+];
+
+/// What a sample of an event is, at a time: of one system call, of any, of their ends, of a switch.
+#[derive(Clone, Copy)]
+enum What {
+    Read(u64),
+    Enter(u64),
+    Leave,
+    Switch,
+}
+
+#[test]
+fn a_wait_has_the_stack_with_which_its_call_was_entered() {
+    let ip = 0x5555_0000_1234;
+    let mut read = Event::new("syscalls:sys_enter_read", 501, &[11]);
+    read.sample_type = USUAL | CALLCHAIN | REGS_USER | STACK_USER;
+    read.flags |= EXCLUDE_CALLCHAIN_USER;
+    let mut switched = Event::new("sched:sched_switch", 504, &[14]);
+    switched.sample_type = USUAL | CALLCHAIN;
+    let events = vec![
+        read,
+        Event::new("raw_syscalls:sys_enter", 502, &[12]),
+        Event::new("raw_syscalls:sys_exit", 503, &[13]),
+        switched,
+    ];
+    let waits = |name: &str, what: &[What]| {
+        let records = what.iter().zip(1u64..).map(|(what, time)| {
+            let (event, kind, number) = match *what {
+                What::Read(number) => (0, 501u16, number),
+                What::Enter(number) => (1, 502, number),
+                What::Leave => (2, 503, 0),
+                What::Switch => (3, 504, 1),
+            };
+            let mut raw = kind.to_le_bytes().to_vec();
+            raw.resize(8, 0);
+            raw.extend(number.to_le_bytes());
+            match event {
+                0 => copy(&events[0], 10 * time, raw, ip),
+                _ => events[event].sample(&Sample {
+                    id: events[event].ids[0],
+                    pid: 7,
+                    tid: 7,
+                    time: 10 * time,
+                    chain: vec![KERNEL, AT, USER, 0x99],
+                    raw,
+                    ..Sample::default()
+                }),
+            }
+        });
+        let file = PerfData {
+            events: events.clone(),
+            formats: FORMATS.to_vec(),
+            records: records.collect(),
+        };
+        let out = merged(name, &with_mask(file.bytes()), true).unwrap();
+        let reader = Reader::from_bytes(out).unwrap();
+        let of_switches = reader.records().filter(|record| {
+            let event = record.event.filter(|_| record.kind == 9);
+            event.is_some_and(|event| reader.events()[event].name == "sched:sched_switch")
+        });
+        let of = of_switches.map(|record| {
+            let layout = reader.attrs()[record.event.unwrap()].layout;
+            let words = layout.chain(&record.bytes).unwrap().chunks_exact(8);
+            let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+            words.collect::<Vec<_>>()
+        });
+        of.collect::<Vec<_>>()
+    };
+    use What::{Enter, Leave, Read, Switch};
+    let whole = vec![KERNEL, AT, USER, ip, USER];
+    let own = vec![KERNEL, AT, USER, 0x99];
+    // Which of the two is told first is the kernel's choice.
+    let expected = [whole.clone(), whole.clone(), own.clone()];
+    let after = [Enter(0), Read(0), Switch, Switch, Leave, Switch];
+    assert_eq!(waits("after", &after), expected);
+    let before = [Read(0), Enter(0), Switch, Switch, Leave, Switch];
+    assert_eq!(waits("before", &before), expected);
+    // That of another call, the end of which was not recorded, is none of this one's.
+    let other = [
+        Read(0),
+        Enter(0),
+        Switch,
+        Enter(202),
+        Switch,
+        Enter(0),
+        Switch,
+    ];
+    assert_eq!(waits("other", &other), [whole, own.clone(), own]);
 }

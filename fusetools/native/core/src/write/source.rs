@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use super::bundles::Apart;
 use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, Stacked, Stacks};
-use super::waits::{about, about_whom, tells, told_by, Tells, SWITCH};
+use super::waits::{about, about_whom, read, tells, told_by, Tells, SWITCH};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -233,18 +233,18 @@ pub(super) struct Mend {
 }
 
 impl Mend {
-    /// `unwinds`: copies of user stacks are unwound; `of_ftrace`: by event, whether it is recorded by ftrace, too.
+    /// `unwinds`: copies of user stacks are unwound; `alone`: by event, whether only its stacks are wanted.
     pub(super) fn new(
         reader: &Reader,
         spare_id: u64,
         tail: usize,
         unwinds: bool,
-        of_ftrace: &[bool],
+        alone: &[bool],
     ) -> Mend {
         let first = &reader.attrs()[0];
         let identified = first.layout.sample_type & bit::IDENTIFIER != 0;
-        let written = reader.attrs().iter().zip(tells(reader));
-        let written = written.zip(about(reader)).zip(of_ftrace);
+        let written = reader.attrs().iter().zip(tells(reader, alone));
+        let written = written.zip(about(reader)).zip(alone);
         let written = written.map(|(((attr, tells), about), &stack_alone)| {
             let of = attr.layout;
             let flags = u64_at(&attr.raw, 40).unwrap_or(0);
@@ -754,7 +754,9 @@ impl Source for Trace<'_> {
             }
             let task = (process, thread as i32);
             match kind.tells {
-                Tells::Entered { .. } => stacks.called_alone(thread as i32),
+                Tells::Entered { nr, .. } => {
+                    stacks.entered(thread as i32, raw.and_then(|raw| read(raw, nr)))
+                }
                 Tells::Left => stacks.called(thread as i32),
                 Tells::Switched(_) => stacks.scope.switched(task, about, raw, of),
                 _ => {}

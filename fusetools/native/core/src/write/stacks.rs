@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::head::mismatch;
 use super::returns::Returns;
-use super::waits::{Scope, Shares, Tells, Waits};
+use super::waits::{read, Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
@@ -81,8 +81,8 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
-    /// By thread; whether ftrace has still to tell of that entry.
-    entered: FxHashMap<i32, (Entered, bool)>,
+    /// By thread; the number of the call where another event has still to tell of that entry, or did just before.
+    entered: FxHashMap<i32, (Entered, Option<u64>)>,
     waits: Waits,
     pub(super) scope: Scope,
     seen: FxHashSet<u64>,
@@ -143,9 +143,16 @@ impl<'a> Stacks<'a> {
     ) -> Stacked {
         let (pid, tid) = layout.task(record).unwrap_or((-1, -1));
         let entered = matches!(tells, Tells::Entered { .. });
-        if entered || tells == Tells::Left {
+        let number = match tells {
+            Tells::Entered { nr, .. } => layout.raw(record).and_then(|raw| read(raw, nr)),
+            _ => None,
+        };
+        if tells == Tells::Left {
             self.called(tid);
+        } else if entered && !alone {
+            self.entered(tid, number);
         }
+        let told_later = alone.then_some(number.unwrap_or(u64::MAX));
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
         }
@@ -161,7 +168,10 @@ impl<'a> Stacks<'a> {
                 chain: chain.split_off(at + 1),
                 reach: Reach::Whole, // by frame pointers nothing tells that it is not
             });
-            self.enter(tid, Entered::Known(user), alone);
+            // A copy that was taken of it tells more.
+            if alone || !self.entered.contains_key(&tid) {
+                self.enter(tid, Entered::Known(user), told_later);
+            }
             if alone {
                 return Stacked::LeftOut;
             }
@@ -185,7 +195,7 @@ impl<'a> Stacks<'a> {
                     full: user.full,
                     time: u64_at(record, layout.time).unwrap_or(0),
                 };
-                self.enter(tid, entered, alone);
+                self.enter(tid, entered, told_later);
                 if alone {
                     return Stacked::LeftOut;
                 }
@@ -249,16 +259,19 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// A thread enters a system call, says ftrace, right after the stack may have been taken with which it does.
-    pub(super) fn called_alone(&mut self, tid: i32) {
+    /// A thread enters a system call, of which an event without a stack tells: the stack with which it does may have been
+    /// taken right before.
+    pub(super) fn entered(&mut self, tid: i32, number: Option<u64>) {
         match self.entered.get_mut(&tid) {
-            Some((_, told @ true)) => *told = false,
+            Some((_, told)) if told.is_some() && *told == Some(number.unwrap_or(u64::MAX)) => {
+                *told = None;
+            }
             Some(_) => self.called(tid),
             None => {}
         }
     }
 
-    fn enter(&mut self, tid: i32, entered: Entered, told_later: bool) {
+    fn enter(&mut self, tid: i32, entered: Entered, told_later: Option<u64>) {
         if self.entered.len() >= MOST_ENTERED {
             self.entered.clear();
         }

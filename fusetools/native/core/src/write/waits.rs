@@ -20,15 +20,18 @@ pub(super) const SWITCH: &str = "sched:sched_switch";
 /// Of an event that ftrace records as well, perf's samples tell the stack alone.
 pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
+/// Begins the names of events that are of one system call each.
+pub(super) const ONE_CALL: &str = "syscalls:sys_enter_";
+
 /// The place of a number in raw data.
-type Place = (usize, usize);
+pub(super) type Place = (usize, usize);
 
 fn place(format: Option<&Format>, name: &str) -> Option<Place> {
     let field: &Field = format?.field(name)?;
     Some((field.offset, field.size))
 }
 
-fn read(raw: &[u8], place: Option<Place>) -> Option<u64> {
+pub(super) fn read(raw: &[u8], place: Option<Place>) -> Option<u64> {
     let (at, size) = place?;
     number(raw.get(at..at.checked_add(size)?)?)
 }
@@ -50,12 +53,21 @@ pub(super) enum Tells {
     Nothing,
 }
 
-/// By event of a recording.
-pub(super) fn tells(reader: &Reader) -> Vec<Tells> {
+/// By event of a recording; `alone`: whether only its stacks are wanted.
+pub(super) fn tells(reader: &Reader, alone: &[bool]) -> Vec<Tells> {
     let events = || reader.events().iter();
     let formats = || events().map(|info| info.format.as_deref());
     let returns = formats().any(|format| place(format, "__probe_ret_ip").is_some());
-    let told = events().map(|info| told_by(&info.name, info.format.as_deref(), returns));
+    let told = events().zip(alone).map(|(info, &alone)| {
+        let format = info.format.as_deref();
+        match alone && info.name.starts_with(ONE_CALL) {
+            true => Tells::Entered {
+                nr: place(format, "__syscall_nr"),
+                args: None,
+            },
+            false => told_by(&info.name, format, returns),
+        }
+    });
     told.collect()
 }
 

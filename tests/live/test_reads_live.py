@@ -1,0 +1,108 @@
+"""A daemon that waits for another process in read(2) and readv(2), as it waits for its requests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import mounts
+import pytest
+from mounts import end_with_the_test, mount_entry, wait_until
+
+import fusetools
+
+pytestmark = pytest.mark.live
+ANSWER = 0.005  # seconds that the other process takes (askfs.c)
+ASKED = 53
+
+
+@pytest.fixture(scope="module")
+def askfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without frame pointers, as distributions build their daemons."""
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True)
+    if flags.returncode:
+        pytest.skip("no libfuse3 to build with: apt-get install libfuse3-dev")
+    program = tmp_path_factory.mktemp("askfs") / "askfs"
+    source = Path(__file__).with_name("askfs.c")
+    command: list[str | Path] = ["gcc", "-O2", "-g", "-fomit-frame-pointer", "-o", program, source]
+    subprocess.run([*command, *flags.stdout.decode().split()], check=True)
+    return program
+
+
+class Asking(NamedTuple):
+    mount: Path
+    daemon: int
+
+
+@pytest.fixture
+def asking(askfs: Path, tmp_path: Path) -> Iterator[Callable[[str], Asking]]:
+    started: list[tuple[Path, subprocess.Popen[bytes]]] = []
+
+    def start(how: str) -> Asking:
+        place = tmp_path / how
+        place.mkdir()
+        command: list[str | Path] = [askfs, how, place]
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_the_test)
+        started.append((place, daemon))
+        wait_until(lambda: mount_entry(place) is not None, "the mount")
+        return Asking(place, daemon.pid)
+
+    yield start
+    for place, daemon in started:
+        if mounts.mount_entry(place) is not None:
+            subprocess.run(["umount", "-l", place], check=True)
+        daemon.wait(mounts.HANGS)
+
+
+def record(mount: Path, path: Path, *command: object) -> str:
+    words = [sys.executable, "-m", "fusetools", "record", "--mount", mount, "-o", path, "--"]
+    done = subprocess.run([*map(str, (*words, *command))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("how", ["pipe", "socket"])
+@pytest.mark.parametrize("call", ["read", "readv"])
+def test_a_wait_in_read_has_its_whole_stack(
+    asking: Callable[[str], Asking], tmp_path: Path, how: str, call: str
+) -> None:
+    mount, path = asking(how).mount, tmp_path / "perf.data"
+    names = [f"{'v' if call == 'readv' else 'r'}-{i}" for i in range(ASKED)]
+    record(mount, path, "stat", "-c", "%s", *(mount / name for name in names))
+    recording = fusetools.open(path)
+    # Each stat is a lookup, and nothing else: it brings the attributes.
+    (lookup,) = [h for h in recording.hist("lookup").histograms if h.layer == "request"]
+    assert lookup.count >= ASKED
+    shown = recording.stacks("off-cpu", layers=["daemon"])
+    assert shown.cut is not None and shown.cut <= 0.05 * shown.total
+    waits = {s: us for s, us in shown.stacks.items() if f";ask_in_{call};" in s}
+    assert sum(waits.values()) >= lookup.count * ANSWER * 1e6 * 0.95
+    for stack in waits:
+        assert re.search(rf"clone3?;start_thread;.*;attributes;ask_in_{call};.*read", stack)
+    # Of what was copied nothing is left but the chains.
+    command: list[str | Path] = ["perf", "evlist", "-v", "-i", path]
+    evlist = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "STACK_USER" not in evlist
+
+
+def test_only_reads_from_others_are_copied(asking: Callable[[str], Asking]) -> None:
+    """A thread may splice its requests through a pipe of its own, of which it has both ends."""
+    mount, daemon = asking("pipe")
+
+    def pipes() -> dict[int, int]:
+        """The daemon's descriptors of pipes, and how many of its own are of the same one."""
+        links = {int(fd.name): os.readlink(fd) for fd in Path(f"/proc/{daemon}/fd").iterdir()}
+        ends = Counter(links.values())
+        return {fd: ends[link] for fd, link in links.items() if link.startswith("pipe:")}
+
+    words = [sys.executable, "-m", "fusetools", "record", "--mount", str(mount), "--dry-run"]
+    done = subprocess.run([*words, "--", "true"], capture_output=True, text=True, check=True)
+    copied = {int(number) for number in re.findall(r"\bfd == (\d+)", done.stdout + done.stderr)}
+    from_others = {fd for fd, ends in pipes().items() if ends == 1}
+    assert from_others and copied == from_others
