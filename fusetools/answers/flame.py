@@ -290,7 +290,7 @@ def sampled(taken: int, alike: int) -> Iterator[str]:
     """Of switches so many stacks were taken, and for so many that of another one stands."""
     if alike and taken:
         yield (
-            f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of the last wait "
+            f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of another wait "
             "alike (same process, system call and operation); times are exact, shares of stacks "
             f"within {98 / taken**0.5:.1f} % (95 % confidence)"
         )

@@ -45,6 +45,8 @@ _IDLE = re.compile(
     "kmsg|kthread|worker_thread|rescuer|smpboot|fuse_dev_do_read|0$"
 )
 
+_SCHEDULER = re.compile("_*(io_)?schedule")
+
 
 def read(limit: float = LIMIT) -> Moment:
     """This moment of this host."""
@@ -373,6 +375,20 @@ def _names(directory: str) -> list[str]:
         return []
 
 
+def _wchan(place: str) -> str:
+    """The function in which a thread sleeps; "0": not known. Kernels whose wchan follows frame
+    pointers that they do not have (x86-64 before Linux 5.16) say "0" of each: its stack tells."""
+    wchan = _text(f"{place}/wchan")
+    if wchan == "0":
+        stack = _functions(_text(f"{place}/stack"))
+        wchan = next((name for name in stack if not _SCHEDULER.match(name)), wchan)
+    return wchan
+
+
+def _functions(stack: str) -> list[str]:
+    return re.findall(r"^\[<[^>]*>\] ([^+\s]+)", stack, re.MULTILINE)
+
+
 def _process(pid: int) -> Any:
     stat = parse_stat(_text(f"/proc/{pid}/stat"))
     if not stat:
@@ -381,7 +397,7 @@ def _process(pid: int) -> Any:
     for name in _names(f"/proc/{pid}/task"):
         task = parse_stat(_text(f"/proc/{pid}/task/{name}/stat"))
         own = task.state if task else "?"
-        wchan = _text(f"/proc/{pid}/task/{name}/wchan") if own in "SD" else ""
+        wchan = _wchan(f"/proc/{pid}/task/{name}") if own in "SD" else ""
         threads.append((int(name), own, wchan, stat.of_kernel))
     status = _text(f"/proc/{pid}/status")
     uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
@@ -423,7 +439,7 @@ def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
     if not stat:
         return pid, tid, None
     ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", _text(f"{place}/sched"), re.MULTILINE)
-    stack = re.findall(r"^\[<[^>]*>\] ([^+\s]+)", _text(f"{place}/stack"), re.MULTILINE)
+    stack = _functions(_text(f"{place}/stack"))
     number: int | None = None
     arguments: list[int] = []
     sp = pc = None
@@ -437,7 +453,7 @@ def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
     row = {
         "comm": stat.comm,
         "state": stat.state,
-        "wchan": _text(f"{place}/wchan") if stat.state in "SD" else "",
+        "wchan": _wchan(place) if stat.state in "SD" else "",
         "stack": stack[:64],
         "syscall": (number, arguments, sp, pc),
         "ran": float(ran[1]) if ran else None,

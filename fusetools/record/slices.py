@@ -2,7 +2,7 @@
 
 ftrace is told of every wait. perf takes the stacks of all of them while they are few, so that a
 rare long one has its own; where they are many it does in a slice of each period alone, and the
-others get that of the last one alike (native/core/src/write/waits.rs).
+others get that of another one alike (native/core/src/write/waits.rs).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::{copied, has_copies, Stacks};
 pub use self::waits::Shares;
-use self::waits::{Scope, OF_BOTH, ONE_CALL};
+use self::waits::{Alike, Scope, OF_BOTH, ONE_CALL};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
@@ -121,6 +121,13 @@ impl Partial {
         self.write(bytes)
     }
 
+    /// Nothing is written.
+    fn clear(&mut self) -> Result<(), Error> {
+        let rewound = self.file.rewind();
+        let done = rewound.and_then(|()| self.file.get_ref().set_len(0));
+        done.map_err(|source| self.io(source))
+    }
+
     fn finish(mut self) -> Result<(), Error> {
         let done = self.file.flush().and_then(|()| match &self.path {
             Some(path) => fs::rename(path, &self.target),
@@ -206,6 +213,32 @@ pub fn merge_with(
     session: &str,
     extras: &Extras,
 ) -> Result<MergeInfo, Error> {
+    let mut written = write(inputs, output, session, extras, Alike::default())?;
+    // Of some waits the first stack alike was taken only later.
+    if let Some(later) = written.later.take() {
+        written.out.clear()?;
+        drop(written.out);
+        written = write(inputs, output, session, extras, later)?;
+    }
+    written.out.finish()?;
+    Ok(written.info)
+}
+
+/// A file that is still to be given its name.
+struct Whole {
+    out: Partial,
+    info: MergeInfo,
+    /// Stacks of waits, where some without one are alike.
+    later: Option<Alike>,
+}
+
+fn write(
+    inputs: &[PathBuf],
+    output: &Path,
+    session: &str,
+    extras: &Extras,
+    later: Alike,
+) -> Result<Whole, Error> {
     let mut warnings = Warnings {
         inputs,
         lines: Vec::new(),
@@ -327,7 +360,7 @@ pub fn merge_with(
         (Some(reader), None) => Returns::read(reader),
         (None, _) => Returns::default(),
     };
-    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns);
+    let mut stacks = Stacks::new(extras.files.as_ref(), build_ids, returns, later);
     if let Some(scope) = &extras.scope {
         stacks.scope = Scope::new(scope.clone());
     }
@@ -357,6 +390,7 @@ pub fn merge_with(
         .chain(of_function_graph.as_deref())
         .collect();
     let shares = stacks.shares();
+    let later = stacks.later();
     let missing_switches = stacks.scope.missing;
     let symbols = stacks.symbols(&held, kallsyms_of(&opened, extras)?)?;
     if !symbols.is_empty() {
@@ -393,19 +427,17 @@ pub fn merge_with(
         let first = written.first.unwrap_or(0);
         out.rewrite(place + SAMPLE_TIME as u64, &first.to_le_bytes())?;
     }
-    out.finish()?;
-    Ok(MergeInfo {
+    let left_out = sources.iter().flat_map(|source| source.left_out());
+    let info = MergeInfo {
         records: written.records,
         warnings: warnings.lines,
         session_at,
         shares,
         missing_switches,
         kept,
-        left_out: sources
-            .iter()
-            .flat_map(|source| source.left_out())
-            .collect(),
-    })
+        left_out: left_out.collect(),
+    };
+    Ok(Whole { out, info, later })
 }
 
 /// By event: whether it is of one system call, with a copy of the stack with which that is entered. Another event tells of

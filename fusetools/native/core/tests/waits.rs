@@ -189,7 +189,7 @@ const A: [u64; 4] = [KERNEL, AT, USER, 0x1000];
 const B: [u64; 4] = [KERNEL, AT + 8, USER, 0x2000];
 
 #[test]
-fn a_wait_has_its_own_stack_or_that_of_the_last_one_alike() {
+fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
     let told = [
         enter(7, 10, 0, 5),
         switch(7, 20), // its own, A
@@ -208,7 +208,7 @@ fn a_wait_has_its_own_stack_or_that_of_the_last_one_alike() {
         leave(7, 150),
         switch(7, 160), // in no call: none is alike
         enter(7, 170, 1, 0),
-        switch(7, 180), // before the first one alike of which a stack was taken
+        switch(7, 180), // before the first one alike of which a stack was taken: that
         enter(7, 190, 1, 0),
         switch(7, 200), // its own, A
         enter(7, 210, 35, 0),
@@ -226,14 +226,14 @@ fn a_wait_has_its_own_stack_or_that_of_the_last_one_alike() {
     let of_kernel = vec![KERNEL, AT, USER, USER];
     let [a, b, none] = [A.to_vec(), B.to_vec(), Vec::new()];
     let expected = [
-        &a, &a, &of_kernel, &b, &b, &a, &of_kernel, &none, &none, &a, &a, &a,
+        &a, &a, &of_kernel, &b, &b, &a, &of_kernel, &none, &a, &a, &a, &a,
     ];
     assert_eq!(chains(&found), expected.map(Clone::clone));
     assert_eq!(found.len(), told.len());
     let expected = Shares {
         taken: 4,
-        alike: 6,
-        without: 2,
+        alike: 7,
+        without: 1,
     };
     assert_eq!(shares, expected);
 }

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::head::mismatch;
 use super::returns::Returns;
-use super::waits::{read, Scope, Shares, Tells, Waits};
+use super::waits::{read, Alike, Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
@@ -97,6 +97,7 @@ impl<'a> Stacks<'a> {
         files: Option<&'a Files>,
         build_ids: FxHashMap<String, Vec<u8>>,
         returns: Returns,
+        later: Alike,
     ) -> Stacks<'a> {
         Stacks {
             files,
@@ -105,7 +106,7 @@ impl<'a> Stacks<'a> {
             unwinding: Unwinding::default(),
             returns,
             entered: FxHashMap::default(),
-            waits: Waits::default(),
+            waits: Waits::new(later),
             scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
@@ -283,7 +284,7 @@ impl<'a> Stacks<'a> {
         self.waits.note(tells, tid, Some(raw));
     }
 
-    /// The stack of a switch that ftrace recorded: the one that perf took of it, or of the last one alike.
+    /// The stack of a switch that ftrace recorded: the one that perf took of it, or of another one alike.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -311,6 +312,10 @@ impl<'a> Stacks<'a> {
 
     pub(super) fn shares(&self) -> Shares {
         self.waits.shares
+    }
+
+    pub(super) fn later(&mut self) -> Option<Alike> {
+        self.waits.later()
     }
 
     /// The user's stack of a thread in a system call, where it was copied at its entry.

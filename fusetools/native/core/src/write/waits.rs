@@ -1,7 +1,7 @@
 //! Stacks of waits that were not all taken. ftrace tells every switch; perf takes the stacks of all while they are few, of a
 //! part of them else, right before ftrace is told of the same switch on the same CPU. A switch of which no stack was taken
-//! gets that of the last one of the same process in the same system call, on the same descriptor, for the same FUSE
-//! operation; where that process has none, the kernel's part of another one's.
+//! gets that of the last one, or else the next, of the same process in the same system call, on the same descriptor, for the
+//! same FUSE operation; where that process has none, the kernel's part of another one's.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -228,18 +228,51 @@ pub struct Shares {
     pub without: u64,
 }
 
+/// Stacks that are others' as well.
 #[derive(Default)]
-pub(super) struct Waits {
-    tasks: FxHashMap<i32, Task>,
+pub(super) struct Alike {
     kinds: FxHashMap<Kind, Vec<u64>>,
     /// The kernel's part, by kind of all processes and descriptors.
     kernel: FxHashMap<Kind, Vec<u64>>,
+}
+
+impl Alike {
+    fn of(&self, kind: &Kind) -> Option<&Vec<u64>> {
+        let alike = self.kinds.get(kind);
+        alike.or_else(|| self.kernel.get(&of_all(*kind)))
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Waits {
+    tasks: FxHashMap<i32, Task>,
+    /// The last of each kind; the first of all.
+    last: FxHashMap<Kind, Vec<u64>>,
+    first: Alike,
+    /// The first that are taken in all of the recording, where it is read again.
+    later: Alike,
+    /// Kinds of waits without one.
+    lacking: FxHashSet<Kind>,
     /// By CPU: the stack that was taken there last, and of which thread, until its switch is told.
     taken: FxHashMap<u32, (i32, Vec<u64>)>,
     pub(super) shares: Shares,
 }
 
 impl Waits {
+    pub(super) fn new(later: Alike) -> Waits {
+        Waits {
+            later,
+            ..Waits::default()
+        }
+    }
+
+    /// The first stack of each kind, if one was taken after a wait alike that has none.
+    pub(super) fn later(&mut self) -> Option<Alike> {
+        let first = std::mem::take(&mut self.first);
+        let found = |kind| self.later.of(kind).is_none() && first.of(kind).is_some();
+        self.lacking.iter().any(found).then_some(first)
+    }
+
     fn kind(&mut self, (pid, tid): (i32, i32), state: Option<Place>, raw: &[u8]) -> Kind {
         let state = read(raw, state).unwrap_or(0);
         let task = self.task(tid);
@@ -282,7 +315,7 @@ impl Waits {
         self.taken.insert(cpu, (tid, chain));
     }
 
-    /// The stack of a switch: its own, or that of the last one alike.
+    /// The stack of a switch: its own, or that of another one alike.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -293,23 +326,33 @@ impl Waits {
         let own = self.taken.remove(&cpu).filter(|(of, _)| *of == tid);
         let kind = self.kind((pid, tid), state, raw);
         if let Some((_, chain)) = own {
-            if self.kinds.len() >= MOST_KINDS {
-                self.kinds.clear();
-            }
             self.shares.taken += 1;
             let user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             // Twice: it goes on, and nothing is known of it.
             let kernel = chain[..user.unwrap_or(chain.len())].iter().copied();
             let marks = [CONTEXT_USER; 2].into_iter().filter(|_| user.is_some());
-            if self.kernel.len() < MOST_KINDS {
-                let of_all = self.kernel.entry(of_all(kind));
+            let first = &mut self.first;
+            if first.kernel.len() < MOST_KINDS {
+                let of_all = first.kernel.entry(of_all(kind));
                 of_all.or_insert_with(|| kernel.chain(marks).collect());
             }
-            self.kinds.insert(kind, chain.clone());
+            if first.kinds.len() < MOST_KINDS {
+                first.kinds.entry(kind).or_insert_with(|| chain.clone());
+            }
+            if self.last.len() >= MOST_KINDS {
+                self.last.clear();
+            }
+            self.last.insert(kind, chain.clone());
             return Some(chain);
         }
-        let alike = self.kinds.get(&kind);
-        let alike = alike.or_else(|| self.kernel.get(&of_all(kind))).cloned();
+        let alike = self.last.get(&kind);
+        let alike = alike.or_else(|| self.later.kinds.get(&kind));
+        let alike = alike.or_else(|| self.first.kernel.get(&of_all(kind)));
+        let alike = alike.or_else(|| self.later.kernel.get(&of_all(kind)));
+        let alike = alike.cloned();
+        if alike.is_none() && self.lacking.len() < MOST_KINDS {
+            self.lacking.insert(kind);
+        }
         match alike {
             Some(_) => self.shares.alike += 1,
             None => self.shares.without += 1,
