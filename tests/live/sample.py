@@ -129,6 +129,11 @@ class SampleMount:
         row = f"^{operation} [0-9]* [0-9]* [1-9][0-9]* 0 "
         return until(f"{self.samplefs} --talk {self.socket} calls | grep -q '{row}'")
 
+    def until_stopped(self) -> str:
+        """Shell: stops the daemon; waits until each of its threads is: until then it answers."""
+        threads = f"grep -h ^State: /proc/{self.pid}/task/*/status"
+        return f"kill -STOP {self.pid}; while {threads} | grep -qv T; do sleep 0.01; done"
+
     def until_forgotten(self) -> str:
         """Shell: waits until the daemon has been told to forget all inodes, and has done so."""
         ask = f"{self.samplefs} --talk {self.socket} internal affairs"

@@ -97,9 +97,7 @@ def test_a_recording_in_their_directory_is_whole(sample_mount: Mounter, theirs: 
 
 def hang(mount: SampleMount) -> str:
     """Shell: a request that is never answered, once the daemon is stopped."""
-    threads = f"grep -h ^State: /proc/{mount.pid}/task/*/status"
-    stopped = f"while {threads} | grep -qv T; do sleep 0.01; done"
-    return f"kill -STOP {mount.pid}; {stopped}; cat {mount.path}/dir-00/file-000"
+    return f"{mount.until_stopped()}; cat {mount.path}/dir-00/file-000"
 
 
 def until_in_cat(pid: int) -> None:

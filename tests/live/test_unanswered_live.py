@@ -52,7 +52,7 @@ def said(command: str, path: Path) -> str:
 
 def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
-    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -STOP {mount.pid}; "
+    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; {mount.until_stopped()}; "
     workload += f"timeout -s KILL 0.5 stat {mount.path}/etc; true"
     try:
         printed = record(output, mount.path, workload)
@@ -91,7 +91,7 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
 
 def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     mount, output = sample_mount(), tmp_path / "perf.data"
-    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; kill -STOP {mount.pid}; "
+    workload = f"ls {mount.path} > /dev/null; {closed(mount)}; {mount.until_stopped()}; "
     workload += f"stat {mount.path}/etc & "
     # Until the request is made.
     workload += "while ! grep -qs fuse /proc/$!/wchan /proc/$!/stack; do sleep 0.01; "

@@ -65,8 +65,8 @@ pub enum Ended {
     Full,
 }
 
-/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`; then what is left, and the
-/// buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before it is told to end.
+/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`, or whoever could send one is
+/// gone; then what is left, and the buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before it is told to end.
 pub fn collect(
     instance: &Path,
     page: usize,
@@ -94,7 +94,11 @@ pub fn collect(
     while ended.is_none() {
         let mut word = [0];
         ended = match control.read(&mut word) {
-            Ok(0) => return Ok(Ended::Alone),
+            Ok(0) => {
+                // Nobody else switches it off any more.
+                fs::write(instance.join("tracing_on"), "0")?;
+                Some(Ended::Alone)
+            }
             Ok(_) => Some(Ended::Told),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 None
