@@ -16,6 +16,8 @@ import affairs
 import numpy as np
 import script
 
+import fusetools
+
 if TYPE_CHECKING:
     from sample import SampleMount
 
@@ -40,7 +42,7 @@ class Seen:
     callback_enter: int = 0
     reply: int = 0
     end: int = 0
-    runs: int = 0
+    runs: int = 0  # 0 also where no tracer was shown the switch to it
     sys_exit: int = 0
     callback_return: int = 0
 
@@ -53,19 +55,21 @@ class Stock:
         self.off: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # from, woken, to
         self.syscalls: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # number, from, to
         connections = {mount.pid: mount.connection for mount in mounts}
+        missing = fusetools.open(recording).session.missing
+        self.lacks_ends = any(why.what == "the end of some waits" for why in missing)
         enter: dict[int, tuple[int, int]] = {}  # by thread: number, when
         open_: dict[int, list[Seen]] = defaultdict(list)  # by thread of the daemon
         awaited: dict[int, Seen] = {}  # by caller: ended, and it has yet to run
         called: dict[int, Seen] = {}  # by caller: it runs, and has yet to return
         out: dict[int, tuple[int, int]] = {}  # by thread: since, woken
 
-        def run(tid: int, time: int) -> None:
+        def run(tid: int, time: int, switched: bool = False) -> None:
             if tid in out:
                 since, woken = out.pop(tid)
                 self.off[tid].append((since, woken, time))
                 if tid in awaited:
                     called[tid] = awaited.pop(tid)
-                    called[tid].runs = time
+                    called[tid].runs = time if switched else 0
 
         for event in script.events(recording, switches=True):
             tid, time, name = event.tid, event.time, event.name
@@ -73,9 +77,11 @@ class Stock:
                 before, after = event.number("prev_pid"), event.number("next_pid")
                 preempted = "prev_state=R" in event.text
                 out[before] = (time, time if preempted else 0)
-                run(after, time)
+                run(after, time, switched=True)
                 continue
-            if name.startswith("PERF_RECORD_SWITCH") and event.text.startswith("OUT"):
+            if name.startswith("PERF_RECORD_SWITCH"):
+                if not event.text.startswith("OUT"):
+                    run(tid, time, switched=True)
                 continue
             if name == "cpu-clock":
                 continue  # taken of a thread at any time: not what it did
@@ -146,6 +152,8 @@ def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
             # The second request of a system call goes on where the first one's caller ran.
             if mark == "sys_enter" and stories.resumed[i]:
                 assert stories.sys_enter[i] == 0
+            elif mark == "runs" and not seen.runs:
+                assert stories.runs[i] == 0 and stock.lacks_ends, seen
             elif mark != "sys_exit" or stories.sys_exit[i]:
                 assert int(getattr(stories, mark)[i]) == getattr(seen, mark) > 0, (mark, seen)
         if not seen.callback_enter:

@@ -199,6 +199,41 @@ fn one_request() {
     assert_eq!((story.blocked, story.runnable, story.elsewhere), (5, 5, 0));
 }
 
+/// A caller that makes two requests in one call; no tracer is shown that it runs after the first one.
+#[test]
+fn a_switch_that_nobody_was_shown() {
+    let stories = Script::new().run(
+        "
+    100 900 enter 262
+    110 900 begin 2 1
+    120 900 switch 900 1 500
+    130 500 exit 0 49
+    140 500 lookup 2
+    160 500 end 2 0
+    165 500 waking 900
+    200 900 begin 4 3
+    203 900 switch 900 0 500
+    206 500 switch 500 0 900
+    210 900 switch 900 1 500
+    240 500 lookup 4
+    260 500 end 4 0
+    265 500 waking 900
+    270 500 switch 500 1 900
+    280 900 exit 262 0
+",
+    );
+    let at = |story: &Story, mark: Mark| Some(story.marks[mark as usize]).filter(|t| *t != ABSENT);
+    let runs: Vec<_> = stories.iter().map(|story| at(story, Mark::Runs)).collect();
+    let exits: Vec<_> = stories
+        .iter()
+        .map(|story| at(story, Mark::SysExit))
+        .collect();
+    assert_eq!(
+        (runs, exits),
+        (vec![None, Some(270)], vec![None, Some(280)])
+    );
+}
+
 /// The thread that replies is preempted at once, and the caller's next request waits for it.
 const PREEMPTED: &str = "
     100 900 enter 262

@@ -38,6 +38,8 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
+        // It has run since the last request's end; when it began to, no tracer was shown.
+        task.awaiting = None;
         let open = &mut self.slab[slot.0 as usize];
         let story = &mut open.story;
         story.set(Mark::Begin, ev.time);
