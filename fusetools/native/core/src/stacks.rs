@@ -306,8 +306,9 @@ impl<'a> Frames<'a> {
         }
         let mapped = &self.files[file as usize];
         let table = self.tables.entry(file).or_insert_with(|| match &self.host {
-            Some(files) => Table::of(mapped, files),
-            None => self.programs.table(mapped),
+            // The kernel's part of a program is no file, wherever programs are.
+            Some(files) if mapped.path != "[vdso]" => Table::of(mapped, files),
+            _ => self.programs.table(mapped),
         });
         // Others are no files: "[heap]", "//anon".
         let counted = mapped.path.starts_with('/') && !mapped.path.starts_with("//");
@@ -446,6 +447,41 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::{Map, Side};
+
+    #[test]
+    fn the_kernels_part_of_a_program_keeps_its_names_where_others_are_looked_up_in_files() {
+        let mut spaces = Spaces::default();
+        for (start, path) in [(0x1000, "[vdso]"), (0x2000, "/lib/a")] {
+            let map = Map {
+                time: 0,
+                pid: 1,
+                start,
+                len: 0x1000,
+                offset: 0,
+                path: path.to_owned(),
+                build_id: Vec::new(),
+            };
+            spaces.push(&Side::Map(Box::new(map)), &FxHashMap::default());
+        }
+        let text = "0000000000000000 F - [vdso]\n0000000000000010 u 20 __vdso_time\n\
+                    0000000000000000 F - /lib/a\n0000000000000010 u 20 gone\n";
+        let names_with = |files| {
+            let mut programs = Programs::default();
+            programs.read(text.as_bytes());
+            let mut frames = Frames::new(None, programs, files);
+            [0x1018, 0x2018].map(|address| {
+                let number = frames.of_address(address, &spaces, 1);
+                frames.names[number as usize].0.to_string()
+            })
+        };
+        assert_eq!(names_with(None), ["__vdso_time", "gone"]);
+        let elsewhere = Files {
+            root: "/nosuch".into(),
+            ..Files::default()
+        };
+        assert_eq!(names_with(Some(elsewhere)), ["__vdso_time", "[a]"]);
+    }
 
     #[test]
     fn frames_of_cpp_and_rust_keep_their_whole_names() {
