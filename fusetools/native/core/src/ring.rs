@@ -59,7 +59,7 @@ pub fn head(
 pub enum Ended {
     /// It was told to, and everything is in the file.
     Told,
-    /// Nobody is there any more who could tell.
+    /// Nobody is there any more who could tell; everything is in the file.
     Alone,
     /// The file is as large as it may become.
     Full,
@@ -90,10 +90,9 @@ pub fn collect(
     }
     control.set_read_timeout(Some(PAUSE))?;
     let mut piece = Vec::with_capacity(PIECE + page);
-    let mut ended = None;
-    while ended.is_none() {
+    let ended = loop {
         let mut word = [0];
-        ended = match control.read(&mut word) {
+        let ended = match control.read(&mut word) {
             Ok(0) => {
                 // Nobody else switches it off any more.
                 fs::write(instance.join("tracing_on"), "0")?;
@@ -109,16 +108,19 @@ pub fn collect(
         for (cpu, pages, _) in &mut cpus {
             empty(*cpu, pages, page, ended.is_some(), &mut piece, output)?;
         }
-        if ended.is_none() && output.metadata()?.len() >= limit {
+        if let Some(ended) = ended {
+            break ended;
+        }
+        if output.metadata()?.len() >= limit {
             return Ok(Ended::Full);
         }
-    }
+    };
     for (cpu, _, stats) in &cpus {
         let text = format!("CPU: {cpu}\n{}", fs::read_to_string(stats)?);
         put(output, STATISTICS, text.as_bytes())?;
     }
     output.flush()?;
-    Ok(Ended::Told)
+    Ok(ended)
 }
 
 /// Moves what one CPU's buffer holds; but for the last time not what comes meanwhile.
