@@ -122,14 +122,19 @@ def off_cpu(data: Path, *options: str) -> Counter[str]:
             found[f"{before.stack};[runnable]"] += whole - blocked
 
     last = 0
+    early: set[int] = set()  # woken on the way to sleep, before the switch is recorded
     for sample in samples(data, *options):
         last = max(last, sample.ns)
         if sample.event == "sched:sched_waking":
+            early.discard(sample.tid)
             if sample.tid in out:  # it runs: its switch-in was not recorded
                 add(out.pop(sample.tid), sample.ns, True)
             woken = int(re.search(r" pid=(\d+)", sample.text)[1])  # type: ignore[index]
-            if woken in out and not out[woken][2]:
+            if woken not in out:
+                early.add(woken)
+            elif not out[woken][2] or woken in early:
                 out[woken] = (*out[woken][:2], sample.ns)
+                early.discard(woken)
         elif sample.event == "sched:sched_switch":
             switch = re.search(r"prev_pid=(\d+) .*prev_state=(\S+) .*next_pid=(\d+)", sample.text)
             assert switch
@@ -139,7 +144,8 @@ def off_cpu(data: Path, *options: str) -> Counter[str]:
             if following in out:
                 add(out.pop(following), sample.ns, True)
             if prev and state not in ("X", "Z"):
-                out[prev] = (sample, state in ("R", "R+"), 0)
+                out[prev] = (sample, state in ("R", "R+"), sample.ns if prev in early else 0)
+            early.discard(following)
     for wait in out.values():
         add(wait, last, False)
     return +found

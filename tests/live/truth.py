@@ -62,8 +62,11 @@ class Stock:
         awaited: dict[int, Seen] = {}  # by caller: ended, and it has yet to run
         called: dict[int, Seen] = {}  # by caller: it runs, and has yet to return
         out: dict[int, tuple[int, int]] = {}  # by thread: since, woken
+        # By thread: woken on its way to sleep, by another CPU, before its switch is recorded.
+        early: set[int] = set()
 
         def run(tid: int, time: int, switched: bool = False) -> None:
+            early.discard(tid)
             if tid in out:
                 since, woken = out.pop(tid)
                 self.off[tid].append((since, woken, time))
@@ -75,8 +78,8 @@ class Stock:
             tid, time, name = event.tid, event.time, event.name
             if name == "sched:sched_switch":
                 before, after = event.number("prev_pid"), event.number("next_pid")
-                preempted = "prev_state=R" in event.text
-                out[before] = (time, time if preempted else 0)
+                ready = "prev_state=R" in event.text or before in early
+                out[before] = (time, time if ready else 0)
                 run(after, time, switched=True)
                 continue
             if name.startswith("PERF_RECORD_SWITCH"):
@@ -88,8 +91,11 @@ class Stock:
             run(tid, time)
             if name == "sched:sched_waking":
                 woken = event.number("pid")
-                if woken in out and not out[woken][1]:
+                if woken not in out:
+                    early.add(woken)
+                elif not out[woken][1] or woken in early:
                     out[woken] = (out[woken][0], time)
+                    early.discard(woken)
             elif name == "raw_syscalls:sys_enter":
                 enter[tid] = (event.number("NR"), time)
             elif name == "raw_syscalls:sys_exit":

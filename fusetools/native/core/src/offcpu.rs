@@ -98,6 +98,8 @@ impl<T> Wait<T> {
 /// Tasks that are off the CPU.
 pub struct OffCpu<T> {
     open: FxHashMap<i32, Wait<T>>,
+    /// Who woke up a task before its switch-out was recorded: it was about to sleep, on another CPU than its waker.
+    early: FxHashMap<i32, Waker>,
     /// Bits of prev_state that say a task waits for something.
     asleep: u64,
 }
@@ -107,6 +109,7 @@ impl<T> OffCpu<T> {
     pub fn new(asleep: u64) -> OffCpu<T> {
         OffCpu {
             open: FxHashMap::default(),
+            early: FxHashMap::default(),
             asleep,
         }
     }
@@ -117,6 +120,7 @@ impl<T> OffCpu<T> {
             return;
         }
         let preempted = prev_state != ABSENT && prev_state & self.asleep == 0;
+        let early = self.early.remove(&tid);
         let wait = Wait {
             pid,
             tid,
@@ -125,7 +129,7 @@ impl<T> OffCpu<T> {
             preempted,
             ended: false,
             stack: ABSENT,
-            waker: None,
+            waker: early.filter(|_| !preempted),
             note,
         };
         self.open.insert(tid, wait);
@@ -136,25 +140,36 @@ impl<T> OffCpu<T> {
         self.open.get_mut(&tid).filter(|wait| wait.from == time)
     }
 
-    /// A task is told to run. Only the first time after its switch-out ends its wait.
+    /// A task is told to run. Only the first time after its switch-out ends its wait; where there is none, the last one
+    /// before it, after all that the task did.
     pub fn wake(&mut self, tid: i32, waker: Waker) {
-        if let Some(wait) = self.open.get_mut(&tid) {
-            wait.waker.get_or_insert(waker);
+        match self.open.get_mut(&tid) {
+            Some(wait) if wait.waker.is_none_or(|early| early.time < wait.from) => {
+                wait.waker = Some(waker);
+            }
+            Some(_) => {}
+            None => {
+                self.early.insert(tid, waker);
+            }
         }
     }
 
     /// The waker's stack, which comes right after.
     pub fn waker_stack(&mut self, tid: i32, time: u64, stack: u64) {
-        let wait = self.open.get_mut(&tid);
-        if let Some(waker) = wait.and_then(|wait| wait.waker.as_mut()) {
+        let waker = match self.open.get_mut(&tid) {
+            Some(wait) => wait.waker.as_mut(),
+            None => self.early.get_mut(&tid),
+        };
+        if let Some(waker) = waker {
             if waker.time == time {
                 waker.stack = stack;
             }
         }
     }
 
-    /// A task runs again: its wait, where its beginning was seen.
+    /// A task runs: its wait, where it had one and its beginning was seen.
     pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
+        self.early.remove(&tid);
         let mut wait = self.open.remove(&tid)?;
         wait.to = time.max(wait.from);
         wait.ended = true;
@@ -163,6 +178,7 @@ impl<T> OffCpu<T> {
 
     /// A task has ended, or another has got its number.
     pub fn forget(&mut self, tid: i32) {
+        self.early.remove(&tid);
         self.open.remove(&tid);
     }
 
@@ -211,6 +227,51 @@ mod tests {
             assert_eq!(wait.preempted, preempted, "{state:#x}");
             assert_eq!(wait.parts().map(|(_, ns)| ns), [10, 0]);
         }
+    }
+
+    #[test]
+    fn who_is_woken_before_its_switch_out_is_recorded_is_ready_from_there_on() {
+        let mut off = OffCpu::new(0xff);
+        let waker = |time| Waker {
+            time,
+            pid: 6,
+            tid: 6,
+            stack: ABSENT,
+            why: Why::Task,
+        };
+        // On its way to sleep; where it went on first, or was kept from its CPU, it is of no sleep.
+        for (acts, state, parts) in [
+            (false, 1, [(State::Blocked, 0), (State::Runnable, 10)]),
+            (true, 1, [(State::Either, 10), (State::Runnable, 0)]),
+            (false, 0, [(State::Preempted, 10), (State::Runnable, 0)]),
+        ] {
+            off.wake(5, waker(90));
+            off.waker_stack(5, 90, 9);
+            if acts {
+                assert_eq!(off.on(5, 95), None);
+            }
+            off.out(5, 5, 100, state, ());
+            let wait = off.on(5, 110).unwrap();
+            assert_eq!(wait.parts(), parts);
+            let stack = wait.waker.map(|waker| waker.stack);
+            assert_eq!(stack, (parts[0].0 == State::Blocked).then_some(9));
+        }
+        // It slept, and was woken up again.
+        off.wake(5, waker(190));
+        off.out(5, 5, 200, 1, ());
+        off.wake(5, waker(207));
+        let wait = off.on(5, 210).unwrap();
+        assert_eq!(wait.parts(), [(State::Blocked, 7), (State::Runnable, 3)]);
+        assert_eq!(wait.waker, Some(waker(207)));
+        // The next sleep has neither.
+        off.out(5, 5, 300, 1, ());
+        assert_eq!(off.rest(310)[0].waker, None);
+        off.wake(5, waker(390));
+        off.out(5, 5, 400, 1, ());
+        assert_eq!(
+            off.rest(410)[0].parts(),
+            [(State::Blocked, 0), (State::Runnable, 10)]
+        );
     }
 
     #[test]

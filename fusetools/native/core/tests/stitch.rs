@@ -1036,6 +1036,45 @@ fn waiting_for_a_cpu_is_no_wake_up() {
     assert_eq!(dispatch.unwrap().0.parts(story), Some([0, 6, 0]));
 }
 
+/// On its way to sleep, on another CPU than its waker: its switch-out is recorded after that.
+#[test]
+fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on() {
+    let daemon = |act: &str, state: u64| {
+        let text = STAT
+            .replace("51 500 switch 500 1 900\n", "")
+            .replace(
+                "112 900 waking 500",
+                &format!("112 900 waking 500\n{act}\n113 500 switch 500 {state} 77"),
+            )
+            .replace("120 900 switch 900 1 500", "120 77 switch 77 0 500");
+        let story = &Script::new().run(&text)[0];
+        (story.no_thread, story.no_cpu, story.asleep)
+    };
+    assert_eq!(daemon("", 1), (0, 7, 3));
+    assert_eq!(daemon("", 0), (0, 7, 3));
+    // It went on, and slept later: what ended that is not recorded.
+    assert_eq!(daemon("112 500 exit 1 0\n112 500 enter 0", 1).1, 0);
+    let window = |before: &str| {
+        let text = STAT.replace(
+            "140 500 lookup 2",
+            &format!("{before}\n138 77 switch 77 0 500\n140 500 lookup 2"),
+        );
+        let story = &Script::new().run(&text)[0];
+        let dispatch = Cut::new(story)
+            .stages()
+            .find(|(stage, _)| stage.name() == "dispatch");
+        dispatch.unwrap().0.parts(story).unwrap()
+    };
+    // Blocked, ready.
+    let [early, slept, neither] = [
+        "131 0 waking 500\n132 500 switch 500 1 77",
+        "131 0 waking 500\n132 500 switch 500 1 77\n136 0 waking 500",
+        "132 500 switch 500 1 77",
+    ]
+    .map(window);
+    assert_eq!((early, slept, neither), ([0, 6, 0], [4, 2, 0], [6, 0, 0]));
+}
+
 /// Go's callbacks: neither their request nor their return is recorded.
 const ENTRIES: [&str; 9] = [
     "lookup__return",

@@ -154,6 +154,7 @@ impl Stitch {
         let state = if asleep {
             State::Blocked
         } else {
+            task.woken_early = false;
             State::Runnable
         };
         task.enter_state(state, time);
@@ -206,9 +207,7 @@ impl Stitch {
         let task = self.tasks.of(woken);
         task.waker = ev.tid;
         let servant = task.pid <= 0 || self.servants.contains(&task.pid);
-        if matches!(task.state, State::Blocked | State::Unknown) {
-            task.enter_state(State::Runnable, ev.time);
-        }
+        task.woken(ev.time);
         let Some(waker) = self.tasks.get_mut(ev.tid) else {
             return;
         };

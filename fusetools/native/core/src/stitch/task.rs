@@ -116,6 +116,8 @@ pub(super) struct Task {
 
     // On the CPUs
     pub(super) state: State,
+    /// Woken up before its switch-out was recorded: it was about to sleep, on another CPU than its waker.
+    pub(super) woken_early: bool,
     /// Who woke it up last.
     pub(super) waker: i32,
     pub(super) since: u64,
@@ -129,7 +131,7 @@ impl Task {
     pub(super) fn idle_at(&self, time: u64) -> Idle {
         let mut idle = self.idle;
         let passed = time.saturating_sub(self.since);
-        match self.state {
+        match self.known() {
             State::Blocked => idle.blocked += passed,
             State::Runnable => idle.runnable += passed,
             _ => {}
@@ -139,7 +141,7 @@ impl Task {
 
     pub(super) fn enter_state(&mut self, state: State, time: u64) {
         self.idle = self.idle_at(time);
-        if self.state == State::Blocked && state != State::Runnable {
+        if self.known() == State::Blocked && state != State::Runnable {
             self.idle.unsplit += time.saturating_sub(self.since);
         }
         (self.state, self.since) = (state, time);
@@ -154,6 +156,9 @@ impl Task {
 
     /// It is seen at work.
     pub(super) fn runs(&mut self, time: u64) {
+        if self.state == State::Running {
+            self.woken_early = false;
+        }
         if matches!(self.state, State::Blocked | State::Runnable) {
             self.run(time, time);
         }
@@ -161,9 +166,30 @@ impl Task {
 
     /// Since when it has been ready to run, if it does not run.
     pub(super) fn ready(&self, time: u64) -> u64 {
-        match self.state {
+        match self.known() {
             State::Runnable => self.since,
             _ => time,
+        }
+    }
+
+    /// Its state, by all that was recorded so far.
+    fn known(&self) -> State {
+        match self.state {
+            State::Blocked if self.woken_early => State::Runnable,
+            state => state,
+        }
+    }
+
+    /// Somebody wakes it up.
+    pub(super) fn woken(&mut self, time: u64) {
+        match self.state {
+            State::Running => self.woken_early = true,
+            State::Blocked | State::Unknown => {
+                // Of a sleep that is known an earlier one was none.
+                self.woken_early = self.state == State::Unknown;
+                self.enter_state(State::Runnable, time);
+            }
+            State::Runnable => {}
         }
     }
 
@@ -171,6 +197,7 @@ impl Task {
     pub(super) fn run(&mut self, time: u64, kept: u64) {
         let ready = self.ready(time);
         self.enter_state(State::Running, time);
+        self.woken_early = false;
         let late = self.run.late.saturating_add(time.saturating_sub(ready));
         self.run = Run {
             ready,
