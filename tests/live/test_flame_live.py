@@ -253,6 +253,15 @@ def frames_of(path: Path) -> list[tuple[str, list[tuple[str, str, str]]]]:
     return sorted(found, key=lambda sample: sample[0])
 
 
+def has_table(file: str, address: int) -> bool:
+    """Whether .eh_frame tells how the function at that address is left, as readelf prints it."""
+    # It fails where a debug file is named that is not installed.
+    done = subprocess.run(["readelf", "-wF", file], capture_output=True, text=True, check=False)
+    tables = re.findall(r"pc=([0-9a-f]+)\.\.([0-9a-f]+)$", done.stdout, re.MULTILINE)
+    assert tables, done.stderr
+    return any(int(start, 16) <= address < int(end, 16) for start, end in tables)
+
+
 def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: Path) -> None:
     """perf record --call-graph dwarf by hand, then fusetools merge: each sleep of a program without
     frame pointers has the calls that it is in; and each stack is as stock perf unwinds it, where
@@ -299,6 +308,11 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
         # Not in the loader: before there is a program, perf leaves frames of it out.
         begun = [name for _, name, file in perfs[:2] if not Path(file).name.startswith("ld-")]
         if re.match("_start( |$)|(__)?clone3? start_thread$", " ".join(begun)):
+            # Where a program's tables pass over a function, perf goes on by the frame pointer.
+            if mine != perfs and perfs[-len(mine) :] == mine:
+                _, _, file = mine[0]
+                assert not has_table(file, int(mine[0][0], 16) - 1), (head, mine, perfs)
+                continue
             assert mine == perfs, head
     # And names by file are those of the recording.
     rows = [("sched:sched_switch", "syscall", "", "", "stack")]
