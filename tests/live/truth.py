@@ -65,9 +65,17 @@ class Stock:
         # By thread: woken on its way to sleep, by another CPU, before its switch is recorded.
         early: set[int] = set()
 
+        def answered(tid: int) -> None:
+            """Before it slept."""
+            if tid in awaited:
+                called[tid] = awaited.pop(tid)
+                called[tid].runs = called[tid].end
+
         def run(tid: int, time: int, switched: bool = False) -> None:
             early.discard(tid)
-            if tid in out:
+            if tid not in out:
+                answered(tid)
+            else:
                 since, woken = out.pop(tid)
                 self.off[tid].append((since, woken, time))
                 if tid in awaited:
@@ -78,8 +86,10 @@ class Stock:
             tid, time, name = event.tid, event.time, event.name
             if name == "sched:sched_switch":
                 before, after = event.number("prev_pid"), event.number("next_pid")
-                ready = "prev_state=R" in event.text or before in early
-                out[before] = (time, time if ready else 0)
+                preempted = "prev_state=R" in event.text
+                if before not in out and (preempted or before not in early):
+                    answered(before)
+                out[before] = (time, time if preempted or before in early else 0)
                 run(after, time, switched=True)
                 continue
             if name.startswith("PERF_RECORD_SWITCH"):

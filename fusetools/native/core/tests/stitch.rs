@@ -1075,6 +1075,29 @@ fn who_is_woken_before_its_switch_out_is_recorded_waits_for_a_cpu_from_there_on(
     assert_eq!((early, slept, neither), ([0, 6, 0], [4, 2, 0], [6, 0, 0]));
 }
 
+#[test]
+fn an_answer_that_comes_before_its_caller_sleeps() {
+    let runs = |act: &str, state: u64| {
+        let text = STAT
+            .replace("120 900 switch 900 1 500\n", "")
+            .replace(
+                "202 500 waking 900",
+                &format!("202 500 waking 900\n{act}\n204 900 switch 900 {state} 77"),
+            )
+            .replace("220 500 switch 500 1 900", "220 77 switch 77 0 900");
+        let text = text.replace(
+            "100 900",
+            "80 900 switch 900 0 77\n90 77 switch 77 0 900\n100 900",
+        );
+        let story = &Script::new().run(&text)[0];
+        (story.at(Mark::Runs), story.late)
+    };
+    // On its way to sleep; it went on; it was kept from its CPU, with its answer.
+    assert_eq!(runs("", 1), (Some(220), 16));
+    assert_eq!(runs("203 900 fuse_lookup__return", 1), (Some(200), 0));
+    assert_eq!(runs("", 0), (Some(200), 0));
+}
+
 /// Go's callbacks: neither their request nor their return is recorded.
 const ENTRIES: [&str; 9] = [
     "lookup__return",

@@ -135,10 +135,11 @@ impl Stitch {
         task.last = Some(slot);
         let end = story.marks[Mark::End as usize];
         if switches && task.switches && task.state == State::Running {
-            // It never slept.
+            // It never slept, or is about to.
             story.set(Mark::Runs, end);
             (story.idle[Mark::Runs as usize], story.late) = (Some(task.idle_at(end)), 0);
             task.resume(end);
+            task.answered = Some(slot);
         } else {
             task.awaiting = Some(slot);
             // Until it is seen to run.

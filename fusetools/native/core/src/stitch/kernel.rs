@@ -136,6 +136,7 @@ impl Stitch {
         let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
+        task.goes_on();
         let Some((function, open, _)) = &mut task.probe else {
             return;
         };
@@ -160,6 +161,7 @@ impl Stitch {
             return;
         }
         let task = self.tasks.of(ev.tid);
+        task.goes_on();
         if task.graph.is_none_or(|(outer, _)| depth <= outer) {
             task.graph = Some((depth, ev.time));
             task.kernel_idle = task.idle_at(ev.time);
@@ -194,6 +196,7 @@ impl Stitch {
         let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
+        task.goes_on();
         if task.graph.is_some_and(|(outer, _)| depth <= outer) {
             task.graph = None;
             self.kernel_exit(ev.tid, ev.time);

@@ -158,6 +158,15 @@ impl Stitch {
             State::Runnable
         };
         task.enter_state(state, time);
+        let answered = task.answered.take().filter(|_| task.woken_early);
+        let Some(slot) = answered else { return };
+        // So it slept for its answer, and runs when it is switched to.
+        task.awaiting = Some(slot);
+        if let Some(open) = self.get_mut(slot) {
+            let story = &mut open.story;
+            story.clear(Mark::Runs);
+            (story.idle[Mark::Runs as usize], story.late) = (None, ABSENT);
+        }
     }
 
     /// `before`: who had the CPU; 0: nobody, or not told.

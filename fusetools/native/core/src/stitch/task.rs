@@ -80,6 +80,8 @@ pub(super) struct Task {
     pub(super) just_made: Option<Slot>,
     /// Ended; the task has yet to run.
     pub(super) awaiting: Option<Slot>,
+    /// Ended while the task was on a CPU; it has done nothing since.
+    pub(super) answered: Option<Slot>,
     /// The last one that it waited for in this system call.
     pub(super) last: Option<Slot>,
     /// How many those were.
@@ -156,11 +158,17 @@ impl Task {
 
     /// It is seen at work.
     pub(super) fn runs(&mut self, time: u64) {
-        if self.state == State::Running {
-            self.woken_early = false;
-        }
+        self.goes_on();
         if matches!(self.state, State::Blocked | State::Runnable) {
             self.run(time, time);
+        }
+    }
+
+    /// Where it is on a CPU: it does something other than to sleep.
+    pub(super) fn goes_on(&mut self) {
+        if self.state == State::Running {
+            self.woken_early = false;
+            self.answered = None;
         }
     }
 
@@ -198,6 +206,7 @@ impl Task {
         let ready = self.ready(time);
         self.enter_state(State::Running, time);
         self.woken_early = false;
+        self.answered = None;
         let late = self.run.late.saturating_add(time.saturating_sub(ready));
         self.run = Run {
             ready,
@@ -287,6 +296,7 @@ impl Task {
         self.waits = 0;
         self.last = None;
         self.awaiting = None;
+        self.answered = None;
         self.just_made = None;
         self.ended = None;
         self.graph = None;
