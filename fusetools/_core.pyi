@@ -376,6 +376,7 @@ def merge(
     scope: Sequence[int] | None = None,
     threads: Mapping[int, int] = ...,
     window: tuple[int, int, int, int] | None = None,
+    span: tuple[int, int] | None = None,
     opener: Callable[[Path], int] | None = None,
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
@@ -393,6 +394,7 @@ def merge(
     `threads`: the process of those of which no record tells.
     `window`: the perf.data are of perf's overwriting buffers; of them so many ns up to a time, from
     a time on, are taken, as far as all CPUs' buffers of so many bytes reach back (`kept`).
+    `span`: samples before the one time and after the other are left out.
     `opener`: opens the files of programs in this process's place, and gives the descriptor away.
     The output, of mode 0600, takes its place when it is whole and may be an input; on an error
     nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.

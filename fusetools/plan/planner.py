@@ -336,7 +336,7 @@ def plan(
     ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
     if not request.functions_too and request.backend == "auto" and not request.functions:
         ours = kernel.without_functions(ours)
-    ftrace = request.kept and not ours.graph and not by_perf(facts)
+    ftrace = request.kept and not by_perf(facts)
     # Of its instance no cgroup is a part: there the workload is known by numbers of threads.
     ftrace &= latency or not workload or facts.pid_max >= PIDS
     if not latency:

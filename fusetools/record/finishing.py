@@ -163,19 +163,21 @@ class Finishing(Things):
             scope=self._scope() if self.plan.by_pid else None,
             threads=self._threads(),
             window=self.window,
+            span=self.span,
         )
         inputs = [str(self.raw)]
         if self.ring and self.ring.output.exists():
             inputs.append(str(self.ring.output))
         graph = self.graph.output if self.graph else None
         if graph and graph.exists():
-            why = self._clocks_disagree(graph)
-            if not why:
-                try:
-                    return merge([*inputs, str(graph)], str(whole), session)
-                except native.CoreError as error:
-                    why = ": ".join(error.args)
-                    whole.unlink(missing_ok=True)
+            try:
+                merged = merge([*inputs, str(graph)], str(whole), session)
+                why = self._clocks_disagree(whole, graph)
+                if not why:
+                    return merged
+            except native.CoreError as error:
+                why = ": ".join(error.args)
+            whole.unlink(missing_ok=True)
             self.outcome.warnings.append(
                 f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}: {why}"
             )
@@ -215,8 +217,9 @@ class Finishing(Things):
                 found.setdefault(probe.bundle, []).append((probe.number, probe.event))
         return [(event, NUMBER, probes) for event, probes in found.items()]
 
-    def _clocks_disagree(self, graph: Path) -> str:
-        """Why the two recordings' clocks are not the same; empty: they are, or nothing tells."""
+    def _clocks_disagree(self, whole: Path, graph: Path) -> str:
+        """Why function_graph's clock is not that of the rest of ``whole``; empty: it is, or nothing
+        tells."""
         assert self.facts.trace_cmd is not None
         ours = [p for p in self.plan.probes if p.in_kernel]
         pairs = [p for p in ours if p.role in ("entry", "return")]
@@ -226,7 +229,7 @@ class Finishing(Things):
         if any(p.role == "return" for p in pairs):
             ours = [p for p in pairs if p.function == function]
         rows = [(p.event, p.layer, p.function, "", p.role) for p in ours]
-        seen = native.columns(str(self.raw), rows, {})
+        seen = native.columns(str(whole), rows, {})
         if any(p.role == "return" for p in ours):
             calls = seen["calls"]
             tids, starts = array("i", calls["tid"]), array("Q", calls["start"])

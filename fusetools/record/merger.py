@@ -129,6 +129,7 @@ def main() -> None:
         "maps": [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]],
         "threads": {int(thread): pid for thread, pid in more.get("threads", {}).items()},
         "window": tuple(more["window"]) if more.get("window") else None,
+        "span": tuple(more["span"]) if more.get("span") else None,
         "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
     }
     try:

@@ -60,6 +60,7 @@ SYSCALL = "raw_syscalls:sys_enter"
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
+NEVER = (1 << 64) - 1  # ns
 LEFT = 124  # exit status, as timeout(1) has it
 
 
@@ -195,6 +196,8 @@ class Recording(Probing, Finishing):
             self.maps += self.attached.maps()
         if self.graph:
             self.graph.resume()
+        if self.ring:
+            self.span = time.monotonic_ns(), NEVER
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = native.calibrate(CALIBRATIONS) / CALIBRATIONS
             self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
@@ -449,8 +452,13 @@ class Recording(Probing, Finishing):
         ended = (self.perf and self.perf.ended) or (self.ring and self.ring.ended)
         return bool(ended) or self._at_limit()
 
+    def _end_span(self) -> None:
+        if self.span and self.span[1] == NEVER:
+            self.span = self.span[0], time.monotonic_ns()
+
     def _perf_ended(self) -> bool:
         """One of them has ended: said at once; whether there is nothing to wait for."""
+        self._end_span()
         if self.ring:
             self.ring.pause()
         if self.perf and not self._perf_died and not self.perf.ended:
@@ -527,6 +535,7 @@ class Recording(Probing, Finishing):
             self.outcome.throttled += throttling.since(files, whose, before)
         if self.workload:
             self.workload.abandon()
+        self._end_span()
         if self.graph:
             self.graph.pause()
         ring_died = self.ring is not None and self.ring.ended

@@ -76,6 +76,8 @@ class Things:
         # Of overwriting buffers: ns that are wanted, up to when, from when on all was recorded, and
         # bytes of a buffer; None: perf wrote all that happened.
         self.window: tuple[int, int, int, int] | None = None
+        # From when to when perf and ftrace both recorded; None: perf alone did. ns
+        self.span: tuple[int, int] | None = None
         # Of switches: with a stack of their own, with one of another alike, without.
         self.stacks = (0, 0, 0)
         # Which threads may be the workload's, and how many the kernel had started by then.

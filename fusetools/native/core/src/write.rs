@@ -192,6 +192,8 @@ pub struct Extras {
     pub threads: HashMap<i32, i32>,
     /// The perf.data are of overwriting buffers, of which this is taken.
     pub window: Option<Window>,
+    /// From when to when all inputs recorded: other samples are left out.
+    pub span: Option<(u64, u64)>,
 }
 
 /// Merges recordings that were made at once on one machine, on one clock, into one perf.data that stock perf reads.
@@ -371,6 +373,7 @@ fn write(
         tail,
         &extras.threads,
         &mut stacks,
+        extras.span.unwrap_or((0, u64::MAX)),
     )?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
@@ -567,6 +570,7 @@ impl Written {
         tail: usize,
         threads: &HashMap<i32, i32>,
         stacks: &mut Stacks<'_>,
+        (since, until): (u64, u64),
     ) -> Result<(), Error> {
         // Records without a time describe what was there when the recorders started: what one has said need not be said again.
         let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -593,6 +597,10 @@ impl Written {
             let record = source.record();
             tasks.learn(record);
             let kind = u32_at(record, 0).unwrap_or(0);
+            if kind == record::SAMPLE && !(since..=until).contains(&time) {
+                source.advance();
+                continue;
+            }
             if time != 0 {
                 if let Some(init) = init.take() {
                     self.put(out, init)?;

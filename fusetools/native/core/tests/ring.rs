@@ -74,7 +74,7 @@ fn switches(prev: i32, next: i32) -> Vec<u8> {
 /// Of events at 1000, 1001 …, merged with a recording of perf's: by event's name (pid, tid, time) of its samples.
 type Found = BTreeMap<String, Vec<(i32, i32, u64)>>;
 
-fn merged(name: &str, events: &[Vec<u8>], scope: Option<Vec<i32>>) -> (Found, MergeInfo) {
+fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Found, MergeInfo) {
     let folder = std::env::temp_dir().join(format!("fusetools-ring-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let [perf, ring, whole] = ["perf", "ring", "whole"].map(|name| folder.join(name));
@@ -101,9 +101,8 @@ fn merged(name: &str, events: &[Vec<u8>], scope: Option<Vec<i32>>) -> (Found, Me
             ],
         }],
         daemons: Some(vec![70]),
-        scope,
         threads: HashMap::from([(71, 70), (91, 90)]),
-        ..Extras::default()
+        ..more
     };
     let info = merge_with(&[perf, ring], &whole, "{\"format\": 1}", &extras).unwrap();
     let reader = Reader::open(&whole).unwrap();
@@ -148,7 +147,7 @@ fn a_bundle_is_taken_apart_and_other_daemons_left_out() {
         begins(71, 73, 0), // a process, of another daemon then
         callback(73, 8, 1),
     ];
-    let (found, info) = merged("bundle", &events, None);
+    let (found, info) = merged("bundle", &events, Extras::default());
     assert_eq!(found["fuse_daemon:x_read"], [(70, 71, 1000)]);
     assert_eq!(found["fuse_daemon:x_open"], [(70, 72, 1003)]);
     assert_eq!(found.len(), 2);
@@ -175,11 +174,31 @@ fn only_what_is_in_scope_is_kept_and_missing_switches_are_counted() {
         switches(71, 91),
         switches(71, 91), // nobody has told that it runs again
     ];
-    let (found, info) = merged("scope", &events, Some(vec![70]));
+    let scope = Some(vec![70]);
+    let more = Extras {
+        scope,
+        ..Extras::default()
+    };
+    let (found, info) = merged("scope", &events, more);
     assert_eq!(found["raw_syscalls:sys_enter"], [(70, 71, 1000)]);
     let switches: Vec<u64> = found["sched:sched_switch"].iter().map(|of| of.2).collect();
     assert_eq!(switches, [1002, 1003, 1005, 1006]);
     assert_eq!(info.missing_switches, 1);
+}
+
+#[test]
+fn what_only_one_of_them_recorded_is_left_out() {
+    let events = [(); 5].map(|()| enters(71, 0));
+    let more = Extras {
+        span: Some((1001, 1003)),
+        ..Extras::default()
+    };
+    let (found, _) = merged("span", &events, more);
+    let times: Vec<u64> = found["raw_syscalls:sys_enter"]
+        .iter()
+        .map(|of| of.2)
+        .collect();
+    assert_eq!(times, [1001, 1002, 1003]);
 }
 
 #[test]

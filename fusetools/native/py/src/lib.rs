@@ -556,7 +556,7 @@ fn keep_vdso() {
 
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
-    bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None,
+    bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None, span = None,
     opener = None))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
@@ -572,6 +572,7 @@ fn merge<'py>(
     scope: Option<Vec<i32>>,
     threads: HashMap<i32, i32>,
     window: Option<(u64, u64, u64, u64)>,
+    span: Option<(u64, u64)>,
     opener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
@@ -622,6 +623,7 @@ fn merge<'py>(
             since,
             buffer,
         }),
+        span,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {
