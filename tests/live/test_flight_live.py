@@ -422,8 +422,8 @@ def memory(pid: int) -> int:
 
 
 def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> None:
-    """Its memory is the same after six recordings in a row, sooner or later: finishing loads what it
-    needs, and what comes while it has no CPU waits in memory."""
+    """Its memory is the same after six recordings in a row, sooner or later: finishing loads what
+    it needs, and what comes while it has no CPU waits in memory."""
     mount = sample_mount()
     when = ("--when", "* > 60s", "--when", "errors(EIO)")
     arguments = ("--mount", mount.path, "--flight", 5, "--buffer", "4M", "--keep", 2, *when)
