@@ -366,15 +366,7 @@ fn write(
     if let Some(scope) = &extras.scope {
         stacks.scope = Scope::new(scope.clone());
     }
-    written.put_all(
-        &mut out,
-        &mut sources,
-        &extras.maps,
-        tail,
-        &extras.threads,
-        &mut stacks,
-        extras.span.unwrap_or((0, u64::MAX)),
-    )?;
+    written.put_all(&mut out, &mut sources, extras, tail, &mut stacks)?;
     for (input, source) in sources.iter_mut().enumerate() {
         warnings.add(input, &source.warnings());
     }
@@ -566,17 +558,16 @@ impl Written {
         &mut self,
         out: &mut Partial,
         sources: &mut [Box<dyn Source + '_>],
-        maps: &[Map],
+        extras: &Extras,
         tail: usize,
-        threads: &HashMap<i32, i32>,
         stacks: &mut Stacks<'_>,
-        (since, until): (u64, u64),
     ) -> Result<(), Error> {
         // Records without a time describe what was there when the recorders started: what one has said need not be said again.
         let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut tasks = Tasks::new(threads);
+        let mut tasks = Tasks::new(&extras.threads);
         let mut init = None;
-        let mut maps = Some(maps);
+        let mut maps = Some(&extras.maps);
+        let (since, until) = extras.span.unwrap_or((0, u64::MAX));
         while let Some((time, input)) = sources
             .iter()
             .enumerate()
