@@ -13,8 +13,10 @@ impl Engine<'_> {
         let [prev, state, next, _] = ev.v;
         let (prev, next) = (prev as i32, next as i32);
         self.on(next, ev.time);
-        // It ran, though its switch-in was not recorded.
-        self.on(prev, ev.time);
+        if self.off.open(prev).is_some() {
+            // It ran, though its switch-in was not recorded.
+            self.on(prev, ev.time);
+        }
         self.switched.extend([prev, next]);
         if prev > 0 {
             // A process that has ended has no pid any more.
