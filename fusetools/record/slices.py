@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 
 from fusetools.names import READS
 from fusetools.plan.instances import OF_BOTH
 from fusetools.plan.planner import ProbePlan
+from fusetools.record.borrowed import Borrowed
 from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf
 
@@ -20,18 +22,26 @@ PERIOD, SLICE = 0.05, 0.004  # s
 # Bytes of events a second from which on waits are many: some 14,000 requests. Below it stacks cost
 # at most 6 % of one CPU.
 MANY = 8_000_000
+LOOKED = 0.25  # s back: they are written in pieces of 0.04 s
+
+
+def of_waits(plan: ProbePlan) -> tuple[str, ...]:
+    """The events that perf takes the stacks of waits with."""
+    events = [e.name for e in plan.events if e.stack and e.name in (*OF_BOTH, *READS)]
+    return tuple(dict.fromkeys(events))
 
 
 class Slices:
-    def __init__(self, plan: ProbePlan, perf: Perf, ring: Instance) -> None:
-        of_waits = (*OF_BOTH, *READS)
-        events = [event for event in plan.events if event.stack and event.name in of_waits]
-        self._names = tuple(dict.fromkeys(event.name for event in events))
-        self._perf, self._ring = perf, ring
+    def __init__(
+        self, plan: ProbePlan, perf: Perf, ring: Instance, borrowed: Borrowed | None = None
+    ) -> None:
+        """``borrowed``: the events of ``of_waits``; without them perf is told."""
+        self._names = of_waits(plan)
+        self._perf, self._ring, self._borrowed = perf, ring, borrowed
         self._on, self._slice = True, False
-        self._looked = time.monotonic()
-        self._due = self._looked + PERIOD
-        self._written = ring.written()
+        now = time.monotonic()
+        self._due = now + PERIOD
+        self._written = deque([(now, ring.written())])
 
     def go_on(self) -> float:
         """Begins or ends a slice when it is time; seconds until it wants to be called again."""
@@ -46,9 +56,11 @@ class Slices:
             self._slice = False
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
-        written = self._ring.written()
-        many = written - self._written > MANY * (now - self._looked)
-        self._written, self._looked = written, now
+        self._written.append((now, self._ring.written()))
+        while self._written[1][0] <= now - LOOKED:
+            self._written.popleft()
+        since, before = self._written[0]
+        many = self._written[-1][1] - before > MANY * (now - since)
         if many and self._on:
             self._switch(False)
         elif not self._on:
@@ -59,5 +71,13 @@ class Slices:
 
     def _switch(self, on: bool) -> None:
         self._on = on
+        if self._borrowed:
+            self._borrowed.switch(on)
+            return
         for name in self._names:
             self._perf.tell(f"{'enable' if on else 'disable'} {name}", 1.0)
+
+    def close(self) -> None:
+        if self._borrowed:
+            self._borrowed.close()
+            self._borrowed = None
