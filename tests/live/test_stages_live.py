@@ -250,7 +250,8 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
         if stories.sys_exit[i] and start:
             assert total == int(stories.sys_exit[i]) - start
             whole[int(stories.tid[i]), start] = total
-    assert len(whole) > 5_000
+    # A call with one that was not shown is not held.
+    assert len(whole) + unseen > 5_000
     assert unseen <= 2 * missing_switches(found)  # of the one before, of the one after
     columns = recording.calls()
     syscalls = columns.layer == 0
