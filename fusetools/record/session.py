@@ -10,7 +10,6 @@ waits.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -41,7 +40,6 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
-from fusetools.record.borrowed import Borrowed
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
@@ -49,7 +47,7 @@ from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
 from fusetools.record.scratch import DATA, RING, Scratch
 from fusetools.record.signals import ENDING, arrived, held_signals, with_parent
-from fusetools.record.slices import Slices, of_waits
+from fusetools.record.slices import Slices
 from fusetools.record.state import Removed, started
 from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
@@ -261,14 +259,7 @@ class Recording(Probing, Finishing):
             self.ring.start()
             self.ring.resume()
             if self.plan.in_part:
-                self.slices = Slices(self.plan, self.perf, self.ring, self._borrowed(self.perf))
-
-    def _borrowed(self, perf: Perf) -> Borrowed | None:
-        assert self.tracefs is not None and perf.process is not None
-        with contextlib.suppress(OSError):
-            tracepoints = map(self.tracefs.number, of_waits(self.plan))
-            return Borrowed(perf.process.pid, self.raw, tracepoints)
-        return None
+                self.slices = Slices(self.plan, self.perf, self.ring)
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]
@@ -545,8 +536,6 @@ class Recording(Probing, Finishing):
         if self.workload:
             self.workload.abandon()
         self._end_span()
-        if self.slices:
-            self.slices.close()
         if self.graph:
             self.graph.pause()
         ring_died = self.ring is not None and self.ring.ended

@@ -14,7 +14,6 @@ from collections import deque
 from fusetools.names import READS
 from fusetools.plan.instances import OF_BOTH
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.borrowed import Borrowed
 from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf
 
@@ -25,19 +24,12 @@ MANY = 8_000_000
 LOOKED = 0.25  # s back: they are written in pieces of 0.04 s
 
 
-def of_waits(plan: ProbePlan) -> tuple[str, ...]:
-    """The events that perf takes the stacks of waits with."""
-    events = [e.name for e in plan.events if e.stack and e.name in (*OF_BOTH, *READS)]
-    return tuple(dict.fromkeys(events))
-
-
 class Slices:
-    def __init__(
-        self, plan: ProbePlan, perf: Perf, ring: Instance, borrowed: Borrowed | None = None
-    ) -> None:
-        """``borrowed``: the events of ``of_waits``; without them perf is told."""
-        self._names = of_waits(plan)
-        self._perf, self._ring, self._borrowed = perf, ring, borrowed
+    def __init__(self, plan: ProbePlan, perf: Perf, ring: Instance) -> None:
+        of_waits = (*OF_BOTH, *READS)
+        events = [event for event in plan.events if event.stack and event.name in of_waits]
+        self._names = tuple(dict.fromkeys(event.name for event in events))
+        self._perf, self._ring = perf, ring
         self._on, self._slice = True, False
         now = time.monotonic()
         self._due = now + PERIOD
@@ -71,13 +63,5 @@ class Slices:
 
     def _switch(self, on: bool) -> None:
         self._on = on
-        if self._borrowed:
-            self._borrowed.switch(on)
-            return
         for name in self._names:
             self._perf.tell(f"{'enable' if on else 'disable'} {name}", 1.0)
-
-    def close(self) -> None:
-        if self._borrowed:
-            self._borrowed.close()
-            self._borrowed = None

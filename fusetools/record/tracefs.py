@@ -81,10 +81,6 @@ class Tracefs:
     def has(self, event: str) -> bool:
         return (self.root / "events" / event.replace(":", "/", 1)).exists()
 
-    def number(self, event: str) -> int:
-        """What perf_event_open(2) knows it by. OSError: it is not there."""
-        return int((self.root / "events" / event.replace(":", "/", 1) / "id").read_text())
-
     def hits(self, probes: Iterable[Probe]) -> dict[str, int]:
         """How often each uprobe was hit since it was made, by its event's name.
 

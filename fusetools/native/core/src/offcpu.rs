@@ -202,6 +202,16 @@ impl<T> OffCpu<T> {
 mod tests {
     use super::*;
 
+    fn waker(time: u64) -> Waker {
+        Waker {
+            time,
+            pid: 6,
+            tid: 6,
+            stack: ABSENT,
+            why: Why::Task,
+        }
+    }
+
     #[test]
     fn without_a_wake_up_the_time_is_not_split() {
         let mut off = OffCpu::new(0xff);
@@ -232,13 +242,6 @@ mod tests {
     #[test]
     fn who_is_woken_before_its_switch_out_is_recorded_is_ready_from_there_on() {
         let mut off = OffCpu::new(0xff);
-        let waker = |time| Waker {
-            time,
-            pid: 6,
-            tid: 6,
-            stack: ABSENT,
-            why: Why::Task,
-        };
         // On its way to sleep; where it went on first, or was kept from its CPU, it is of no sleep.
         for (acts, state, parts) in [
             (false, 1, [(State::Blocked, 0), (State::Runnable, 10)]),
@@ -282,13 +285,6 @@ mod tests {
         off.begun(5, 100).unwrap().stack = 7;
         assert!(off.begun(5, 101).is_none());
         off.out(6, 6, 150, 1, 'b');
-        let waker = |time| Waker {
-            time,
-            pid: 6,
-            tid: 6,
-            stack: ABSENT,
-            why: Why::Task,
-        };
         off.wake(5, waker(180));
         off.waker_stack(5, 180, 9);
         off.wake(5, waker(190));
