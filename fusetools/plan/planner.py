@@ -339,6 +339,8 @@ def plan(
     ftrace = request.kept and not by_perf(facts)
     # Of its instance no cgroup is a part: there the workload is known by numbers of threads.
     ftrace &= latency or not workload or facts.pid_max >= PIDS
+    in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
+    in_part &= by_name(facts)
     if not latency:
         of_copied = _comms(copied, comms or {})
         # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
@@ -351,6 +353,8 @@ def plan(
             # It is told of all, without stacks; perf takes those. perf is told of an event by its
             # name, and finds the first one of it.
             stacks = [it for how in ("fp", "dwarf") for it in found_events if it[1].stack == how]
+            if in_part and facts.arch == "x86_64":
+                stacks += _entries([one for one in daemons if one not in of_copied])
             of_perf = {name for name, _ in stacks if name not in OF_BOTH}
             rest = task_events((), few, cgroup, by_pid, stacks=False)
             found_events = stacks + [it for it in rest if it[0] not in of_perf]
@@ -409,9 +413,7 @@ def plan(
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
         stack_bytes=request.stack_bytes,
-        in_part=ftrace
-        and (request.detail, request.call_graph) == ("stacks", "auto")
-        and by_name(facts),
+        in_part=in_part,
         switch_records=workload and cgroup and not latency and "sched:sched_switch" in have,
         by_pid=by_pid,
         graph=ours.graph,
@@ -678,6 +680,14 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     if name == "sched:sched_waking":
         return _all(mine, _any(("comm",), daemons))
     return _all(mine, WAITS) if name == "raw_syscalls:sys_enter" else ""
+
+
+def _entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
+    """Their calls that may wait for somebody, with the stack by frame pointers: a long wait has it
+    also while stacks of switches are taken in part (record/slices.py)."""
+    name = "raw_syscalls:sys_enter"
+    filter = _all(_any(("COMM",), daemons), WAITS)
+    return [(name, Event(name, filter, "fp"))] if daemons else []
 
 
 # A filter is a page long at most.

@@ -259,7 +259,7 @@ class Recording(Probing, Finishing):
             self.ring.start()
             self.ring.resume()
             if self.plan.in_part:
-                self.slices = Slices(self.plan, self.perf, self.ring)
+                self.slices = Slices(self.plan, self.perf, self._sizes)
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]

@@ -1,8 +1,9 @@
 """Stacks of waits while they are many: taken in slices of time, as each costs more than its event.
 
-ftrace is told of every wait. perf takes the stacks of all of them while they are few, so that a
-rare long one has its own; where they are many it does in a slice of each period alone, and the
-others get that of another one alike (native/core/src/write/waits.rs).
+ftrace is told of every wait. perf takes the stacks of all of them while they are few. Where they
+are many it does in a slice of each period alone, and the others get that of another one alike
+(native/core/src/write/waits.rs). A rare long wait has its own all the same: of a daemon's calls
+that may wait for somebody the user's stack is copied at all times, unless those are many, too.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 
 from fusetools.names import READS
 from fusetools.plan.instances import OF_BOTH
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf
 
 PERIOD, SLICE = 0.05, 0.004  # s
@@ -22,18 +23,26 @@ PERIOD, SLICE = 0.05, 0.004  # s
 # at most 6 % of one CPU.
 MANY = 8_000_000
 LOOKED = 0.25  # s back: they are written in pieces of 0.04 s
+SWITCH = OF_BOTH[0]
 
 
 class Slices:
-    def __init__(self, plan: ProbePlan, perf: Perf, ring: Instance) -> None:
+    """``sizes``: bytes of what perf has written, and of ftrace's events."""
+
+    def __init__(self, plan: ProbePlan, perf: Perf, sizes: Callable[[], tuple[int, int]]) -> None:
         of_waits = (*OF_BOTH, *READS)
-        events = [event for event in plan.events if event.stack and event.name in of_waits]
-        self._names = tuple(dict.fromkeys(event.name for event in events))
-        self._perf, self._ring = perf, ring
-        self._on, self._slice = True, False
+        stacks = (event.name for event in plan.events if event.stack and event.name in of_waits)
+        # A wait's stack is put together from that of its call and that of its switch: the latter is
+        # not taken without the former.
+        self._all = tuple(sorted(dict.fromkeys(stacks), key=SWITCH.__eq__))
+        self._in_part: tuple[str, ...] = ()
+        self._off: set[str] = set()
+        self._slice = False
+        self._perf, self._sizes = perf, sizes
         now = time.monotonic()
         self._due = now + PERIOD
-        self._written = deque([(now, ring.written())])
+        self._written = deque([(now, sizes()[1])])
+        self._flushed: tuple[int, int] | None = None
 
     def go_on(self) -> float:
         """Begins or ends a slice when it is time; seconds until it wants to be called again."""
@@ -48,20 +57,43 @@ class Slices:
             self._slice = False
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
-        self._written.append((now, self._ring.written()))
+        sizes = self._sizes()
+        self._written.append((now, sizes[1]))
         while self._written[1][0] <= now - LOOKED:
             self._written.popleft()
         since, before = self._written[0]
-        many = self._written[-1][1] - before > MANY * (now - since)
-        if many and self._on:
-            self._switch(False)
-        elif not self._on:
-            self._slice = many
+        if sizes[1] - before <= MANY * (now - since):
             self._switch(True)
-            return SLICE if many else PERIOD
-        return PERIOD
+            self._in_part = ()
+            return PERIOD
+        if not self._in_part:
+            self._in_part = (SWITCH,)
+            self._flushed = None
+            self._switch(False)
+            return PERIOD
+        if self._copies_are_many(sizes):
+            self._in_part = self._all
+        self._slice = True
+        self._switch(True)
+        return SLICE
+
+    def _copies_are_many(self, sizes: tuple[int, int]) -> bool:
+        """Whether perf, with the stacks of few switches, writes more than ftrace with all events.
+
+        It writes a buffer when that is half full, and the others with it: what comes between two
+        such times is compared.
+        """
+        (of_perf, of_ftrace), before = sizes, self._flushed
+        if before is None:
+            self._flushed = (of_perf, 0)  # what comes first is of before
+        elif of_perf > before[0]:
+            self._flushed = sizes
+            return bool(before[1]) and of_perf - before[0] > of_ftrace - before[1]
+        return False
 
     def _switch(self, on: bool) -> None:
-        self._on = on
-        for name in self._names:
+        """All that are off, or those that are taken in part."""
+        names = self._all if on else reversed(self._in_part)
+        for name in [name for name in names if (name in self._off) == on]:
             self._perf.tell(f"{'enable' if on else 'disable'} {name}", 1.0)
+        self._off = set() if on else {*self._in_part}

@@ -26,21 +26,24 @@ PLAN = ProbePlan(
 
 class Scene:
     """A recording of which ``rate`` bytes come a second, written in pieces; ``on``: for how long
-    perf took stacks."""
+    perf took stacks. ``copies``: bytes of those a second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.rate, self.bytes, self.on, self.told = 100.0, 0.0, 0.0, 0.0, [""]
+        self.now, self.rate, self.bytes, self.told = 100.0, 0.0, 0.0, [""]
+        self.copies, self.stacks = 0.0, 0.0
+        self.on = {SWITCH: 0.0, ENTER: 0.0}
         self.piece = (0, 0)
         self.taken = {SWITCH: True, ENTER: True}
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         parts: Any = self
-        self.slices = Slices(PLAN, parts, parts)
+        self.slices = Slices(PLAN, parts, self.sizes)
 
-    def written(self) -> int:
+    def sizes(self) -> tuple[int, int]:
         number = int(self.now / 0.04)
         if number > self.piece[0]:
             self.piece = number, int(self.bytes)
-        return self.piece[1]
+        buffer = 1 << 24
+        return int(self.stacks) // buffer * buffer, self.piece[1]
 
     def tell(self, text: str, seconds: float) -> bool:
         word, name = text.split()
@@ -55,9 +58,11 @@ class Scene:
             pause = self.slices.go_on()
             assert 0 <= pause <= 1.5 * PERIOD
             pause = max(pause, 1e-4)
-            assert len(set(self.taken.values())) == 1
-            self.on += pause * self.taken[SWITCH]
+            assert self.taken[ENTER] or not self.taken[SWITCH]
+            for name, on in self.taken.items():
+                self.on[name] += pause * on
             self.now += pause
+            self.stacks += pause * (self.taken[ENTER] * self.copies + self.taken[SWITCH] * 1e7)
             self.bytes += pause * self.rate
 
 
@@ -68,15 +73,17 @@ def test_few_waits_have_their_stacks_all(monkeypatch: pytest.MonkeyPatch) -> Non
     assert scene.told == [""]
 
 
-def test_many_waits_have_them_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("copies", [0.0, 0.8, 1.3])
+def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """… and those of calls that may wait for somebody have all, unless these are many."""
     scene = Scene(monkeypatch)
-    scene.rate = 2 * MANY
-    scene.run(1)
-    before = scene.on
+    scene.rate, scene.copies = 2 * MANY, copies * 2 * MANY
+    scene.run(10)
+    before = dict(scene.on)
     scene.run(100)
-    share = (scene.on - before) / 100
-    assert share == pytest.approx(SLICE / (SLICE + PERIOD), rel=0.1)
-    assert {text.split()[1] for text in scene.told[1:]} == {SWITCH, ENTER}
+    share = {name: (on - before[name]) / 100 for name, on in scene.on.items()}
+    in_part = pytest.approx(SLICE / (SLICE + PERIOD), rel=0.1)
+    assert share == {SWITCH: in_part, ENTER: in_part if copies > 1 else pytest.approx(1, rel=0.01)}
     scene.rate = 0
     scene.run(1)
     assert all(scene.taken.values())
