@@ -280,6 +280,7 @@ class MergeInfo(TypedDict):
     left_out: dict[str, int]  # event -> samples of other daemons
     # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
     stacks: tuple[int, int, int]
+    stacks_ns: int  # that taking stacks took those whose they are, where ftrace was told of all
     missing_switches: int  # of the workload's and the daemons' threads: must have been
     # Of a window: its begin and end, whether what was before was overwritten.
     kept: tuple[int, int, bool] | None

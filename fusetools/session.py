@@ -102,6 +102,16 @@ class Flight:
     why: str
 
 
+@dataclass(frozen=True)
+class Took:
+    """``ns`` of CPU time that recording took those who were recorded, or at ``least`` that; and how
+    many requests they made."""
+
+    ns: int
+    least: bool
+    requests: int
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Session:
     """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
@@ -132,6 +142,7 @@ class Session:
     probe_cost_ns: int | None = None
     pair_cost_ns: int | None = None
     event_cost_ns: int | None = None
+    took: Took | None = None
     stacks: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
@@ -163,6 +174,7 @@ class Session:
             "probe_cost_ns": self.probe_cost_ns,
             "pair_cost_ns": self.pair_cost_ns,
             "event_cost_ns": self.event_cost_ns,
+            "took": dict(vars(self.took)) if self.took else None,
             "stacks": list(self.stacks),
             "warnings": list(self.warnings),
             "cgroups": [
@@ -247,6 +259,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             probe_cost_ns=natural(data.get("probe_cost_ns")),
             pair_cost_ns=natural(data.get("pair_cost_ns")),
             event_cost_ns=natural(data.get("event_cost_ns")),
+            took=_took(data.get("took")),
             stacks=tuple(natural(n) or 0 for n in _list(data.get("stacks"))),
             warnings=tuple(w for w in _list(data.get("warnings")) if isinstance(w, str)),
             throttled=tuple(
@@ -300,6 +313,13 @@ def _missing(row: dict[str, Any]) -> Missing:
         words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
         layer = next((words[word] for word in words if word in what), "")
     return Missing(what, why, mend, layer)
+
+
+def _took(row: Any) -> Took | None:
+    for took in _dicts([row]):
+        if (ns := natural(took.get("ns"))) is not None:
+            return Took(ns, took.get("least") is not False, natural(took.get("requests")) or 0)
+    return None
 
 
 def natural(value: Any) -> int | None:

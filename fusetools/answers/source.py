@@ -196,6 +196,7 @@ class Source:
             probe_cost=session.probe_cost_ns,
             event_cost=session.event_cost_ns,
             pair_cost=session.pair_cost_ns,
+            took=session.took,
             throttled=session.throttled,
             host=self.described.get("hostname") or "",
             kernel=session.host.kernel or self.described.get("release") or "",

@@ -37,8 +37,9 @@ def stages(source: Source, patterns: Sequence[str], by: str, filters: Filters) -
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters))
     event_cost = facts.event_cost or answer["event_cost"]
+    pair_cost = facts.probe_cost if facts.pair_cost is None else facts.pair_cost
     operations = [
-        _operation(group, by, mounts, event_cost, facts.probe_cost)
+        _operation(group, by, mounts, event_cost, pair_cost)
         for group in answer["groups"]
         if not patterns or any(fnmatchcase(group["operation"], p) for p in patterns)
     ]
@@ -70,7 +71,7 @@ def _operation(
     by: str,
     mounts: Mapping[int, str],
     event_cost: int | None,
-    probe_cost: int | None,
+    pair_cost: int | None,
 ) -> OperationStages:
     key: str | int | None = group["key"] if by else ""
     if by == "mount" and key is not None:
@@ -80,7 +81,7 @@ def _operation(
     total = group["total"]
     timed = total["count"]
     stages = tuple(
-        _stage(stage, timed, total["sum"], event_cost, probe_cost) for stage in group["stages"]
+        _stage(stage, timed, total["sum"], event_cost, pair_cost) for stage in group["stages"]
     )
     probes = [s.probes for s in stages if s.probes is not None]
     return OperationStages(
@@ -110,7 +111,7 @@ def _stage(
     timed: int,
     whole: int,
     event_cost: int | None,
-    probe_cost: int | None,
+    pair_cost: int | None,
 ) -> Stage:
     name, total = stage["stage"], stage["sum"]
     parts = {}
@@ -123,8 +124,7 @@ def _stage(
                 del parts[part]
     probes = None
     if event_cost is not None:
-        # A uprobe stands before the callback's time stamp by one half, and after it by the other.
-        probes = stage["events"] * event_cost + stage["uprobes"] * (probe_cost or 0) / 2
+        probes = stage["events"] * event_cost + stage["uprobes"] * (pair_cost or 0) / 4
         probes = min(probes, float(total))
     return Stage(
         name=name,

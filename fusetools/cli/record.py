@@ -342,12 +342,15 @@ def _began(plan: Any, removed: Any) -> None:
 
 def _ended(request: Request, outcome: Any) -> None:
     from fusetools.figures import size, took
+    from fusetools.render.text.footer import taken
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
         f"fusetools: {request.output}, {size(outcome.size)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
+    for line in taken(outcome.took):
+        _say(f"  {line}")
     _notes(outcome)
     option = "" if request.output == "perf.data" else f" -i {request.output}"
     _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))

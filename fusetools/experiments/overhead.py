@@ -21,6 +21,7 @@ from fusetools.record.timed import failure, timed
 from fusetools.results.estimate import Estimate
 from fusetools.results.overhead import Cost, Overhead
 from fusetools.results.record import Outcome
+from fusetools.session import Took
 
 ALL = "all"
 
@@ -32,6 +33,14 @@ class _Run:
     bytes: float = 0.0
     calibration: float | None = None
     inside: int | None = None
+    took: Took | None = None
+
+    @property
+    def told(self) -> float | None:
+        """How many times as long as without it, by its own word."""
+        if self.took is None or self.took.ns >= 1e9 * self.seconds:
+            return None
+        return self.seconds / (self.seconds - self.took.ns / 1e9)
 
 
 def overhead(
@@ -50,7 +59,7 @@ def overhead(
     """
     with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
-        missing: dict[Missing, None] = {}
+        missing: dict[str, Missing] = {}
         warnings: dict[str, None] = {}
         lost = 0
 
@@ -72,7 +81,8 @@ def overhead(
                 outcome = recording.finish()
                 run = recording.measured()
             _check(outcome, request, log)
-            missing.update(dict.fromkeys(outcome.unavailable))
+            for one in outcome.unavailable:  # in each run another number of something, perhaps
+                missing.setdefault(one.what, one)
             warnings.update(dict.fromkeys(outcome.warnings))
             lost += outcome.lost
             return run
@@ -104,7 +114,7 @@ def overhead(
         pair_ns=statistics.median(pairs) if pairs else None,
         inside_ns=statistics.median(inside) if inside else None,
         lost=lost,
-        missing=tuple(missing),
+        missing=tuple(missing.values()),
         warnings=tuple(warnings),
     )
 
@@ -112,6 +122,7 @@ def overhead(
 def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
     events = statistics.median(run.events for run in runs)
     extra = statistics.median(run.seconds - b for run, b in zip(runs, base))
+    told = [run.told for run in runs if run.told is not None]
     return Cost(
         part=name,
         seconds=tuple(run.seconds for run in runs),
@@ -119,6 +130,8 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
         events=events,
         bytes=statistics.median(run.bytes for run in runs),
         event_ns=1e9 * extra / events if events else None,
+        told=statistics.median(told) if told else None,
+        told_least=any(run.took is not None and run.took.least for run in runs),
     )
 
 
@@ -156,6 +169,7 @@ class _Measured(Recording):
             self.outcome.size * events / (events + own) if events else 0.0,
             self.outcome.calibration,
             self.cost,
+            self.outcome.took,
         )
 
 

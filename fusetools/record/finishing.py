@@ -16,15 +16,16 @@ from fusetools.errors import Error, merging
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, FTRACE
+from fusetools.names import CALIBRATION, FTRACE, READS
 from fusetools.plan.events import NUMBER
+from fusetools.plan.instances import OF_BOTH
 from fusetools.plan.kernel import NO_UNIQUE
-from fusetools.plan.planner import Target
+from fusetools.plan.planner import CLOCK, Target
 from fusetools.record import merger, symbols, tracecmd
 from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
-from fusetools.session import BYTES, Host, Mount, Probe, Session, encoded
+from fusetools.session import BYTES, Host, Mount, Probe, Session, Took, encoded
 
 SESSION = "fusetools:session"
 
@@ -134,6 +135,7 @@ class Finishing(Things):
         room = min(len(session) + 8192 + 64 * len(self.plan.probes), BYTES)
         merged = self._merge(whole, session.ljust(room))
         self.stacks = merged["stacks"]
+        self.stacks_ns = merged["stacks_ns"]
         count = merged["missing_switches"]
         if count and not self.plan.switch_records:  # which tell the ends that are missing
             why = f"{count:,} switches of its threads and the daemon's were not recorded"
@@ -275,6 +277,7 @@ class Finishing(Things):
             probe_cost_ns=self.cost,
             pair_cost_ns=self.pair_cost,
             event_cost_ns=self.event_cost,
+            took=self.outcome.took,
             stacks=self.stacks,
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
@@ -307,6 +310,7 @@ class Finishing(Things):
         own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
         self.outcome.events = sum(n for name, n in samples.items() if name not in own)
         self.outcome.requests = seen["requests"]["begun"]
+        self.outcome.took = self._took({n: of for n, of in samples.items() if n not in own})
         if seen["lost"]:
             self.lost["perf"] = seen["lost"]
         self.outcome.lost = sum(self.lost.values())
@@ -328,6 +332,20 @@ class Finishing(Things):
             if one["function"] == CALIBRATION and one["count"]:
                 return int(one["percentiles"]["50"])
         return None
+
+    def _took(self, samples: Mapping[str, int]) -> Took | None:
+        """From what an event and a probe were measured to cost in this recording, and from when
+        each stack was begun and done."""
+        probes = {probe.event for probe in self.plan.probes if not probe.in_kernel}
+        uprobes = sum(n for name, n in samples.items() if name in probes)
+        rest = sum(n for name, n in samples.items() if name not in probes and name != CLOCK)
+        ns = rest * (self.event_cost or 0) + uprobes * (self.pair_cost or 0) / 2
+        known = {CLOCK, *OF_BOTH, *READS} if self.ring else {CLOCK}
+        stacks = any(event.stack and event.name not in known for event in self.plan.events)
+        no_event, no_probe = self.event_cost is None, self.pair_cost is None
+        least = stacks or (rest > 0 and no_event) or (uprobes > 0 and no_probe)
+        total = round(ns) + self.stacks_ns
+        return Took(total, least, self.outcome.requests) if total else None
 
     def _silent(
         self,

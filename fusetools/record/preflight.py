@@ -27,16 +27,16 @@ from fusetools.record.state import Lock, Removed, started
 from fusetools.record.workload import User, caller, cannot_run
 
 
-def prepare(request: Request) -> tuple[HostFacts, ProbePlan]:
-    """The plan for this host. Error: with what is missing, and what mends it."""
+def prepare(
+    request: Request, chosen: probeset.ProbeSet | None = None
+) -> tuple[HostFacts, ProbePlan]:
+    """The plan for this host, with the probe set that was asked for. Error: with what is missing,
+    and what mends it."""
     facts = read_host()
     for obstacle in obstacles(facts, "record …")[:1]:
         raise _refusal(obstacle)
     if request.pid is not None:
         facts = _with_pid(facts, request)
-    chosen = None
-    if request.fs is not None:
-        chosen = _chosen(request.fs)
     found = planner.targets(facts, request, probeset.builtin(), chosen)
     libraries: list[tuple[Library, int | None]] = [
         (library, target.mount.daemon_pid) for target in found for library in target.libraries
@@ -57,7 +57,7 @@ def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
     """What record() would record."""
     _check_callers(request)
     if Path(tracefs.PLACE, "events").exists():
-        return prepare(request)
+        return prepare(request, _chosen(request.fs))
     with prepared(request, ["record"]) as (_, _, _, facts, plan):
         return facts, plan
 
@@ -84,8 +84,10 @@ def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
     return HostFacts(**{**facts.__dict__, "mounts": mounts})
 
 
-def _chosen(text: str) -> probeset.ProbeSet:
+def _chosen(text: str | None) -> probeset.ProbeSet | None:
     """The probe set of --fs: NAME or PATH, then +GROUP for each optional group."""
+    if text is None:
+        return None
     extra: list[str] = []
     check_answers(Path(text))
     if not Path(text).exists():
@@ -144,6 +146,7 @@ def prepared(
     """
     user = None if request.as_root else caller(os.environ)
     _check_callers(request)
+    chosen = _chosen(request.fs)
     waiting = warn if request.wait else None
     with Lock(["fusetools", *arguments], waiting=waiting) as lock:
         removed = lock.clean()
@@ -154,7 +157,7 @@ def prepared(
                 "end whoever uses it, then: fusetools clean",
             )
         with _tracefs(lock):
-            facts, plan = prepare(request)  # runs commands: signals are not held back yet
+            facts, plan = prepare(request, chosen)  # runs commands: signals are not held back yet
             yield lock, removed, user, facts, plan
 
 

@@ -201,8 +201,7 @@ class Recording(Probing, Finishing):
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = native.calibrate(CALIBRATIONS) / CALIBRATIONS
             self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
-        stacks = [e for e in self.plan.events if e.stack]
-        if self.plan.by_pid and not stacks and any(e.name == SYSCALL for e in self.plan.events):
+        if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
             # A system call has two events.
             self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
         self.before = self.tracefs.hits(self.plan.probes)

@@ -111,6 +111,7 @@ class Lock:
     ) -> None:
         self.directory = directory
         self._file = directory / "state.json"
+        self._new = directory / "state.new"
         try:
             with contextlib.suppress(FileExistsError):
                 directory.mkdir(mode=0o700)
@@ -135,6 +136,7 @@ class Lock:
             raise
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps([os.getpid(), *command]).encode(), 0)
+        self._new.unlink(missing_ok=True)  # of one that was killed while it wrote that
         self.leftover = _read(self._file)
         self.state = State()
 
@@ -179,9 +181,8 @@ class Lock:
 
     def write(self) -> None:
         """Puts the state on record; to be called before a thing is made."""
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(asdict(self.state)))
-        new.replace(self._file)  # in a directory that only root may enter
+        self._new.write_text(json.dumps(asdict(self.state)))
+        self._new.replace(self._file)  # in a directory that only root may enter
 
     def clean(self) -> Removed:
         """Removes what a killed recording left, and its note."""

@@ -85,6 +85,7 @@ class Things:
         self.forks = 0
         self.pair_cost: int | None = None  # ns of the two probes of a call
         self.event_cost: int | None = None  # ns of an event without a stack
+        self.stacks_ns = 0  # that taking stacks took those whose they are
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # By whose they are: what quotas of cgroups had taken before, and during the recording.
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}

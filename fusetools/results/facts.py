@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.missing import Missing
 from fusetools.results.units import Ns, Seconds
-from fusetools.session import Throttled
+from fusetools.session import Throttled, Took
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Facts:
     # ns that an event takes, and a callback's two probes; None: not measured in the recording
     event_cost: Ns | None = None
     pair_cost: Ns | None = None
+    took: Took | None = None  # by the whole recording, of those who were recorded
     throttled: tuple[Throttled, ...] = ()
     host: str = ""  # its name
     kernel: str = ""  # its release

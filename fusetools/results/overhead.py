@@ -17,7 +17,9 @@ class Cost:
     ``seconds``: of each run; ``slow_down``: their median over that of the runs without, in the
     interval that the rounds' own ratios give;
     ``events`` and ``bytes`` of a run: the median; ``event_ns``: what an event costs the workload,
-    its extra time over the events, None without events.
+    its extra time over the events, None without events. ``told``: the slow-down that the recordings
+    themselves tell, by the CPU time that they took, where nothing runs side by side; None where
+    they tell none. ``told_least``: at least that.
     """
 
     part: str
@@ -26,6 +28,8 @@ class Cost:
     events: float
     bytes: BytesFloat
     event_ns: float | None
+    told: float | None = None
+    told_least: bool = False
 
     JSON_SHOWN = ("median_seconds", "events_per_second", "bytes_per_second")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fusetools.missing import Missing
 from fusetools.results.units import Bytes, NsFloat, Seconds
-from fusetools.session import Throttled
+from fusetools.session import Throttled, Took
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Outcome:
     left: bool = False  # the workload, which hangs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
+    took: Took | None = None  # of those who were recorded
     calibration: NsFloat | None = None  # ns of one call of the function that costs are measured on
 
     JSON_HIDDEN = ("calibration",)

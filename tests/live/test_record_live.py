@@ -598,6 +598,39 @@ def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path)
     assert session(data)["misses"] == {}
 
 
+@pytest.mark.parametrize("detail", ["latency", "stages", "stacks"])
+def test_what_recording_took_is_of_each_event(
+    detail: str, sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """Counted by stock perf: each event, each uprobe, and for stacks what is more than that."""
+    mount = sample_mount()
+    done = record(tmp_path, "--mount", mount.path, "--detail", detail, *mixed(mount))
+    assert done.status == 0, done.stderr
+    data = tmp_path / "perf.data"
+    facts = session(data)
+    took = facts["took"]
+    names = Counter(event.name for event in events(data))
+    names = Counter(
+        {n: of for n, of in names.items() if n not in ("cpu-clock", "fusetools:session")}
+    )
+    probes = {probe["event"] for probe in facts["probes"] if probe["layer"] == "daemon"}
+    own = {probe["event"] for probe in facts["probes"] if "calibrate" in probe["function"]}
+    uprobes = sum(of for name, of in names.items() if name in probes - own)
+    others = sum(of for name, of in names.items() if name not in probes | own)
+    assert uprobes > 10_000 and others > 10_000
+    assert took["requests"] == names["fuse:fuse_request_send"]
+    known = uprobes * facts["pair_cost_ns"] / 2 + others * (facts["event_cost_ns"] or 0)
+    stacks = took["ns"] - round(known)
+    assert took["least"] == (detail == "latency")  # without a system call no event was measured
+    if detail == "stacks":
+        taken = facts["stacks"][0]
+        assert 500 * taken < stacks < 50_000 * taken
+    else:
+        assert stacks == 0
+    about = "at least" if took["least"] else "about"
+    assert f"  recording took {about} " in done.stderr
+
+
 def empty_recording(directory: Path, mount: SampleMount) -> Path:
     """What a recording takes in which nothing happens."""
     options = ["--mount", mount.path, "--detail", "latency", "-o", directory / "empty.data"]

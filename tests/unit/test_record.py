@@ -193,9 +193,11 @@ def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:
 )
 def test_a_damaged_note_lists_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
+    (tmp_path / "state.new").write_text(text)  # it was killed while it wrote
     with Lock(["fusetools"], tmp_path) as lock:
         assert lock.clean().what == ()
     assert not (tmp_path / "state.json").exists()
+    assert not (tmp_path / "state.new").exists()
 
 
 def test_session_fits_into_its_samples() -> None:

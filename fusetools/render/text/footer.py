@@ -10,6 +10,7 @@ from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.layout import prose
 from fusetools.results.facts import Facts
+from fusetools.session import Took
 
 
 def footer(facts: Facts, calls: int | None = None) -> list[str]:
@@ -23,10 +24,20 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
         parts.append(plural(calls, "unmatched call"))
     parts.append(plural(losses.lost, "LOST event" if losses.lost else "lost event"))
     said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
+    said += taken(facts.took)
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
     said += throttled(facts)
     return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
+
+
+def taken(took: Took | None) -> list[str]:
+    """What recording took."""
+    if took is None:
+        return []
+    about = "at least" if took.least else "about"
+    each = f", {duration(took.ns / took.requests)} a request" if took.requests else ""
+    return [f"recording took {about} {duration(took.ns)} of CPU time{each}"]
 
 
 def throttled(facts: Facts) -> list[str]:

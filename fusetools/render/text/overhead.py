@@ -39,6 +39,10 @@ def render(result: Overhead) -> str:
         "",
         f"medians of {plural(how.runs, 'round')}; {confidence(how)}",
     ]
+    whole = result.costs[-1]
+    if whole.told is not None:
+        about = "at least" if whole.told_least else "about"
+        said.append(f"by its own word {about} {whole.told:.3f} times, if nothing runs side by side")
     if result.pair_ns is None or result.inside_ns is None:
         said.append("no callback is probed here: a probe pair's cost was not measured")
     else:

@@ -193,31 +193,33 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
-    """What recording took of the requests."""
+    """What recording took of the requests, where that is asked for or not known in all."""
+    took = result.facts.took
     waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
     if result.event_cost is None or not waits:
-        return ["what recording itself added is not known"]
-    matched = sum(o.timed for o in waits)
-    took = sum(o.probes or 0 for o in waits)
+        return [] if took else ["what recording itself added is not known"]
+    if took and not overhead:
+        return []  # the footer tells
+    each = duration(sum(o.probes or 0 for o in waits) / sum(o.timed for o in waits))
     measured = result.facts.event_cost is not None
     about = "about" if measured else "at least"
-    said = [f"recording adds {about} {duration(took / matched)} to each synchronous request"]
-    if overhead:
-        uprobe = result.facts.probe_cost
-        if measured:
-            said.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
-        else:
-            said.append(
-                f"  {duration(result.event_cost)} for each event: the least time seen between a "
-                "request's end and"
-            )
-            said.append("  the waking of its caller; more where stacks are taken")
-        if uprobe is not None:
-            said.append(
-                f"  {duration(uprobe)} for each callback: half before its entry, half after"
-            )
+    said = [f"recording adds {about} {each} to each synchronous request"]
+    if not overhead:
+        return [f"{said[0]} (--overhead)"]
+    if measured:
+        said.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
     else:
-        said[0] += " (--overhead)"
+        said.append(
+            f"  {duration(result.event_cost)} for each event: the least time seen between a "
+            "request's end and"
+        )
+        said.append("  the waking of its caller; more where stacks are taken")
+    if result.facts.pair_cost is not None:
+        said.append(f"  {duration(result.facts.pair_cost)} for the two probes of a callback")
+    elif result.facts.probe_cost is not None:
+        said.append(f"  {duration(result.facts.probe_cost)} at least for those of a callback")
+    if took:
+        said.append("  the rest of what it took is beside that: stacks, and events of who waits")
     return said
 
 

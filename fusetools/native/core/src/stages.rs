@@ -247,7 +247,7 @@ pub struct Parts {
 pub struct Tally {
     pub durations: Durations,
     pub parts: Parts,
-    /// Events that recording took of it, and uprobes half of which lies in it.
+    /// Events that recording took of it, and quarters of a callback's two uprobes that lie in it.
     pub events: u64,
     pub uprobes: u64,
 }
@@ -426,9 +426,12 @@ impl Tally {
             }
             4 => {
                 self.events += u64::from(story.inside);
+                self.uprobes += 2 * seen(Mark::CallbackEnter);
+            }
+            5 => {
+                self.events += seen(Mark::Reply);
                 self.uprobes += seen(Mark::CallbackEnter);
             }
-            5 => self.events += seen(Mark::Reply),
             6 => self.events += 1 + 2 * seen(Mark::Waking),
             7 => self.events += u64::from(story.after),
             _ => {}

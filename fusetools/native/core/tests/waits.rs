@@ -217,8 +217,8 @@ fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
         switch(7, 240),
     ];
     let taken = vec![
-        stack(7, 19, &A),
-        stack(7, 79, &B),
+        stack(7, 18, &A),
+        stack(7, 77, &B),
         stack(7, 199, &A),
         stack(7, 219, &A),
     ];
@@ -234,6 +234,7 @@ fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
         taken: 4,
         alike: 7,
         without: 1,
+        ns: 2 + 3 + 1 + 1,
     };
     assert_eq!(shares, expected);
 }

@@ -644,6 +644,7 @@ fn merge<'py>(
     )?;
     let shares = info.shares;
     result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
+    result.set_item("stacks_ns", shares.ns)?;
     result.set_item("missing_switches", info.missing_switches)?;
     let kept = info.kept;
     let kept = kept.map(|kept| (kept.begin, kept.end, kept.overwritten));

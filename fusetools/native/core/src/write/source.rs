@@ -739,6 +739,7 @@ impl Source for Trace<'_> {
         // After its header, its id and perhaps its address.
         let at = if self.survey.addressed { 24 } else { 16 };
         let thread = u32_at(&self.record, at + 4).unwrap_or(0);
+        let time = self.time.unwrap_or(0);
         let process = tasks.process(thread as i32);
         if let Some((pid, flags)) = kind.begins {
             if let (Some(new), Some(flags)) = (u32_at(self.raw, pid), u64_at(self.raw, flags)) {
@@ -755,7 +756,8 @@ impl Source for Trace<'_> {
             let task = (process, thread as i32);
             match kind.tells {
                 Tells::Entered { nr, .. } => {
-                    stacks.entered(thread as i32, raw.and_then(|raw| read(raw, nr)))
+                    let number = raw.and_then(|raw| read(raw, nr));
+                    stacks.entered(thread as i32, number, time);
                 }
                 Tells::Left => stacks.called(thread as i32),
                 Tells::Switched(_) => stacks.scope.switched(task, about, raw, of),
@@ -779,7 +781,7 @@ impl Source for Trace<'_> {
             return true;
         };
         let cpu = u32_at(&self.record, at + 16).unwrap_or(0);
-        if let Some(chain) = stacks.switched(task, cpu, state, self.raw) {
+        if let Some(chain) = stacks.switched(task, (cpu, time), state, self.raw) {
             // The address comes after the id, the chain after the CPU.
             let ip = chain.iter().find(|&&ip| ip < CONTEXT_MAX).unwrap_or(&0);
             let mut with = self.record.clone();

@@ -45,6 +45,9 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
 /// Threads in system calls whose stacks at the entry are kept.
 const MOST_ENTERED: usize = 1 << 12;
 
+/// ns that taking a stack may last; what takes longer was interrupted.
+const MOST_TAKEN: u64 = 100_000;
+
 /// The user stack with which a thread entered the system call that it is in.
 enum Entered {
     Copied {
@@ -84,6 +87,8 @@ pub(super) struct Stacks<'a> {
     /// By thread; the number of the call where another event has still to tell of that entry, or did just before.
     entered: FxHashMap<i32, (Entered, Option<u64>)>,
     waits: Waits,
+    /// By thread: when perf began to take a stack, of which ftrace is told next.
+    begun: FxHashMap<i32, u64>,
     pub(super) scope: Scope,
     seen: FxHashSet<u64>,
     kernel: FxHashSet<u64>,
@@ -107,6 +112,7 @@ impl<'a> Stacks<'a> {
             returns,
             entered: FxHashMap::default(),
             waits: Waits::new(later),
+            begun: FxHashMap::default(),
             scope: Scope::default(),
             seen: FxHashSet::default(),
             kernel: FxHashSet::default(),
@@ -148,10 +154,17 @@ impl<'a> Stacks<'a> {
             Tells::Entered { nr, .. } => layout.raw(record).and_then(|raw| read(raw, nr)),
             _ => None,
         };
+        let time = u64_at(record, layout.time).filter(|_| layout.time != 0);
         if tells == Tells::Left {
             self.called(tid);
         } else if entered && !alone {
-            self.entered(tid, number);
+            self.entered(tid, number, time.unwrap_or(0));
+        }
+        if let Some(time) = time.filter(|_| alone) {
+            if self.begun.len() >= MOST_ENTERED {
+                self.begun.clear();
+            }
+            self.begun.insert(tid, time);
         }
         let told_later = alone.then_some(number.unwrap_or(u64::MAX));
         if !layout.has_chain() && !by_address {
@@ -194,7 +207,7 @@ impl<'a> Stacks<'a> {
                     narrow: user.narrow,
                     bytes: user.bytes.to_vec(),
                     full: user.full,
-                    time: u64_at(record, layout.time).unwrap_or(0),
+                    time: time.unwrap_or(0),
                 };
                 self.enter(tid, entered, told_later);
                 if alone {
@@ -207,7 +220,6 @@ impl<'a> Stacks<'a> {
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             chain.truncate(of_user.unwrap_or(chain.len()));
             let (registers, spaces) = (&user.registers, &self.spaces);
-            let time = u64_at(record, layout.time).filter(|_| layout.time != 0);
             let mut returns = self.returns.of(tid, time.unwrap_or(0));
             let unwound = match user.narrow {
                 // Tables of 32 bits are not read.
@@ -262,7 +274,8 @@ impl<'a> Stacks<'a> {
 
     /// A thread enters a system call, of which an event without a stack tells: the stack with which it does may have been
     /// taken right before.
-    pub(super) fn entered(&mut self, tid: i32, number: Option<u64>) {
+    pub(super) fn entered(&mut self, tid: i32, number: Option<u64>, time: u64) {
+        self.taken(tid, time);
         match self.entered.get_mut(&tid) {
             Some((_, told)) if told.is_some() && *told == Some(number.unwrap_or(u64::MAX)) => {
                 *told = None;
@@ -288,13 +301,14 @@ impl<'a> Stacks<'a> {
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
-        cpu: u32,
+        (cpu, time): (u32, u64),
         state: Option<(usize, usize)>,
         raw: &[u8],
     ) -> Option<Vec<u64>> {
         if tid <= 0 {
             return None;
         }
+        self.taken(tid, time);
         let known = self.waits.switched((pid, tid), cpu, state, raw);
         let user = self.of_entry(pid, tid);
         if known.is_none() && user.is_none() {
@@ -308,6 +322,14 @@ impl<'a> Stacks<'a> {
         }
         self.gather(pid, &chain, None);
         Some(chain)
+    }
+
+    /// ftrace is told of something of which perf has just taken the stack: between the two that was done.
+    fn taken(&mut self, tid: i32, time: u64) {
+        let took = self.begun.remove(&tid).map(|from| time.saturating_sub(from));
+        if let Some(took) = took.filter(|&took| took < MOST_TAKEN) {
+            self.waits.shares.ns += took;
+        }
     }
 
     pub(super) fn shares(&self) -> Shares {

@@ -220,12 +220,14 @@ impl Default for Task {
     }
 }
 
-/// Of waits with a stack: those of which it was taken, and those that have it of another one.
+/// Of waits with a stack: those of which it was taken, and those that have it of another one. `ns`: that taking all
+/// stacks took those whose they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub taken: u64,
     pub alike: u64,
     pub without: u64,
+    pub ns: u64,
 }
 
 /// Stacks that are others' as well.
