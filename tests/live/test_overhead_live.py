@@ -50,7 +50,7 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     command = ("sh", "-c", f"date +%s%N >> noted; {work}; date +%s%N >> noted")
     before = mount.affairs()
     rounds = 3
-    measure = [sys.executable, "-c", MEASURE, mount.path, str(rounds), *command]
+    measure = [sys.executable, "-c", MEASURE, str(mount.path), str(rounds), *command]
     done = subprocess.run(measure, cwd=tmp_path, stdout=subprocess.PIPE, check=True)
     result: Overhead = pickle.loads(done.stdout)
     calls = affairs.difference(mount.affairs(), before)

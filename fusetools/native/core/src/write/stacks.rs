@@ -326,7 +326,10 @@ impl<'a> Stacks<'a> {
 
     /// ftrace is told of something of which perf has just taken the stack: between the two that was done.
     fn taken(&mut self, tid: i32, time: u64) {
-        let took = self.begun.remove(&tid).map(|from| time.saturating_sub(from));
+        let took = self
+            .begun
+            .remove(&tid)
+            .map(|from| time.saturating_sub(from));
         if let Some(took) = took.filter(|&took| took < MOST_TAKEN) {
             self.waits.shares.ns += took;
         }
