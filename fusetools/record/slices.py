@@ -41,8 +41,8 @@ class Slices:
         self._perf, self._sizes = perf, sizes
         now = time.monotonic()
         self._due = now + PERIOD
-        self._written = deque([(now, sizes()[1])])
-        self._flushed: tuple[int, int] | None = None
+        self._since = now
+        self._written = deque([(now, *sizes())])
 
     def go_on(self) -> float:
         """Begins or ends a slice when it is time; seconds until it wants to be called again."""
@@ -57,39 +57,25 @@ class Slices:
             self._slice = False
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
-        sizes = self._sizes()
-        self._written.append((now, sizes[1]))
+        self._written.append((now, *self._sizes()))
         while self._written[1][0] <= now - LOOKED:
             self._written.popleft()
-        since, before = self._written[0]
-        if sizes[1] - before <= MANY * (now - since):
+        since, *before = self._written[0]
+        of_perf, of_ftrace = (more - size for more, size in zip(self._written[-1][1:], before))
+        if of_ftrace <= MANY * (now - since):
             self._switch(True)
             self._in_part = ()
             return PERIOD
         if not self._in_part:
-            self._in_part = (SWITCH,)
-            self._flushed = None
+            self._in_part, self._since = (SWITCH,), now
             self._switch(False)
             return PERIOD
-        if self._copies_are_many(sizes):
+        # With the stacks of few switches perf writes more than ftrace with all events.
+        if since > self._since + PERIOD and of_perf > of_ftrace:
             self._in_part = self._all
         self._slice = True
         self._switch(True)
         return SLICE
-
-    def _copies_are_many(self, sizes: tuple[int, int]) -> bool:
-        """Whether perf, with the stacks of few switches, writes more than ftrace with all events.
-
-        It writes a buffer when that is half full, and the others with it: what comes between two
-        such times is compared.
-        """
-        (of_perf, of_ftrace), before = sizes, self._flushed
-        if before is None:
-            self._flushed = (of_perf, 0)  # what comes first is of before
-        elif of_perf > before[0]:
-            self._flushed = sizes
-            return bool(before[1]) and of_perf - before[0] > of_ftrace - before[1]
-        return False
 
     def _switch(self, on: bool) -> None:
         """All that are off, or those that are taken in part."""

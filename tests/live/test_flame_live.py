@@ -113,6 +113,22 @@ def off_by_perf_script(path: Path, pid: int, start: int, end: int) -> int:
     return total
 
 
+@pytest.mark.parametrize("as_shipped", [False, True])
+def test_a_rare_long_wait_among_many_short_ones_has_its_own_stack(
+    as_shipped: bool, sample_mount: Mounter, tmp_path: Path
+) -> None:
+    """Waits for the next request are too many for a stack of each; that of the one statfs is none
+    of these, and none is alike."""
+    mount = sample_mount("--kernel-cache", "0", "--delay", "statfs=20ms", as_shipped=as_shipped)
+    file = next(path for path in sorted(mount.tree.rglob("*")) if path.is_file())
+    many = f"{WORKLOAD} stat 20000 {mount.path / file.relative_to(mount.tree)}"
+    one = f"sleep 0.6; stat -f {mount.path} >/dev/null"
+    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"{many} & {one}; wait")
+    daemon = recording.stacks("off-cpu", "statfs", layers=["daemon"], states=["blocked"])
+    slept = of(daemon.stacks, "cvmfs::cvmfs_statfs")
+    assert slept >= 0.95 * daemon.total / 1000 > 15_000, daemon.stacks
+
+
 def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount("--delay", "getattr=1ms")
     out = tmp_path / "out"
