@@ -110,6 +110,27 @@ def test_the_probes_cost_is_said(fake: Fake, run: Invoke) -> None:
     assert "not measured" in run("hist", "open").output
 
 
+@pytest.mark.parametrize(
+    ("took", "said"),
+    [
+        ({"ns": 599_000, "least": False, "requests": 217}, "about 599 us of CPU time, 2.76 us a "),
+        ({"ns": 599_000, "requests": 217}, "at least 599 us of CPU time, 2.76 us a request"),
+        ({"ns": 5_000, "least": True, "requests": 0}, "at least 5.00 us of CPU time\n"),
+        ({"ns": -5, "least": False, "requests": 3}, ""),
+        ({"ns": 5_000, "least": False, "requests": "many"}, "about 5.00 us of CPU time\n"),
+        ([], ""),
+    ],
+)
+def test_what_recording_took_is_said(took: object, said: str, fake: Fake, run: Invoke) -> None:
+    core = fake(cvmfs_like())
+    core.session["took"] = took
+    for command in ("hist", "count"):
+        text = run(command).output
+        assert f"recording took {said}" in text if said else "recording took" not in text
+    found = json.loads(run("hist", "--json").stdout)["recording"]["took"]
+    assert (found is not None) == bool(said)
+
+
 def test_the_probes_part_of_a_bin(fake: Fake, run: Invoke) -> None:
     fake(cvmfs_like())
     found = json.loads(run("hist", "--json").stdout)

@@ -19,6 +19,7 @@ from fusetools.render.html import slow as slow_html
 from fusetools.render.html import stages as stages_html
 from fusetools.render.html import sweep as sweep_html
 from fusetools.render.html.markup import Child, Markup, join, listed, missing, tag
+from fusetools.render.text.footer import taken
 from fusetools.results.facts import Facts
 from fusetools.results.report import Recorded, Report
 
@@ -120,6 +121,8 @@ def _facts(one: Recorded) -> Markup:
     )
     if facts.probe_cost is not None:
         row("Probe cost", f"about {duration(facts.probe_cost)} of each call of the daemon's")
+    for line in taken(facts.took):
+        row("Cost", line)
     return join(
         listed(rows),
         _warnings(facts),

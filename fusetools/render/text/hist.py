@@ -53,7 +53,7 @@ def render(
     # A read and a write need no probe.
     shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
     said += ["", *cost(result.facts, shown)]
-    if known and shown - {"daemon"}:
+    if known and shown - {"daemon"} and result.facts.took is None:
         said.append("what the probes add to other layers was not measured: fusetools overhead")
     said += footer(result.facts, result.unmatched)
     in_place = bars and result.histograms
