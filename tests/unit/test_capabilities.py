@@ -17,6 +17,7 @@ from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.plan.capabilities import Diagnosis, diagnose
 from fusetools.plan.request import Workload
 from fusetools.record import doctor, preflight
+from fusetools.results.doctor import Described
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 NEWEST = HostFacts.from_json((HOSTS / "7.2" / "facts.json").read_text())
@@ -46,6 +47,19 @@ def test_a_host_with_everything() -> None:
     diagnosis = of(NEWEST, mounts=(GOOD,))
     assert diagnosis.works and diagnosis.advice == ()
     assert set(available(diagnosis).values()) == {True}
+
+
+def test_mounts_are_counted_by_what_is_probed() -> None:
+    """As each mount's own line says, not by whether its daemon's files can be reached."""
+    probed = ["callbacks", "nothing", "replies", "callbacks", "callbacks' entries", "nothing"]
+    rows = [Described(f"/{n}", "x", "y", "", probed=what) for n, what in enumerate(probed)]
+    (layer,) = (
+        one
+        for one in doctor.counted(of(NEWEST, mounts=(GOOD,)), rows).layers
+        if one.name == "daemon"
+    )
+    said = "callbacks of 2, callbacks' entries of 1, replies of 1, nothing of 2"
+    assert layer.how == f"uprobes, 6 mounts: {said}"
 
 
 @pytest.mark.parametrize(
