@@ -53,11 +53,8 @@ def test_mounts_are_counted_by_what_is_probed() -> None:
     """As each mount's own line says, not by whether its daemon's files can be reached."""
     probed = ["callbacks", "nothing", "replies", "callbacks", "callbacks' entries", "nothing"]
     rows = [Described(f"/{n}", "x", "y", "", probed=what) for n, what in enumerate(probed)]
-    (layer,) = (
-        one
-        for one in doctor.counted(of(NEWEST, mounts=(GOOD,)), rows).layers
-        if one.name == "daemon"
-    )
+    layers = doctor.counted(of(NEWEST, mounts=(GOOD,)), rows).layers
+    (layer,) = (layer for layer in layers if layer.name == "daemon")
     said = "callbacks of 2, callbacks' entries of 1, replies of 1, nothing of 2"
     assert layer.how == f"uprobes, 6 mounts: {said}"
 
