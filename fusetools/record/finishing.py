@@ -341,9 +341,11 @@ class Finishing(Things):
         rest = sum(n for name, n in samples.items() if name not in probes and name != CLOCK)
         ns = rest * (self.event_cost or 0) + uprobes * (self.pair_cost or 0) / 2
         known = {CLOCK, *OF_BOTH, *READS} if self.ring else {CLOCK}
-        stacks = any(event.stack and event.name not in known for event in self.plan.events)
-        no_event, no_probe = self.event_cost is None, self.pair_cost is None
-        least = stacks or (rest > 0 and no_event) or (uprobes > 0 and no_probe)
+        least = any(event.stack and event.name not in known for event in self.plan.events)
+        # A probe in the kernel costs more than its event.
+        least |= self.graph is not None or any(probe.in_kernel for probe in self.plan.probes)
+        least |= rest > 0 and self.event_cost is None
+        least |= uprobes > 0 and self.pair_cost is None
         total = round(ns) + self.stacks_ns
         return Took(total, least, self.outcome.requests) if total else None
 

@@ -17,8 +17,8 @@ from fusetools.results.overhead import Overhead
 
 def render(result: Overhead) -> str:
     rows: list[Sequence[str]] = [
-        ("", "time", "slow-down", "", "events", "per event", "events/s", "bytes/s"),
-        ("nothing", seconds(statistics.median(result.plain)), *[""] * 6),
+        ("", "time", "slow-down", "", "events", "per event", "bytes/s"),
+        ("nothing", seconds(statistics.median(result.plain)), *[""] * 5),
     ]
     rows += [
         (
@@ -27,7 +27,6 @@ def render(result: Overhead) -> str:
             *_slow_down(cost.slow_down, result.plain),
             number(round(cost.events)),
             duration(cost.event_ns if _sure(cost.slow_down) else None),
-            number(round(cost.events_per_second)),
             size(cost.bytes_per_second),
         )
         for cost in result.costs
@@ -35,7 +34,7 @@ def render(result: Overhead) -> str:
     how = result.costs[0].slow_down
     said = [
         f"recording {printable(shlex.join(result.workload))}",
-        *table(rows, "<>><>>>>"),
+        *table(rows, "<>><>>>"),
         "",
         f"medians of {plural(how.runs, 'round')}; {confidence(how)}",
     ]
