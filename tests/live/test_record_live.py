@@ -27,6 +27,8 @@ from sample import BUILD, Mounter, SampleMount, until
 from schemas import held
 from script import events
 
+import fusetools
+
 pytestmark = pytest.mark.live
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -514,7 +516,7 @@ def test_the_daemon_dies(sample_mount: Mounter, tmp_path: Path) -> None:
 def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path) -> None:
     """Another daemon that runs the same library, and one that begins while it is recorded: every
     CernVM-FS host has several repositories."""
-    ours, other = sample_mount(), sample_mount()
+    ours, other = sample_mount(), sample_mount("--delay", "getattr=2ms")
     later = tmp_path / "later"
     later.mkdir()
     workload = BUILD / "workload"
@@ -539,6 +541,19 @@ def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path
     assert own["cvmfs_getattr"] == 101
     assert {e.pid for e in events(data) if e.name in seen} == {ours.pid}
     assert session(data)["misses"] == {}
+
+    compared = subprocess.run(
+        [*COMMAND, "diff", "--json", data, data], capture_output=True, text=True, check=True
+    )
+    rows = {row["function"]: row for row in json.loads(compared.stdout)["differences"]}
+    assert {name: rows[name]["a"]["count"] for name in own} == own
+    # The other one sleeps for 202 ms in its callbacks, in threads of the same name.
+    recording = fusetools.open(data)
+    for graph in ("off-cpu", "requests", "off-wake"):
+        stacks = recording.stacks(graph, layers=["daemon"]).stacks
+        assert stacks or graph != "requests"  # the others may be empty: it never waits
+        assert not any("nanosleep" in stack for stack in stacks), graph
+        assert sum(stacks.values()) < 200_000, graph
 
 
 @pytest.mark.parametrize("asked", [False, True])
