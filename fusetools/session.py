@@ -316,10 +316,10 @@ def _missing(row: dict[str, Any]) -> Missing:
 
 
 def _took(row: Any) -> Took | None:
-    for took in _dicts([row]):
-        if (ns := natural(took.get("ns"))) is not None:
-            return Took(ns, took.get("least") is not False, natural(took.get("requests")) or 0)
-    return None
+    ns = natural(row.get("ns")) if isinstance(row, dict) else None
+    if ns is None:
+        return None
+    return Took(ns, row.get("least") is not False, natural(row.get("requests")) or 0)
 
 
 def natural(value: Any) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fusetools.host.facts import HostFacts
+from fusetools.names import READS
 from fusetools.plan.events import Event
 
 THREADS = "task:task_newtask"  # which process a new thread is of: ftrace tells its number alone
@@ -14,6 +15,8 @@ THREADS = "task:task_newtask"  # which process a new thread is of: ftrace tells 
 # Recorded by both where stacks are taken: of perf's samples the stack alone is wanted
 # (native/core/src/write/waits.rs).
 OF_BOTH = ("sched:sched_switch", "raw_syscalls:sys_enter")
+# What perf takes a stack with, right before ftrace is told of the same switch or system call.
+PAIRED = (*OF_BOTH, *READS)
 
 # perf switches one event by its name since Linux 5.12 (tools/perf/util/evlist.c,
 # evlist__ctlfd_enable); before it all of its events.

@@ -16,9 +16,9 @@ from fusetools.errors import Error, merging
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, FTRACE, READS
+from fusetools.names import CALIBRATION, FTRACE
 from fusetools.plan.events import NUMBER
-from fusetools.plan.instances import OF_BOTH
+from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
 from fusetools.record import merger, symbols, tracecmd
@@ -308,9 +308,10 @@ class Finishing(Things):
             if name != SESSION:
                 samples[name] += count
         own = {probe.event for probe in self.plan.probes if probe.function == CALIBRATION}
-        self.outcome.events = sum(n for name, n in samples.items() if name not in own)
+        wanted = {name: n for name, n in samples.items() if name not in own}
+        self.outcome.events = sum(wanted.values())
         self.outcome.requests = seen["requests"]["begun"]
-        self.outcome.took = self._took({n: of for n, of in samples.items() if n not in own})
+        self.outcome.took = self._took(wanted)
         if seen["lost"]:
             self.lost["perf"] = seen["lost"]
         self.outcome.lost = sum(self.lost.values())
@@ -340,7 +341,7 @@ class Finishing(Things):
         uprobes = sum(n for name, n in samples.items() if name in probes)
         rest = sum(n for name, n in samples.items() if name not in probes and name != CLOCK)
         ns = rest * (self.event_cost or 0) + uprobes * (self.pair_cost or 0) / 2
-        known = {CLOCK, *OF_BOTH, *READS} if self.ring else {CLOCK}
+        known = {CLOCK, *PAIRED} if self.ring else {CLOCK}
         least = any(event.stack and event.name not in known for event in self.plan.events)
         # A probe in the kernel costs more than its event.
         least |= self.graph is not None or any(probe.in_kernel for probe in self.plan.probes)

@@ -13,8 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from fusetools.names import READS
-from fusetools.plan.instances import OF_BOTH
+from fusetools.plan.instances import OF_BOTH, PAIRED
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.perf import Perf
 
@@ -30,8 +29,7 @@ class Slices:
     """``sizes``: bytes of what perf has written, and of ftrace's events."""
 
     def __init__(self, plan: ProbePlan, perf: Perf, sizes: Callable[[], tuple[int, int]]) -> None:
-        of_waits = (*OF_BOTH, *READS)
-        stacks = (event.name for event in plan.events if event.stack and event.name in of_waits)
+        stacks = (event.name for event in plan.events if event.stack and event.name in PAIRED)
         # A wait's stack is put together from that of its call and that of its switch: the latter is
         # not taken without the former.
         self._all = tuple(sorted(dict.fromkeys(stacks), key=SWITCH.__eq__))

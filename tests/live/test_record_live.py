@@ -624,10 +624,8 @@ def test_what_recording_took_is_of_each_event(
     data = tmp_path / "perf.data"
     facts = session(data)
     took = facts["took"]
-    names = Counter(event.name for event in events(data))
-    names = Counter(
-        {n: of for n, of in names.items() if n not in ("cpu-clock", "fusetools:session")}
-    )
+    left_out = ("cpu-clock", "fusetools:session")
+    names = Counter(event.name for event in events(data) if event.name not in left_out)
     probes = {probe["event"] for probe in facts["probes"] if probe["layer"] == "daemon"}
     own = {probe["event"] for probe in facts["probes"] if "calibrate" in probe["function"]}
     uprobes = sum(of for name, of in names.items() if name in probes - own)
