@@ -32,6 +32,21 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
     return dict(sorted(found.items()))
 
 
+def recorders(files: Files, since: int) -> list[int]:
+    """Processes that hold perf events, or are named perf and just end, of those that began at
+    ``since`` (clock ticks since the boot) or later: an older one has opened what it records."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, files.list("/proc"))):
+        process = read_stat(files, pid)
+        if process is None or process.start < since or process.of_kernel:
+            continue
+        links = [files.link(f"/proc/{pid}/fd/{number}") for number in files.list(f"/proc/{pid}/fd")]
+        ends = not links and process.comm == "perf" and process.state not in "ZX"
+        if PERF_EVENT in links or ends:
+            found.append(pid)
+    return sorted(found)
+
+
 def streams(files: Files, pid: int) -> tuple[int, ...]:
     """A process's descriptors of sockets, and of pipes that it does not hold both ends of; without
     those that a thread reads from now. That one hands on what comes, as far as can be seen, and

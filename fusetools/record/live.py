@@ -19,7 +19,6 @@ from fusetools.plan.request import Count
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
-from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 
 # What is missing matters where it would have been counted.
@@ -116,8 +115,6 @@ class _Counting(Recording):
         assert self.facts.perf is not None and self.facts.tracefs is not None
         directory = self._folder()
         self.raw = directory / "counts"
-        self.tracefs = Tracefs(self.facts.tracefs)
-        self.state.tracefs = self.facts.tracefs
         self._make_probes()
         if self.request.command:
             self.workload = Workload(self.request.command, self.user, os.environ)
@@ -127,7 +124,7 @@ class _Counting(Recording):
             self._start_second()
         if any(row.function == CALIBRATION for row in self.rows):
             self.cost = max(round(_call_ns() - before), 0)
-        self.before = self.tracefs.hits(self.plan.probes)
+        self.before = self._all_hits()
         self._check_signals()
 
     def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:

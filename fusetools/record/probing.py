@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusetools.errors import Error
@@ -9,6 +10,7 @@ from fusetools.missing import Missing
 from fusetools.plan.bundles import unbundled
 from fusetools.plan.events import Probe
 from fusetools.record.things import Things
+from fusetools.record.tracefs import Tracefs
 
 
 class Probing(Things):
@@ -21,9 +23,14 @@ class Probing(Things):
         tried = [(probe, self.tracefs.why_not_on(probe)) for probe in entries]
         return [(probe, why) for probe, why in tried if why]
 
-    def _make_probes(self) -> None:
-        self._note_probes()
-        assert self.tracefs is not None
+    def _make_probes(self, held: Sequence[str] = ()) -> None:
+        """``held``: events of before that could not be removed."""
+        assert self.facts.tracefs is not None
+        self.tracefs = Tracefs(self.facts.tracefs)
+        self.state.tracefs, self.state.since = self.facts.tracefs, self.tracefs.since
+        events = (*held, *(probe.recorded_as for probe in self.plan.probes))
+        self.state.probes = list(dict.fromkeys(events))
+        self.lock.write()
         for probe in self.plan.probes:
             if probe not in self.refused:
                 try:
@@ -34,19 +41,15 @@ class Probing(Things):
                         return
                     self._refuse(probe, error.why)
 
-    def _note_probes(self) -> None:
-        self.state.probes = list(dict.fromkeys(p.recorded_as for p in self.plan.probes))
-        self.lock.write()
-
     def _unbundle(self) -> None:
         """Gives each probe an event of its own: of one that shares an event the kernel does not
         say what is wrong with it."""
         assert self.tracefs is not None
         if not any(probe.bundle for probe in self.plan.probes):
             return
-        self.tracefs.remove(self.state.probes)
+        held = self.tracefs.remove(self.state.probes)
         self.plan = unbundled(self.plan)
-        self._make_probes()
+        self._make_probes(held)
 
     def _refuse(self, probe: Probe, why: str) -> None:
         """Goes on without the probes of a function: what the kernel refuses shows only then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -53,7 +54,8 @@ class Recorder:
             if self.process is None or self.ended:
                 break
             good = good and number == signal.SIGINT
-            self.process.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)  # also what a script of that name has started
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(seconds)
         return good

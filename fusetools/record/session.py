@@ -25,9 +25,11 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
+from fusetools.figures import plural
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
+from fusetools.host.probe import read_host
 from fusetools.host.processes import Sleeper, code, family, read_stat
 from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
@@ -42,7 +44,7 @@ from fusetools.record import cgroup, graceperiods, instance, throttling, tracecm
 from fusetools.record.attached import Attached
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
-from fusetools.record.preflight import check_feedback, output_of, prepared
+from fusetools.record.preflight import check_feedback, check_obstacles, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
 from fusetools.record.scratch import DATA, RING, Scratch
@@ -50,7 +52,6 @@ from fusetools.record.signals import ENDING, arrived, held_signals, with_parent
 from fusetools.record.slices import Slices
 from fusetools.record.state import Removed, started
 from fusetools.record.tracecmd import TraceCmd
-from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome
 
@@ -144,7 +145,6 @@ class Recording(Probing, Finishing):
 
     def arm(self) -> None:
         """Up to the point where everything is recorded and the workload waits."""
-        assert self.facts.perf is not None and self.facts.tracefs is not None
         assert self.output is not None
         self.made = Scratch(self.output)
         self.state.scratch = [self.made.note]
@@ -155,9 +155,8 @@ class Recording(Probing, Finishing):
         self.scratch = self.made.path
         self.raw = self.scratch / DATA
 
-        self.tracefs = Tracefs(self.facts.tracefs)
-        self.state.tracefs = self.facts.tracefs
         self._make_probes()
+        assert self.tracefs is not None
         if self.plan.graph:
             self._start_graph()
 
@@ -204,7 +203,7 @@ class Recording(Probing, Finishing):
         if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
             # A system call has two events.
             self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
-        self.before = self.tracefs.hits(self.plan.probes)
+        self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
@@ -246,10 +245,11 @@ class Recording(Probing, Finishing):
             except Error:
                 if self.ring:
                     self.ring.clear()
+                self.perf.stop()  # it may hold the probes that are removed now
                 refused = [] if tried else self._cannot_be_placed()
                 if not refused:
+                    check_obstacles(read_host())  # which tries perf
                     raise
-                self.perf.stop()
                 self.perf.close()
                 for probe, why in refused:
                     self._refuse(probe, why)
@@ -566,9 +566,9 @@ class Recording(Probing, Finishing):
                     self.misses[event] = count
             self.state.probes = self.tracefs.remove(self.state.probes)
             if self.state.probes:
-                some = ", ".join(self.state.probes[:3])
+                held = f"{plural(len(self.state.probes), 'event')} of probes"
                 self.outcome.warnings.append(
-                    f"{len(self.state.probes)} probes cannot be removed ({some}): fusetools clean"
+                    f"{held} stay, in use by {self.tracefs.users()}: fusetools clean"
                 )
         if self.state.cgroup and cgroup.remove(Path(self.state.cgroup)):
             self.state.cgroup = ""

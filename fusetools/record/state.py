@@ -42,13 +42,15 @@ MOST = 4 << 20  # bytes of the note
 
 @dataclass
 class State:
-    """What a recording has made. ``processes``: (pid, start time in clock ticks since boot), each
-    the first of a session of its own; ``folders``: names in the lock's directory; ``scratch``:
-    where it is written; ``ftrace``: what function_graph's settings were before; ``instance``: the
-    name of one of ftrace's; ``expedited``: grace periods are, and were not before.
+    """What a recording has made, since ``since`` (clock ticks since the boot). ``processes``: (pid,
+    start time in such ticks), each the first of a session of its own; ``folders``: names in the
+    lock's directory; ``scratch``: where it is written; ``ftrace``: what function_graph's settings
+    were before; ``instance``: the name of one of ftrace's; ``expedited``: grace periods are, and
+    were not before.
     """
 
     tracefs: str = ""
+    since: int = 0
     mounted: bool = False
     probes: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -76,6 +78,7 @@ class State:
                 for name, value in state.ftrace.items()
             )
             and (state.instance == "" or instance.NAME.fullmatch(state.instance) is not None)
+            and 0 <= state.since < 1 << 63
             and isinstance(state.mounted, bool)
             and isinstance(state.expedited, bool)
         )
@@ -240,7 +243,7 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
         if place.exists():
             (what if instance.remove(place, 20.0) else left).append(f"ftrace instance {place}")
     if state.probes and state.tracefs:
-        fs = tracefs.Tracefs(state.tracefs)
+        fs = tracefs.Tracefs(state.tracefs, state.since)
         there = [name for name in state.probes if fs.has(name)]
         held = fs.remove(there, 20.0)  # a perf that has not been noted may still be leaving
         left += [f"probe {name} (in use)" for name in held]

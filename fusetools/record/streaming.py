@@ -22,7 +22,6 @@ from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
 from fusetools.record.session import CALIBRATIONS, Recording
 from fusetools.record.signals import ENDING, arrived
-from fusetools.record.tracefs import Tracefs
 
 # What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
 BUFFERS = 128 << 20
@@ -116,15 +115,13 @@ class Streaming(Recording):
     def arm(self) -> None:
         assert self.facts.perf is not None and self.facts.tracefs is not None
         self.raw = self._folder() / "none"
-        self.tracefs = Tracefs(self.facts.tracefs)
-        self.state.tracefs = self.facts.tracefs
         self._make_probes()
         bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS
         self._start_perf(self._pipe_command_line)
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             measured = native.calibrate(CALIBRATIONS) / CALIBRATIONS
             self.pair_cost = round(max(measured - bare, 0))
-        self.before = self.tracefs.hits(self.plan.probes)
+        self.before = self._all_hits()
 
     def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
         size = buffer_size(self.facts.cpus, BUFFERS, LARGEST, SMALLEST)

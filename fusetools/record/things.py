@@ -132,11 +132,13 @@ class Things:
         """Where the recording goes, in words."""
         return self.output.parent if self.output else str(self.raw.parent)
 
+    def _all_hits(self) -> dict[str, int]:
+        """How often each probe was hit since it was made."""
+        return self.tracefs.hits(self.plan.probes) if self.tracefs else {}
+
     def _hits(self) -> dict[str, int]:
         """How often each probe was hit since all was armed."""
-        if self.tracefs is None or self.perf is None:
-            return {}
-        now = self.tracefs.hits(self.plan.probes)
+        now = self._all_hits() if self.perf else {}
         return {name: n - self.before.get(name, 0) for name, n in now.items()}
 
     def _pass_on(self, came: signal.struct_siginfo | None) -> bool:

@@ -7,11 +7,13 @@ import ctypes
 import errno
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.host.files import Files
+from fusetools.host.processes import comm, read_stat, recorders
 from fusetools.host.words import is_line
 from fusetools.plan.events import RETURN, Probe
 from fusetools.plan.kernel import GROUP
@@ -22,10 +24,13 @@ PLACED = "/sys/kernel/debug/kprobes/list"
 
 
 class Tracefs:
-    """The kprobe and uprobe events of a tracefs mounted at ``root``."""
+    """The kprobe and uprobe events of a tracefs mounted at ``root``; ours are made since ``since``
+    (clock ticks since the boot), by default since this process began."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, since: int | None = None) -> None:
         self.root = Path(root)
+        own = read_stat(Files(Path("/")), os.getpid())
+        self.since = own.start if since is None and own else since or 0
 
     def add(self, probe: Probe) -> None:
         """Makes one event; Error with the kernel's own reason."""
@@ -39,18 +44,47 @@ class Tracefs:
     def remove(self, events: Iterable[str], patience: float = 5.0) -> list[str]:
         """Removes events ("group:name"); those that somebody still holds are returned.
 
-        perf's last reference goes some time after perf: EBUSY until then.
+        The kernel refuses that with EBUSY while one is recorded. Of an event of several probes it
+        frees all but the last before it looks (unregister_trace_uprobe() in
+        kernel/trace/trace_uprobe.c): whoever records it then has the daemon run into freed memory.
+        So those are left alone while anybody may record them.
         """
         left = list(events)
         if not (self.root / "events").exists():
             return left  # unmounted meanwhile: they are still there
         end = time.monotonic() + patience
         while left:
-            left = [event for event in left if not self._remove(event)]
+            held = self._held(left)
+            left = [event for event in left if event in held or not self._remove(event)]
             if not left or time.monotonic() > end:
                 break
             time.sleep(0.05)
         return left
+
+    def _held(self, events: list[str]) -> set[str]:
+        """Those of several probes that an instance of ftrace has on, or perf may have."""
+        lines = self._read("uprobe_events").split("\n")
+        made = Counter(line.partition(" ")[0].partition(":")[2].replace("/", ":") for line in lines)
+        shared = {event for event in events if made[event] > 1}
+        if shared and recorders(Files(Path("/")), self.since):
+            return shared
+        return {event for event in shared if self._is_on(event)}
+
+    def _is_on(self, event: str) -> bool:
+        place = f"events/{event.replace(':', '/', 1)}/enable"
+        try:
+            instances = [f"instances/{name}/" for name in os.listdir(self.root / "instances")]
+        except OSError:
+            instances = []
+        # "1"; also "0*": on, for a trigger
+        return any(self._read(top + place).strip() not in ("", "0") for top in ["", *instances])
+
+    def users(self) -> str:
+        """Who may record our events now, in words."""
+        files = Files(Path("/"))
+        pids = recorders(files, self.since)
+        named = [f"{comm(files, pid)} (pid {pid})" for pid in pids[:3]]
+        return ", ".join(named) or "somebody (ftrace?)"
 
     def _remove(self, event: str) -> bool:
         try:
@@ -87,10 +121,7 @@ class Tracefs:
         uprobe_profile has a line for each, in the order in which they were made, and names no
         group: where others have events of the same name, those are left out.
         """
-        try:
-            lines = (self.root / "uprobe_profile").read_text(errors="surrogateescape").split("\n")
-        except OSError:
-            return {}
+        lines = self._read("uprobe_profile").split("\n")
         told: dict[str, list[int]] = defaultdict(list)
         for fields in (line.rsplit(None, 2) for line in lines):
             if len(fields) == 3:
@@ -150,6 +181,13 @@ class Tracefs:
             os.write(descriptor, line.encode("utf-8", "surrogateescape") + b"\n")
         finally:
             os.close(descriptor)
+
+    def _read(self, name: str) -> str:
+        """A file's text, "" where it cannot be read."""
+        try:
+            return (self.root / name).read_text(errors="surrogateescape")
+        except OSError:
+            return ""
 
     def _kernel_reason(self) -> str:
         """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from fusetools.host.files import Files
-from fusetools.host.processes import cpu_seconds, parse_stat, read_stat
+from fusetools.host.processes import PERF_EVENT, cpu_seconds, parse_stat, read_stat, recorders
 
 HOST = Files(Path("/"))
 PR_SET_NAME = 15
+PF_KTHREAD = 0x00200000
 
 
 def test_stat_is_what_the_kernel_answers_otherwise() -> None:
@@ -79,3 +80,26 @@ def test_cpu_time_of_another_process() -> None:
         most = float(process.stdout.readline())
         assert 0.05 <= least <= used <= most
     assert cpu_seconds(process.pid) == 0.0
+
+
+def test_who_may_record_what_is_made_now(tmp_path: Path) -> None:
+    """Who holds perf's events, and a perf whose files are just closed; nobody older."""
+    rows = {
+        10: ("cat", "S", 0, 100, "/dev/null"),
+        11: ("monitor", "S", 0, 100, PERF_EVENT),
+        12: ("perf", "S", 0, 99, PERF_EVENT),
+        13: ("perf", "R", 0, 101, ""),
+        14: ("perf", "Z", 0, 101, ""),
+        15: ("cat", "R", 0, 101, ""),
+        16: ("perf", "I", PF_KTHREAD, 101, ""),
+    }
+    for pid, (name, state, flags, start, link) in rows.items():
+        (tmp_path / f"proc/{pid}/fd").mkdir(parents=True)
+        fields = [1, 1, 1, 0, -1, flags, *[0] * 12, start, *[0] * 16, 0]
+        (tmp_path / f"proc/{pid}/stat").write_text(
+            f"{pid} ({name}) {state} {' '.join(map(str, fields))}\n"
+        )
+        if link:
+            (tmp_path / f"proc/{pid}/fd/3").symlink_to(link)
+    assert recorders(Files(tmp_path), 100) == [11, 13]
+    assert recorders(Files(tmp_path), 0) == [11, 12, 13]

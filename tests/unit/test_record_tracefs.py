@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from fusetools.plan.events import Probe
+from fusetools.record import tracefs
 from fusetools.record.tracefs import Tracefs
 
 # /sys/kernel/debug/kprobes/list of Linux 6.1
@@ -64,3 +67,39 @@ def test_hits_of_probes_that_share_an_event(tmp_path: Path) -> None:
     # Another's event of the same name: whose line is whose cannot be known.
     assert fs.hits([probes[0], probes[1]]) == {"fuse_daemon:x_alone": 7}
     assert Tracefs(str(tmp_path / "nothing")).hits(probes) == {}
+
+
+UPROBES = """\
+p:fuse_daemon/bundle_1 /lib/libx.so:0x0000000000000012 number=\\1:u16
+p:fuse_daemon/alone /lib/libx.so:0x0000000000000020
+p:fuse_daemon/bundle_1 /lib/libx.so:0x0000000000000014 number=\\2:u16
+"""
+
+
+def test_probes_of_one_event_stay_while_it_may_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would free them; an event of a single probe it refuses to remove."""
+    (tmp_path / "uprobe_events").write_text(UPROBES)
+    other = tmp_path / "instances" / "another"
+    for place in (tmp_path, other):
+        (place / "events/fuse_daemon/bundle_1").mkdir(parents=True)
+        (place / "events/fuse_daemon/bundle_1/enable").write_text("0\n")
+    users: list[int] = []
+    monkeypatch.setattr(tracefs, "recorders", lambda _files, _since: users)
+    written: list[str] = []
+    fs = Tracefs(str(tmp_path))
+    monkeypatch.setattr(fs, "_write", lambda _event, line: written.append(line))
+    both = ["fuse_daemon:bundle_1", "fuse_daemon:alone"]
+
+    users.append(4711)
+    assert fs.remove(both, 0.0) == both[:1]
+    assert written == ["-:fuse_daemon/alone"]
+    users.clear()
+    for told in ("1\n", "0*\n"):
+        (other / "events/fuse_daemon/bundle_1/enable").write_text(told)
+        assert fs.remove(both[:1], 0.0) == both[:1]
+    assert len(written) == 1
+    (other / "events/fuse_daemon/bundle_1/enable").write_text("0\n")
+    assert fs.remove(both[:1], 0.0) == []
+    assert written[1:] == ["-:fuse_daemon/bundle_1"]

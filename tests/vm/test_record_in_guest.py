@@ -119,6 +119,43 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
     assert len(left.splitlines()) == 1, left
 
 
+def test_shared_probes_stay_while_somebody_records_them(
+    guest: vm.Guest, tools: Path, tmp_path: Path
+) -> None:
+    """The kernel frees the probes of one event also while ftrace or perf records it: the daemon
+    would run into freed memory."""
+    guest(
+        f"""{mount()}
+        export PATH={tools}:$PATH
+        {FUSETOOLS} record -- sleep 1000 2> said &
+        until grep -q tracing said; do
+          kill -0 $! || {{ cat said >&2; exit 1; }}
+          sleep 0.3
+        done
+        mkdir {TRACING}/instances/another
+        echo 1 > {TRACING}/instances/another/events/fuse_daemon/enable
+        kill -INT $!
+        wait $! || true
+        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        {FUSETOOLS} clean > cleaned 2>&1 || true
+        cat {TRACING}/uprobe_events > before
+        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        rmdir {TRACING}/instances/another
+        {FUSETOOLS} clean > after 2>&1
+        {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
+        dmesg > dmesg
+        {LEFT}"""
+    )
+    said = (tmp_path / "said").read_text()
+    if "bundle_1" not in (tmp_path / "before").read_text():
+        pytest.skip("this kernel has an event for each probe: it refuses to remove one in use")
+    assert "in use by" in said
+    assert "(in use)" in (tmp_path / "cleaned").read_text()
+    complaints = (tmp_path / "dmesg").read_text()
+    assert "general protection" not in complaints and "BUG:" not in complaints, complaints
+    assert (tmp_path / "left").read_text() == ""
+
+
 def test_a_stripped_daemon_on_a_host_without_cgroups(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
