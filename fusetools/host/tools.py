@@ -38,10 +38,12 @@ TRIAL = ("-q", "-N", "-B", "-a", "-e", "sched:sched_switch", "-o", "/dev/null", 
 class Tools:
     """Starts the commands; their answers are taken when all else has been read.
 
-    ``trial``: there is a tracefs. Without one nothing may be tried that would mount it.
+    ``tracefs``: there is one. Without it nothing may be tried that would mount it. ``trial``: perf
+    is tried; else it is taken for one that may record.
     """
 
-    def __init__(self, files: Files, trial: bool) -> None:
+    def __init__(self, files: Files, tracefs: bool, trial: bool) -> None:
+        self._tried = trial or not tracefs
         self._paths = {name: files.which(name) for name in ("perf", "trace-cmd")}
         self._answers: dict[str, Answer] = {}
         self._usage = (0, "")
@@ -49,7 +51,7 @@ class Tools:
         if self._paths["perf"]:
             self._usage = files.start("perf", "record", "-h").get()
             self._perf_options = known_options(self._usage[1], PERF_OPTIONS)
-            if trial:
+            if tracefs and trial:
                 # Without this option perf takes a second to end.
                 option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
                 self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
@@ -57,7 +59,7 @@ class Tools:
             self._answers["version"] = files.start("perf", "--version")
         if self._paths["trace-cmd"]:
             self._answers["trace-cmd"] = files.start("trace-cmd", "--version")
-            if trial:
+            if tracefs:
                 self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
 
     @property
@@ -77,12 +79,12 @@ class Tools:
         if not self._perf_options:
             return None, False, f"perf record -h: {_first_line(self._usage[1])}"
         _, build = self._answers["build"].get()
-        status, said = 1, "tracefs is not readable"
+        status, said = int(self._tried), "tracefs is not readable"
         if "trial" in self._answers:
             status, said = self._answers["trial"].get()
         built = re.search(r"libtraceevent: \[\s*(\w+)", build)
         # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
-        traceevent = built[1].lower() == "on" if built else (True if status == 0 else None)
+        traceevent = built[1].lower() == "on" if built else status == 0 or None
         tool = Tool(path, version[1], self._perf_options, traceevent)
         return tool, status == 0, "" if status == 0 else _why(said)
 

@@ -32,9 +32,8 @@ def prepare(
 ) -> tuple[HostFacts, ProbePlan]:
     """The plan for this host, with the probe set that was asked for. Error: with what is missing,
     and what mends it."""
-    facts = read_host()
-    for obstacle in obstacles(facts, "record …")[:1]:
-        raise _refusal(obstacle)
+    facts = read_host(trial=False)
+    check_obstacles(facts)
     if request.pid is not None:
         facts = _with_pid(facts, request)
     found = planner.targets(facts, request, probeset.builtin(), chosen)
@@ -51,6 +50,12 @@ def prepare(
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
     plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
     return facts, plan
+
+
+def check_obstacles(facts: HostFacts) -> None:
+    """Error: this host can record nothing; with what doctor advises."""
+    for obstacle in obstacles(facts, "record …")[:1]:
+        raise _refusal(obstacle)
 
 
 def planned(request: Request) -> tuple[HostFacts, ProbePlan]:

@@ -331,6 +331,8 @@ def test_tools_of_a_stored_tree(tree: Tree) -> None:
     assert not facts.perf_can_record
     assert facts.perf_why == "libtraceevent is necessary for tracepoint support"
     assert (facts.trace_cmd.version, facts.trace_cmd.options) == ("2.9.1", ("-C",))
+    untried = read_host(tree.root, trial=False)
+    assert untried.perf == facts.perf and untried.perf_can_record
 
 
 def test_options_are_not_found_in_other_options_text() -> None:
