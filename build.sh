@@ -45,3 +45,5 @@ if ! wait $pip; then
   echo "build: failed; the whole of it is in $log" >&2
   exit 1
 fi
+# Else each command compiles it anew wherever Python may not write.
+"$venv/bin/python" -m compileall -q fusetools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -172,6 +173,22 @@ def cpu_seconds(pid: int) -> float:
 
 
 _SCHED = 2  # CPUCLOCK_SCHED of include/linux/posix-timers.h, in clocks as clock_getcpuclockid(3)
+
+
+def until_ended(pid: int, seconds: float) -> None:
+    """Returns when a child that nobody has waited for yet has ended, or the time is over, or now
+    and then."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:  # before Linux 5.3
+        time.sleep(min(seconds, 0.02))
+        return
+    try:
+        poll = select.poll()
+        poll.register(descriptor)
+        poll.poll(1000 * seconds)
+    finally:
+        os.close(descriptor)
 
 
 class Sleeper(NamedTuple):

@@ -95,7 +95,8 @@ def builtin() -> tuple[ProbeSet, ...]:
     """The sets that come with fusetools, in the order in which they are tried: those of a library,
     the generic one, those that look into the daemon's own program."""
     package = importlib.import_module("fusetools.configs.fs")
-    sets = [load(file) for file in sorted(Path(package.__path__[0]).glob("*.toml"))]
+    files = sorted(Path(package.__path__[0]).glob("*.toml"))
+    sets = [parse(file.read_text("utf-8"), str(file)) for file in files]
 
     def turn(one: ProbeSet) -> tuple[bool, bool]:
         return all(group.library is None for group in one.groups), one.name == GENERIC

@@ -78,6 +78,9 @@ class Finishing(Things):
         servers = [pid for pid in self._servers() if pid != os.getpid()]
         return [*servers, *self._callers] if self._callers else None
 
+    def _unmake(self) -> None:
+        """Called while the recording is put together: of one that goes on, nothing goes."""
+
     def finish(self) -> Outcome:
         """The one perf.data, with the session sample, under its name and owned by the user."""
         outcome = self.outcome
@@ -188,7 +191,7 @@ class Finishing(Things):
     def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> native.MergeInfo:
         """In a process of its own; without what names the programs' stacks where that hangs."""
         try:
-            return merger.merge(inputs, whole, session, self._asked_to_end, **more)
+            return merger.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
         except merger.Stuck as stuck:
             self.outcome.warnings.append(f"{stuck}: stacks have no names")
             Path(whole).unlink(missing_ok=True)

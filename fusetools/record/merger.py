@@ -27,7 +27,7 @@ from typing import Any
 
 from fusetools.core import native
 from fusetools.host.files import Files, open_regular
-from fusetools.host.processes import family, read_stat
+from fusetools.host.processes import family, read_stat, until_ended
 from fusetools.host.rights import drop_privileges, limit_memory
 from fusetools.record.signals import with_parent
 
@@ -48,9 +48,11 @@ def merge(
     output: str,
     session: str,
     give_up: Callable[[], bool],
+    meanwhile: Callable[[], None] = lambda: None,
     **more: Any,
 ) -> native.MergeInfo:
-    """As the core's merge, into a file that is not there. ``give_up`` is asked now and then.
+    """As the core's merge, into a file that is not there. ``give_up`` is asked now and then;
+    ``meanwhile`` is called once, when it has begun.
     CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
     maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
     query = json.dumps([inputs, output, session, {**more, "maps": maps}])
@@ -70,9 +72,10 @@ def merge(
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as to:
         to.write(query)
+    meanwhile()
     alive, seen = time.monotonic(), (0, 0)
     while process.poll() is None:
-        time.sleep(0.05)
+        until_ended(process.pid, 0.05)
         now = _signs(process.pid, output)
         if now != seen or not any(one.hung for one in family(Files(Path("/")), process.pid)):
             alive, seen = time.monotonic(), now

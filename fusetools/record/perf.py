@@ -170,6 +170,10 @@ def _event(event: Event, stack_bytes: int) -> list[str]:
     return [*argv, "--exclude-perf"]
 
 
+class Refused(Error):
+    """perf does not begin to record."""
+
+
 class Perf(Recorder):
     """A `perf record` (or `perf stat`) that has opened its events and waits."""
 
@@ -201,9 +205,9 @@ class Perf(Recorder):
         return False
 
     def enable(self) -> None:
-        """Events count from here on. Error when perf could not open them."""
+        """Events count from here on. Refused when perf could not open them."""
         if not self.tell("enable"):
-            raise Error("perf cannot record", self.complaint() or "it does not answer")
+            raise Refused("perf cannot record", self.complaint() or "it does not answer")
 
     def pause(self) -> None:
         """Events count no more."""

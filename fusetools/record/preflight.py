@@ -16,6 +16,7 @@ from fusetools.host.files import Files, bounded, check_answers
 from fusetools.host.mounts import PATIENCE, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
+from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, not_root, obstacles
@@ -23,6 +24,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
 from fusetools.record import symbols, tracefs
 from fusetools.record.attached import Attached
+from fusetools.record.perf import Refused
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.workload import User, caller, cannot_run
 
@@ -41,7 +43,8 @@ def prepare(
         (library, target.mount.daemon_pid) for target in found for library in target.libraries
     ]
     own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
-    functions, plain, unreadable = symbols.functions([*libraries, (own, None)])
+    functions, plain, unreadable = symbols.functions(libraries)
+    functions[own.path] = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
         for pid in (target.mount.daemon_pid for target in found)
@@ -163,7 +166,11 @@ def prepared(
             )
         with _tracefs(lock):
             facts, plan = prepare(request, chosen)  # runs commands: signals are not held back yet
-            yield lock, removed, user, facts, plan
+            try:
+                yield lock, removed, user, facts, plan
+            except Refused:
+                check_obstacles(read_host())  # by its trial
+                raise
 
 
 def _check_callers(request: Request) -> None:

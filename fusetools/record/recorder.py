@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fusetools.host.files import tool_environment
+from fusetools.host.processes import until_ended
 
 
 class Recorder:
@@ -56,8 +58,9 @@ class Recorder:
             good = good and number == signal.SIGINT
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)  # also what a script of that name has started
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
+            end = time.monotonic() + seconds
+            while not self.ended and (left := end - time.monotonic()) > 0:
+                until_ended(self.process.pid, left)
         return good
 
     def complaint(self) -> str:

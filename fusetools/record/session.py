@@ -29,7 +29,6 @@ from fusetools.figures import plural
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
-from fusetools.host.probe import read_host
 from fusetools.host.processes import Sleeper, code, family, read_stat
 from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
@@ -44,7 +43,7 @@ from fusetools.record import cgroup, graceperiods, instance, throttling, tracecm
 from fusetools.record.attached import Attached
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
-from fusetools.record.preflight import check_feedback, check_obstacles, output_of, prepared
+from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
 from fusetools.record.scratch import DATA, RING, Scratch
@@ -133,6 +132,7 @@ class Recording(Probing, Finishing):
     def __exit__(self, *_: object) -> None:
         try:
             self._stop()
+            self._unmake()
             for name in self.state.folders:
                 shutil.rmtree(self.lock.directory / name, ignore_errors=True)
             if self.made:
@@ -166,6 +166,10 @@ class Recording(Probing, Finishing):
         if self.request.max_size < self.room.limit:
             self.room = replace(self.room, limit=self.request.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
+        bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS, _syscall()
+        calls_recorded = any(event.name == SYSCALL for event in self.plan.events)
+        if self.ring and not calls_recorded:
+            self._note_event_cost(self.ring.measured(_syscall), bare[1])
         group = None
         if isinstance(self.request, Caller):
             self.attached = Attached(self.request.caller, self.user)
@@ -188,7 +192,6 @@ class Recording(Probing, Finishing):
         self.quotas["daemon"] = daemons
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
-        bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS, native.calibrate_syscalls(SYSCALLS)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
         if self.attached:
             self.attached.look()
@@ -200,14 +203,17 @@ class Recording(Probing, Finishing):
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
             self.outcome.calibration = native.calibrate(CALIBRATIONS) / CALIBRATIONS
             self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
-        if self.plan.by_pid and any(e.name == SYSCALL for e in self.plan.events):
-            # A system call has two events.
-            self.event_cost = round(max(_recorded_syscall() - bare[1], 0) / 2) or None
+        if self.plan.by_pid and calls_recorded:
+            self._note_event_cost(_recorded_syscall(), bare[1])
         self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
         self._check_signals()
+
+    def _note_event_cost(self, recorded: float | None, bare: float) -> None:
+        """From ns of a system call that is recorded, and of one that is not: it has two events."""
+        self.event_cost = round(max((recorded or 0.0) - bare, 0) / 2) or None
 
     @staticmethod
     def _check_signals() -> None:
@@ -248,7 +254,6 @@ class Recording(Probing, Finishing):
                 self.perf.stop()  # it may hold the probes that are removed now
                 refused = [] if tried else self._cannot_be_placed()
                 if not refused:
-                    check_obstacles(read_host())  # which tries perf
                     raise
                 self.perf.close()
                 for probe, why in refused:
@@ -520,7 +525,7 @@ class Recording(Probing, Finishing):
             before = hits
 
     def _stop(self) -> None:
-        """perf, then the probes, then the cgroup; once, whatever happened before."""
+        """What records; once, whatever happened before. What was made for it goes in _unmake()."""
         if self._stopped:
             return
         self._stopped = True
@@ -553,25 +558,13 @@ class Recording(Probing, Finishing):
                 self.outcome.warnings.append(f"the recording ended early: {self._why_ended()}")
                 self.outcome.failed = True
             self.perf.close()
-        if self.ring:
-            self._remove_instance(self.ring)
-            if self.ring.lost:
-                self.lost["ftrace"] = self.ring.lost
-        self._expedite(False)
+        if self.ring and self.ring.lost:
+            self.lost["ftrace"] = self.ring.lost
         self._stop_graph()
-        if self.tracefs and self.state.probes:
-            missed = self.tracefs.missed_returns()
-            for event in (probe.event for probe in self.plan.probes if probe.in_kernel):
-                if (count := missed.get(event.partition(":")[2], 0)) > 0:
-                    self.misses[event] = count
-            self.state.probes = self.tracefs.remove(self.state.probes)
-            if self.state.probes:
-                held = f"{plural(len(self.state.probes), 'event')} of probes"
-                self.outcome.warnings.append(
-                    f"{held} stay, in use by {self.tracefs.users()}: fusetools clean"
-                )
-        if self.state.cgroup and cgroup.remove(Path(self.state.cgroup)):
-            self.state.cgroup = ""
+        missed = self.tracefs.missed_returns() if self.tracefs and self.state.probes else {}
+        for event in (probe.event for probe in self.plan.probes if probe.in_kernel):
+            if (count := missed.get(event.partition(":")[2], 0)) > 0:
+                self.misses[event] = count
         for pid, start in self.daemons.items():
             if started(pid) != start:
                 self.outcome.warnings.append(f"the daemon, pid {pid}, ended during the recording")
@@ -581,6 +574,26 @@ class Recording(Probing, Finishing):
                     f"the daemon, pid {pid}, was stopped at the recording's end (kill -CONT {pid})"
                 )
         self.state.processes = []
+        self.lock.write()
+
+    def _unmake(self) -> None:
+        """Removes ftrace's instance, the probes, the cgroup, once: 0.2 s, in which the recording is
+        put together already. Nothing records any more."""
+        if self._unmade:
+            return
+        self._unmade = True
+        if self.ring:
+            self._remove_instance(self.ring)
+        self._expedite(False)
+        if self.tracefs and self.state.probes:
+            self.state.probes = self.tracefs.remove(self.state.probes)
+            if self.state.probes:
+                held = f"{plural(len(self.state.probes), 'event')} of probes"
+                self.outcome.warnings.append(
+                    f"{held} stay, in use by {self.tracefs.users()}: fusetools clean"
+                )
+        if self.state.cgroup and cgroup.remove(Path(self.state.cgroup)):
+            self.state.cgroup = ""
         self.lock.write()
 
     def _expedite(self, on: bool) -> None:
@@ -593,6 +606,10 @@ class Recording(Probing, Finishing):
             self.state.expedited = not graceperiods.expedite(False)
 
 
+def _syscall() -> float:
+    return native.calibrate_syscalls(SYSCALLS)
+
+
 def _recorded_syscall() -> float:
     """ns of a system call of a process that is recorded, as all that are made now are: it is not of
     the workload, so that what it does is left out at the end."""
@@ -600,7 +617,7 @@ def _recorded_syscall() -> float:
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(write, struct.pack("d", native.calibrate_syscalls(SYSCALLS)))
+            os.write(write, struct.pack("d", _syscall()))
         finally:
             os._exit(0)
     os.close(write)

@@ -91,9 +91,9 @@ def debug_file(build_id: str, pid: int | None) -> str | None:
         return None
     name = f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
 
-    def look(path: str) -> str:
-        return path if os.path.isfile(path) else ""
+    def look(*paths: str) -> str:
+        return next(filter(os.path.isfile, paths), "")
 
-    roots = ["/"] if pid is None else ["/", f"/proc/{pid}/root/"]
-    answers = (bounded(partial(look, root + name), PATIENCE) for root in roots)
-    return next((path for path in answers if path), None)
+    paths = ["/" + name] if pid is None else ["/" + name, f"/proc/{pid}/root/{name}"]
+    answer = bounded(partial(look, *paths), PATIENCE)
+    return (bounded(partial(look, paths[0]), PATIENCE) if answer is None else answer) or None

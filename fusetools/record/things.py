@@ -91,6 +91,7 @@ class Things:
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
         self.stopped_daemons: set[int] = set()
         self._stopped = False
+        self._unmade = False
         self._times_asked = 0
         self._perf_died = False
 
