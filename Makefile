@@ -62,9 +62,14 @@ lint: $(VENV)/.tested
 # What records and the virtual machines run side by side, each beside tests that do neither.
 PYTEST := $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15
 
-test: install-tests samples lint
-	cargo test --quiet
-	tests/bare.sh $(PY) -m pytest --quiet tests/unit tests/flamegraphs
+# What needs nothing of the host has one CPU; the linters and Rust's tests take the others meanwhile.
+test: install-tests samples $(VENV)/.tested
+	@mkdir -p target
+	@echo 'the unit tests, where nothing of this host can be seen (target/bare.log), beside the linters'
+	setsid tests/bare.sh $(PY) -m pytest --quiet tests/unit tests/flamegraphs >target/bare.log 2>&1 & bare=$$!; \
+	  trap 'kill -- -$$bare 2>/dev/null || true' EXIT; \
+	  $(MAKE) --no-print-directory lint; cargo test --quiet; \
+	  good=0; wait $$bare || good=$$?; cat target/bare.log; trap - EXIT; exit $$good
 	$(PYTEST)
 
 test-quick: install-tests lint
