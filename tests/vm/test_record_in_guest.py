@@ -134,7 +134,7 @@ def test_shared_probes_stay_while_somebody_records_them(
         done
         mkdir {TRACING}/instances/another
         echo 1 > {TRACING}/instances/another/events/fuse_daemon/enable
-        kill -INT $!
+        kill -TERM $!
         wait $! || true
         {SAMPLES}/workload stat 1000 /run/mount/dir-00/file-000 > workload.json
         {FUSETOOLS} clean > cleaned 2>&1 || true
