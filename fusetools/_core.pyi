@@ -41,6 +41,10 @@ class Filters(TypedDict, total=False):
     windows: bool
     # The recording is the end of a longer one: what a thread's first event ends began before.
     begun_before: bool
+    # ns that an event, and a callback's two uprobes, were measured to cost; 0: not measured.
+    cost: tuple[int, int]
+    # Durations are without what `cost` took of them; kernel functions' are as recorded.
+    corrected: bool
 
 class Figures(TypedDict):
     """Of durations in ns, as in `Series`."""
@@ -159,12 +163,15 @@ class Durations(TypedDict):
     max: int | None
 
 class Stage(Durations):
-    """`parts`: (requests, ns of three parts, ns of the rest); `events` and `uprobes` are of all."""
+    """`parts`: (requests, ns of three parts, ns of the rest). Of the recorder lay in it, over all
+    requests: `events`, `uprobes` (quarters of a callback's two), which took `taken` ns by
+    `Filters.cost`."""
 
     stage: str
     parts: tuple[int, list[int], int]
     events: int
     uprobes: int
+    taken: int
 
 class StageGroup(TypedDict):
     """The requests of one operation; `key` is what `by` asks for, None where it is not known."""

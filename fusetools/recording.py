@@ -65,12 +65,20 @@ class Recording:
         return self._source.session
 
     def hist(
-        self, *patterns: str, layers: Sequence[str] = (), filters: Filters | None = None
+        self,
+        *patterns: str,
+        layers: Sequence[str] = (),
+        filters: Filters | None = None,
+        corrected: bool = False,
     ) -> Histograms:
-        """Latency histograms of the operations or functions that match a shell pattern, or all."""
+        """Latency histograms of the operations or functions that match a shell pattern, or all.
+
+        ``corrected``: durations without what recording took of them, but for kernel functions.
+        Raises Error where that was not measured.
+        """
         from fusetools.answers.hist import hist
 
-        return hist(self._source, patterns, layers, filters or Filters())
+        return hist(self._source, patterns, layers, filters or Filters(), corrected)
 
     def counts(
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
@@ -98,15 +106,22 @@ class Recording:
 
         return stories(self._source, filters or Filters())
 
-    def stages(self, *patterns: str, by: str = "", filters: Filters | None = None) -> Stages:
+    def stages(
+        self,
+        *patterns: str,
+        by: str = "",
+        filters: Filters | None = None,
+        corrected: bool = False,
+    ) -> Stages:
         """Where the requests' time went, by operation and stage.
 
         ``patterns``: operations, as shell patterns; ``by``: also apart by "comm", "pid" (of the
-        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two).
+        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two); ``corrected``:
+        without what recording took of each stage. Raises Error where that was not measured.
         """
         from fusetools.answers.stages import stages
 
-        return stages(self._source, patterns, by, filters or Filters())
+        return stages(self._source, patterns, by, filters or Filters(), corrected)
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
         """What the kernel's functions called, added up over all calls, or over those of a function.

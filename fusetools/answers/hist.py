@@ -14,12 +14,17 @@ from fusetools.results.hist import Histograms
 
 
 def hist(
-    source: Source, patterns: Sequence[str], layers: Sequence[str], filters: Filters
+    source: Source,
+    patterns: Sequence[str],
+    layers: Sequence[str],
+    filters: Filters,
+    corrected: bool = False,
 ) -> Histograms:
-    """Of the operations or functions that match a shell pattern, or of all."""
+    """Of the operations or functions that match a shell pattern, or of all; ``corrected``: without
+    what recording took, but for kernel functions."""
     timed = paired(source.catalogue)
     catalogue = [p for p in source.catalogue if p.role != "entry" or (p.layer, p.function) in timed]
-    found, facts = series(source, catalogue, patterns, layers, filters, True)
+    found, facts = series(source, catalogue, patterns, layers, filters, True, corrected)
     lost = unmatched(found)
     # Of kernel functions that call one another the one that was called from outside, unless they
     # are asked for.

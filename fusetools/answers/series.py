@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fusetools.answers.catalogue import Probe, matches, operation_of, prune
+from fusetools.answers.catalogue import Probe, matches, needed, operation_of, prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.names import CALIBRATION, OPERATIONS
@@ -20,8 +20,12 @@ def series(
     layers: Sequence[str],
     filters: Filters,
     by_operation: bool = False,
+    corrected: bool = False,
 ) -> tuple[list[dict[str, Any]], Facts]:
-    """The core's series of what is asked for, and the facts. Error: nothing has that name."""
+    """The core's series of what is asked for, and the facts; ``corrected``: durations without what
+    recording took. Error: nothing has that name, or what recording took was not measured."""
+    if corrected:
+        source.corrected()  # before the pass over the recording
     names = [name for _, name in source.functions]
     # Without callbacks: from the daemon's read of a request to its reply.
     windows = not any(
@@ -29,18 +33,29 @@ def series(
         for p in source.catalogue
     )
     windows = windows and (not layers or "daemon" in layers)
-    needed = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
-    asked = source.core_filters(filters, functions=False)
+    wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
+    asked = source.core_filters(filters, functions=False, corrected=corrected)
+    probes = wanted
+    if corrected:
+        # What recording took of a request is known by all that tells its stages.
+        told = needed(source.catalogue, source.events)
+        probes = [*told, *(p for p in wanted if p not in told)]
     if windows:
         asked["windows"] = True
-    if any(p.layer == "kernel" for p in needed):
+    if any(p.layer == "kernel" for p in probes):
         asked["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
         asked["by_operation"] = by_operation
-    answer = source.ask("scan", needed, asked)
-    every = [s for s in answer["series"] if s["function"] != CALIBRATION]
+    answer = source.ask("scan", probes, asked)
+    beside = {(p.layer, p.function) for p in source.catalogue}
+    beside -= {(p.layer, p.function) for p in catalogue}
+    every = [
+        s
+        for s in answer["series"]
+        if s["function"] != CALIBRATION and (s["layer"], s["function"]) not in beside
+    ]
     # A function that was probed and never called is a result too.
     seen = {(s["layer"], s["function"]) for s in every}
-    for p in needed:
+    for p in wanted:
         if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
             seen.add((p.layer, p.function))
             every.append(_nothing(p))
@@ -51,10 +66,10 @@ def series(
     ]
     if patterns and not found:
         source.no_match(patterns, (s["operation"] for s in every))
-    facts = source.facts(answer, filters)
+    facts = source.facts(answer, filters, corrected)
     # A daemon without callbacks has the time from its reads to its replies.
-    wanted = [*layers, *(["syscall"] if windows else [])]
-    return found, source.needing(facts, wanted) if wanted else facts
+    lacking = [*layers, *(["syscall"] if windows else [])]
+    return found, source.needing(facts, lacking) if lacking else facts
 
 
 def _asked_for(series: dict[str, Any], patterns: Sequence[str]) -> bool:

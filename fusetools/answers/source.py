@@ -19,7 +19,7 @@ from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE, OPERATIONS
-from fusetools.results.facts import Facts, Losses, Requests
+from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
 _LONGEST = 400  # letters of a command that is printed
 
@@ -106,8 +106,38 @@ class Source:
         lacking = (Missing(names[one], why, again, one) for one in layers if one in names)
         return replace(facts, missing=(*facts.missing, *lacking))
 
-    def core_filters(self, filters: Filters, functions: bool = True) -> dict[str, Any]:
-        """In the core's words; ``functions``: with the kernel's of function_graph."""
+    @property
+    def pair_cost(self) -> int | None:
+        """ns of a callback's two probes, or at least of what of them is in its duration."""
+        session = self.session
+        return session.probe_cost_ns if session.pair_cost_ns is None else session.pair_cost_ns
+
+    def corrected(self) -> Corrected:
+        """What can be subtracted of what recording took. Error: nothing was measured."""
+        event, pair = self.session.event_cost_ns, self.session.pair_cost_ns
+        if event is None and pair is None:
+            raise Error(
+                f"cannot correct the durations of {self.path}",
+                "what an event and a probe cost was not measured while it was recorded",
+                self.with_detail(self.detail),
+            )
+        roles = {(p.layer, p.role) for p in self.catalogue}
+        callbacks = bool({("daemon", "entry"), ("daemon", "reply")} & roles)
+        remaining = {
+            "events": event is None,
+            "the probes of callbacks": callbacks and pair is None,
+            "stacks": bool(self.described["stacks"]),
+            "function_graph": ("kernel", "graph_entry") in roles,
+            "kernel probes": any(p.event.startswith("fuse_kernel:") for p in self.catalogue),
+        }
+        left = tuple(what for what, there in remaining.items() if there)
+        return Corrected(event, self.pair_cost if callbacks else None, left)
+
+    def core_filters(
+        self, filters: Filters, functions: bool = True, corrected: bool = False
+    ) -> dict[str, Any]:
+        """In the core's words; ``functions``: with the kernel's of function_graph; ``corrected``:
+        durations without what recording took."""
         asked: dict[str, Any] = {}
         if filters.pids:
             asked["pids"] = list(filters.pids)
@@ -119,6 +149,10 @@ class Source:
             asked["to_ns"] = filters.end
         if self.session.flight:
             asked["begun_before"] = True
+        event = self.session.event_cost_ns
+        if corrected or event is not None:
+            asked["cost"] = (event or 0, self.pair_cost or 0)
+            asked["corrected"] = corrected
         everywhere = self._mounts()
         asked["daemons"] = [m for m in everywhere.values() if m[0]]
         if filters.mounts:
@@ -159,7 +193,7 @@ class Source:
             f"fusetools hist --mount {shlex.quote(next(iter(mounts)))}",
         )
 
-    def facts(self, answer: dict[str, Any], filters: Filters) -> Facts:
+    def facts(self, answer: dict[str, Any], filters: Filters, corrected: bool = False) -> Facts:
         """Of the core's answer and the session."""
         session = self.session
         span = (answer["last"] - answer["first"]) / 1e9
@@ -197,6 +231,7 @@ class Source:
             event_cost=session.event_cost_ns,
             pair_cost=session.pair_cost_ns,
             took=session.took,
+            corrected=self.corrected() if corrected else None,
             throttled=session.throttled,
             host=self.described.get("hostname") or "",
             kernel=session.host.kernel or self.described.get("release") or "",

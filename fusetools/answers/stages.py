@@ -30,16 +30,28 @@ def parts_of(stage: str, told: Sequence[int], rest: int) -> dict[str, int]:
     return {name: ns for name, ns in zip(names, (*told, rest)) if name}
 
 
-def stages(source: Source, patterns: Sequence[str], by: str, filters: Filters) -> Stages:
-    """By operation and stage. ``patterns``: operations, as shell patterns; ``by``: of BY."""
+def stages(
+    source: Source,
+    patterns: Sequence[str],
+    by: str,
+    filters: Filters,
+    corrected: bool = False,
+) -> Stages:
+    """By operation and stage. ``patterns``: operations, as shell patterns; ``by``: of BY;
+    ``corrected``: without what recording took. Error: that was not measured."""
+    if corrected:
+        source.corrected()  # before the pass over the recording
     catalogue = needed(source.catalogue, source.events)
-    answer = source.ask("stages", catalogue, source.core_filters(filters), by)
+    asked = source.core_filters(filters, corrected=corrected)
+    answer = source.ask("stages", catalogue, asked, by)
     mounts = source.mount_points
-    facts = source.needing(source.facts(answer, filters))
+    facts = source.needing(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost or answer["event_cost"]
-    pair_cost = facts.probe_cost if facts.pair_cost is None else facts.pair_cost
+    # Of what was not measured the least that was seen.
+    guess = None if "cost" in asked or not event_cost else (event_cost, source.pair_cost or 0)
+    is_known = "cost" in asked or guess is not None
     operations = [
-        _operation(group, by, mounts, event_cost, pair_cost)
+        _operation(group, by, mounts, is_known, guess)
         for group in answer["groups"]
         if not patterns or any(fnmatchcase(group["operation"], p) for p in patterns)
     ]
@@ -70,8 +82,8 @@ def _operation(
     group: Mapping[str, Any],
     by: str,
     mounts: Mapping[int, str],
-    event_cost: int | None,
-    pair_cost: int | None,
+    is_known: bool,
+    guess: tuple[int, int] | None,
 ) -> OperationStages:
     key: str | int | None = group["key"] if by else ""
     if by == "mount" and key is not None:
@@ -80,9 +92,7 @@ def _operation(
     matched = fates.pop("matched")
     total = group["total"]
     timed = total["count"]
-    stages = tuple(
-        _stage(stage, timed, total["sum"], event_cost, pair_cost) for stage in group["stages"]
-    )
+    stages = tuple(_stage(stage, timed, total["sum"], is_known, guess) for stage in group["stages"])
     probes = [s.probes for s in stages if s.probes is not None]
     return OperationStages(
         operation=group["operation"],
@@ -110,9 +120,11 @@ def _stage(
     stage: Mapping[str, Any],
     timed: int,
     whole: int,
-    event_cost: int | None,
-    pair_cost: int | None,
+    is_known: bool,
+    guess: tuple[int, int] | None,
 ) -> Stage:
+    """``is_known``: what recording took; ``guess``: ns of an event, and of a pair of probes, where
+    they were not measured."""
     name, total = stage["stage"], stage["sum"]
     parts = {}
     known, told, rest = stage["parts"]
@@ -122,10 +134,10 @@ def _stage(
         for part in ("elsewhere", "untold"):
             if not parts.get(part, 1):
                 del parts[part]
-    probes = None
-    if event_cost is not None:
-        probes = stage["events"] * event_cost + stage["uprobes"] * (pair_cost or 0) / 4
-        probes = min(probes, float(total))
+    probes: float | None = stage["taken"] if is_known else None
+    if guess is not None:
+        event, pair = guess
+        probes = min(stage["events"] * event + stage["uprobes"] * pair / 4, float(total))
     return Stage(
         name=name,
         requests=stage["count"],

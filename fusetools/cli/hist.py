@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, recording_options, say
+from fusetools.cli.options import corrected_option, either, filters, opened, recording_options, say
 
 
 @click.command()
@@ -25,6 +25,7 @@ from fusetools.cli.options import filters, opened, recording_options, say
 @click.option(
     "--overhead", is_flag=True, help="Show which share of daemon durations the probes cost."
 )
+@corrected_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     patterns: tuple[str, ...],
@@ -33,6 +34,7 @@ def command(
     unit: str | None,
     style: str | None,
     overhead: bool,
+    corrected: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -41,6 +43,7 @@ def command(
     Without an operation, prints a summary of all, most calls first. With operations (lookup,
     cvmfs_lookup, 'read*'), prints the summary and a log2 histogram of each, in every layer.
     """
+    either(corrected, overhead)
     if style and layers and layers != ("daemon",):
         raise click.UsageError("--style cvmfs shows the daemon layer only")
     if style and overhead:
@@ -48,7 +51,7 @@ def command(
     if style:
         layers = ("daemon",)
     chosen = filters(options)
-    result = opened(path).hist(*patterns, layers=layers, filters=chosen)
+    result = opened(path).hist(*patterns, layers=layers, filters=chosen, corrected=corrected)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

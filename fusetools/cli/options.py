@@ -150,6 +150,17 @@ path_option = click.option(
 )
 
 
+corrected_option = click.option(
+    "--corrected", is_flag=True, help="Subtract from each duration what recording itself took."
+)
+
+
+def either(corrected: bool, overhead: bool) -> None:
+    """UsageError: what was subtracted is in no duration any more."""
+    if corrected and overhead:
+        raise click.UsageError("--corrected excludes --overhead: use one of them")
+
+
 def recording_options(function: F) -> F:
     """-i/--input and what to leave in."""
     return _with(function, *_OPTIONS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say
+from fusetools.cli.options import corrected_option, either, filters, opened, request_options, say
 
 
 @click.command()
@@ -23,6 +23,7 @@ from fusetools.cli.options import filters, opened, request_options, say
     help="Use this unit for all times.  [default: auto]",
 )
 @click.option("--overhead", is_flag=True, help="Show what recording itself added to each stage.")
+@corrected_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     operations: tuple[str, ...],
@@ -30,6 +31,7 @@ def command(
     by: str | None,
     unit: str | None,
     overhead: bool,
+    corrected: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -38,8 +40,10 @@ def command(
     Without an operation, prints a line for each, most time first. With operations (lookup,
     'read*'), prints each of their stages.
     """
+    either(corrected, overhead)
     chosen = filters(options)
-    result = opened(path).stages(*operations, by=by or "", filters=chosen)
+    recording = opened(path)
+    result = recording.stages(*operations, by=by or "", filters=chosen, corrected=corrected)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

@@ -33,6 +33,17 @@ class Requests:
 
 
 @dataclass(frozen=True)
+class Corrected:
+    """What recording took of durations, and is subtracted: ns of each event (``event``) and of a
+    callback's two probes (``pair``) that its thread met meanwhile, as measured in the recording;
+    None: not measured. ``remaining``: what else recording took; it is still in the durations."""
+
+    event: Ns | None
+    pair: Ns | None
+    remaining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is true of a whole recording, or of the span that was asked for."""
 
@@ -46,6 +57,7 @@ class Facts:
     event_cost: Ns | None = None
     pair_cost: Ns | None = None
     took: Took | None = None  # by the whole recording, of those who were recorded
+    corrected: Corrected | None = None  # None: durations are as recorded
     throttled: tuple[Throttled, ...] = ()
     host: str = ""  # its name
     kernel: str = ""  # its release

@@ -39,7 +39,8 @@ class Stage:
     "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup", of the others
     "blocked", "runnable" and "on_cpu"; and "untold". ``unsplit``: ns of its "blocked" that may be
     "runnable", since no wake-up was recorded. ``probes``: ns of ``total`` that recording
-    itself took, an estimate; None where there is none.
+    itself took, an estimate, or that were subtracted from it (Facts.corrected); None where there
+    is none.
     """
 
     name: str

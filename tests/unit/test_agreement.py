@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +278,121 @@ def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
     everything = flames(recording, "off-cpu")
     each = [flames(recording, "off-cpu", operation).total for operation in of_operation(recording)]
     assert everything.total >= max(each)
+
+
+# ns of an event and of a callback's two probes: none, as measured once, more than any stage has.
+COSTS = [(0, 0), (251, 1602), (10**15, 10**15)]
+
+
+def measured(path: Path, event: int | None, pair: int | None) -> fusetools.Recording:
+    """The recording, as if that had been measured in it."""
+    recording = fusetools.open(path)
+    session = replace(recording.session, event_cost_ns=event, pair_cost_ns=pair)
+    recording._source.session = session
+    return recording
+
+
+@pytest.mark.parametrize(("event", "pair"), COSTS)
+def test_corrected_requests(path: Path, event: int, pair: int) -> None:
+    recording = measured(path, event, pair)
+    stages = recording.stages(corrected=True)
+    within: Counter[str] = Counter()
+    for o in stages.operations:
+        assert o.total == sum(stage.total for stage in o.stages)
+        for stage in o.stages:
+            if set(stage.name.split("+")) <= set(IN_REQUEST):
+                within[o.operation] += stage.total
+    for layers in ((), ("request",)):
+        found = recording.hist(layers=layers, corrected=True)
+        assert found.facts.requests == stages.facts.requests
+        requests = {h.operation: h for h in found.histograms if h.layer == "request"}
+        assert {name: h.total for name, h in requests.items() if h.count} == within
+
+
+@pytest.mark.parametrize(("event", "pair"), COSTS)
+def test_corrected_is_as_recorded_less_what_recording_took(
+    path: Path, event: int, pair: int
+) -> None:
+    recording = measured(path, event, pair)
+    taken: Counter[str] = Counter()
+    plain, less = recording.stages().operations, recording.stages(corrected=True).operations
+    rest = {(o.operation, o.waits): o for o in less}
+    assert len(rest) == len(plain)
+    for o in plain:
+        corrected = rest[o.operation, o.waits]
+        assert [s.name for s in corrected.stages] == [s.name for s in o.stages]
+        for was, now in zip(o.stages, corrected.stages):
+            # --overhead shows what --corrected subtracts.
+            assert was.probes == now.probes == was.total - now.total
+            assert sum(now.parts.values()) in (0, now.total)
+            if set(was.name.split("+")) <= set(IN_REQUEST):
+                taken[o.operation] += was.total - now.total
+    assert bool(+taken) == bool(event)
+    as_recorded = {(h.layer, h.function, h.operation): h for h in recording.hist().histograms}
+    found = recording.hist(corrected=True).histograms
+    assert {(h.layer, h.function, h.operation) for h in found} == as_recorded.keys()
+    checked = set()
+    for h in found:
+        was_h = as_recorded[h.layer, h.function, h.operation]
+        assert (h.count, h.unmatched, h.unanswered) == (
+            was_h.count,
+            was_h.unmatched,
+            was_h.unanswered,
+        )
+        if h.layer == "kernel" or not event:
+            assert h == was_h
+            continue
+        if not h.count:
+            continue
+        checked.add(h.layer)
+        assert 0 <= (h.total or 0) < (was_h.total or 0), (h.layer, h.function, h.operation)
+        for part in ("min", "max", "mean"):
+            assert getattr(h, part) <= getattr(was_h, part)
+        if h.layer == "request":
+            assert (was_h.total or 0) - (h.total or 0) == taken[h.operation]
+    assert "request" in checked or not event
+
+
+def test_corrected_callbacks(path: Path) -> None:
+    """Where a callback's time until its reply is the daemon's stage, so it is when corrected."""
+    recording = measured(path, 251, 1602)
+    same = []
+    for corrected in (False, True):
+        daemon: Counter[str] = Counter()
+        for o in recording.stages(corrected=corrected).operations:
+            daemon[o.operation] += sum(s.total for s in o.stages if s.name == "daemon")
+        found = {h.function: h for h in recording.hist(corrected=corrected).histograms}
+        until = {
+            name: h
+            for name, h in found.items()
+            if h.layer == "daemon" and h.until_reply and h.after_reply
+        }
+        for h in until.values():
+            assert h.until_reply and h.after_reply
+            assert (h.until_reply.total or 0) + (h.after_reply.total or 0) == h.total
+        same.append(
+            {
+                name
+                for name, h in until.items()
+                if h.until_reply and h.until_reply.total == daemon[h.operation]
+            }
+        )
+    assert same[0] <= same[1]
+    assert same[0] or path.name != "demo.data"
+
+
+@pytest.mark.parametrize("answer", ["hist", "stages"])
+def test_corrected_where_nothing_was_measured(path: Path, answer: str) -> None:
+    with pytest.raises(fusetools.Error) as raised:
+        getattr(measured(path, None, None), answer)(corrected=True)
+    assert raised.value.what == f"cannot correct the durations of {path}"
+    assert "was not measured" in raised.value.why
+    assert raised.value.mend.startswith("fusetools record ")
+
+
+def test_corrected_where_a_part_was_measured(path: Path) -> None:
+    recording = measured(path, None, 1602)
+    for facts in (recording.hist(corrected=True).facts, recording.stages(corrected=True).facts):
+        assert facts.corrected and facts.corrected.event is None
+        assert "events" in facts.corrected.remaining
+    assert recording.hist().facts.corrected is None

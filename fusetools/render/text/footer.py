@@ -9,7 +9,7 @@ from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.layout import prose
-from fusetools.results.facts import Facts
+from fusetools.results.facts import Corrected, Facts
 from fusetools.session import Took
 
 
@@ -25,6 +25,7 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     parts.append(plural(losses.lost, "LOST event" if losses.lost else "lost event"))
     said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
     said += taken(facts.took)
+    said += corrected(facts.corrected)
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
     said += throttled(facts)
@@ -38,6 +39,18 @@ def taken(took: Took | None) -> list[str]:
     about = "at least" if took.least else "about"
     each = f", {duration(took.ns / took.requests)} a request" if took.requests else ""
     return [f"recording took {about} {duration(took.ns)} of CPU time{each}"]
+
+
+def corrected(less: Corrected | None) -> list[str]:
+    """What was subtracted of that, and what was not."""
+    if less is None:
+        return []
+    costs = ((less.event, "for each event"), (less.pair, "for a callback's two probes"))
+    parts = [f"{duration(ns)} {what}" for ns, what in costs if ns is not None]
+    said = [f"corrected by {', '.join(parts)}"]
+    if less.remaining:
+        said.append(f"  not subtracted: {', '.join(less.remaining)}")
+    return said
 
 
 def throttled(facts: Facts) -> list[str]:

@@ -19,6 +19,8 @@ from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histog
 
 def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
     """What the probes add to the daemon's figures."""
+    if facts.corrected:
+        return ["kernel functions are as recorded, not corrected"] if "kernel" in layers else []
     if "daemon" not in layers:
         return []
     if facts.probe_cost is None:

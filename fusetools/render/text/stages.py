@@ -195,6 +195,8 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
 def cost(result: Stages, overhead: bool) -> list[str]:
     """What recording took of the requests, where that is asked for or not known in all."""
     took = result.facts.took
+    if result.facts.corrected:
+        return []  # the footer tells
     waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
     if result.event_cost is None or not waits:
         return [] if took else ["what recording itself added is not known"]

@@ -12,6 +12,7 @@ mod tally;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::{Open, Stack};
+use crate::cost::{Met, OF_CALLBACK};
 use crate::error::Error;
 use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST};
 use crate::filters::{Filters, READ_TO_REPLY};
@@ -19,7 +20,8 @@ use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::Requests;
-use crate::stitch::{Mark, Stitch, Story};
+use crate::stages::Cut;
+use crate::stitch::{self, Mark, Stitch, Story};
 use crate::tree::{Single, Tree};
 
 use daemon::Reads;
@@ -107,6 +109,9 @@ pub fn analyse(
     let first = filters.first(reader)?;
     let arch = reader.arch();
     let mut analysis = Analysis::new(catalogue, filters, arch.as_deref(), first, detail);
+    if let Some(stitch) = &mut analysis.stitch {
+        stitch.set_asleep(stitch::asleep(reader));
+    }
     let info = reader.scan(catalogue, &mut |batch| analysis.push(&batch))?;
     analysis.end_at(info.last);
     Ok((info, analysis.finish()))
@@ -156,9 +161,8 @@ impl Analysis {
             });
         }
         let columns = detail == Detail::Columns;
-        let stitch = catalogue
-            .iter()
-            .any(|row| row.role == Role::Begin)
+        let begins = catalogue.iter().any(|row| row.role == Role::Begin);
+        let stitch = (begins || filters.less().is_some())
             .then(|| Box::new(Stitch::new(catalogue, filters.clone(), arch, first, 0)));
         let mut filters = filters;
         filters.functions.sort();
@@ -250,12 +254,12 @@ impl Analysis {
     fn forget_task(&mut self, tid: i32, time: u64) {
         self.named.remove(&tid);
         if let Some(task) = self.tasks.remove(&tid) {
-            self.abandon(task, time);
+            self.abandon(tid, task, time);
         }
     }
 
     /// The task ended, or the recording: what is about requests, and open, counts until then.
-    fn abandon(&mut self, mut task: Task, time: u64) {
+    fn abandon(&mut self, tid: i32, mut task: Task, time: u64) {
         let mut lost = Vec::new();
         for stack in &mut task.stacks {
             stack.abandon(|call| lost.push(call));
@@ -268,7 +272,7 @@ impl Analysis {
                 call.operations != 0
             };
             if call.losses == self.losses && about {
-                self.unfinished_call(call, time);
+                self.unfinished_call(call, tid, time);
             } else {
                 self.unreturned([call]);
             }
@@ -278,30 +282,35 @@ impl Analysis {
             self.syscall_unreturned(Some(syscall));
             return;
         }
+        let duration = time.saturating_sub(syscall.start);
+        let duration = duration.saturating_sub(self.taken(tid));
         for operation in Operation::of_bits(syscall.operations) {
             let tally = self.syscall_tallies.entry((syscall.number, operation));
             let tally = tally.or_default();
             tally.entries += 1;
-            tally.unfinished(time.saturating_sub(syscall.start));
+            tally.unfinished(duration);
         }
     }
 
-    fn unfinished_call(&mut self, call: Open, time: u64) {
+    fn unfinished_call(&mut self, call: Open, tid: i32, time: u64) {
         if let Some(tree) = self.tree.as_mut().filter(|_| call.whole) {
             tree.unmatched += 1;
         }
         if !call.counted {
             return;
         }
-        let duration = time.saturating_sub(call.start);
+        let daemon = self.functions[call.function as usize].layer == Layer::Daemon;
+        let (duration, until) = match daemon {
+            true => self.duration(&call, tid, time),
+            false => (time.saturating_sub(call.start), None),
+        };
         let function = &mut self.functions[call.function as usize];
-        let daemon = function.layer == Layer::Daemon;
         let by_operation = self.filters.by_operation && !daemon;
         for operation in function.operations(by_operation, call.operations) {
             let tally = function.tally(operation);
             // A callback was counted when it was entered.
             tally.entries += u64::from(!daemon);
-            tally.reply(duration, call.replied());
+            tally.reply(duration, until);
             tally.unfinished(duration);
             tally.outermost += u64::from(call.outermost && !daemon);
         }
@@ -335,6 +344,13 @@ impl Analysis {
                 self.follow(|stitch, tell| stitch.event(ev, tell));
                 self.settle(ev.tid);
             }
+            Role::SysExit => {
+                let syscall = self.sys_exit(ev);
+                self.follow(|stitch, tell| stitch.event(ev, tell));
+                if let Some(syscall) = syscall {
+                    self.syscall_returned(ev, syscall);
+                }
+            }
             _ => {
                 self.call(ev, kind);
                 self.follow(|stitch, tell| stitch.event(ev, tell));
@@ -351,8 +367,12 @@ impl Analysis {
             Role::GraphExit => self.graph_exit(ev),
             Role::Reply => self.reply(ev, kind),
             Role::SysEnter => self.sys_enter(ev),
-            Role::SysExit => self.sys_exit(ev),
-            Role::Switch | Role::Waking | Role::Connect | Role::Length | Role::Stack => {}
+            Role::SysExit
+            | Role::Switch
+            | Role::Waking
+            | Role::Connect
+            | Role::Length
+            | Role::Stack => {}
             Role::Begin | Role::Sent | Role::End | Role::Inode | Role::Name | Role::Taken => {}
         }
     }
@@ -401,8 +421,8 @@ impl Analysis {
     }
 
     pub fn finish(mut self) -> Answer {
-        for (_, task) in std::mem::take(&mut self.tasks) {
-            self.abandon(task, self.now);
+        for (tid, task) in std::mem::take(&mut self.tasks) {
+            self.abandon(tid, task, self.now);
         }
         if let Some(mut stitch) = self.stitch.take() {
             stitch.end_at(self.now);

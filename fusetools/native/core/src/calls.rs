@@ -18,6 +18,9 @@ pub struct Open {
     pub overtaken: bool,
     /// When it entered the system call that answers its request; ABSENT: it has not.
     pub reply: u64,
+    /// Events of its thread's own by its start and by its reply; not known unless durations are corrected.
+    pub events: u32,
+    pub reply_events: u32,
     pub unique: u64,
     /// How often the recorder had dropped events by then.
     pub losses: u32,

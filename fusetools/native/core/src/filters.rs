@@ -1,5 +1,6 @@
 //! What is asked for of a recording.
 
+use crate::cost::Cost;
 use crate::error::Error;
 use crate::reader::Reader;
 
@@ -29,6 +30,10 @@ pub struct Filters {
     pub windows: bool,
     /// The recording is the end of a longer one: what a thread's first event ends began before, and is nothing lost.
     pub begun_before: bool,
+    /// What recording costs, where that was measured.
+    pub cost: Option<Cost>,
+    /// Durations are without it.
+    pub corrected: bool,
 }
 
 /// In the place of a callback's name, where a daemon has none.
@@ -41,6 +46,11 @@ impl Filters {
             (None, None) => Ok(0),
             _ => Ok(reader.scan(&[], &mut |_| {})?.first),
         }
+    }
+
+    /// What durations are to be without.
+    pub(crate) fn less(&self) -> Option<Cost> {
+        self.cost.filter(|_| self.corrected)
     }
 
     /// From and to on the recording's clock.

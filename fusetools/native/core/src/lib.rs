@@ -2,6 +2,7 @@
 
 pub mod analysis;
 mod calls;
+pub mod cost;
 pub mod daemons;
 pub mod elf;
 pub mod error;

@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::analysis::RequestCounts;
+use crate::cost::{Cost, Met, OF_CALLBACK};
 use crate::error::Error;
 use crate::events::{Meaning, ABSENT};
 use crate::filters::Filters;
@@ -49,7 +50,7 @@ const WAKEUP: usize = 6;
 pub const BETWEEN: &str = "between";
 
 /// From one bound to another; `resumed`: the first is `Mark::Resumed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     pub from: u8,
     pub resumed: bool,
@@ -105,6 +106,20 @@ impl Stage {
         Some([idle.blocked, idle.runnable, 0])
     }
 
+    /// What the threads that the request waits for meet of the recorder in it.
+    fn met(&self, story: &Story) -> Met {
+        let from = match usize::from(self.from) {
+            // Where there is no callback, the daemon's time begins with its read.
+            CALLBACK if story.at(Mark::CallbackEnter).is_none() => READ,
+            from => from,
+        };
+        let mut met = Met::default();
+        for bound in from..usize::from(self.to) {
+            met += met_after(story, bound);
+        }
+        met
+    }
+
     /// ns of a stage's blocked part that may be waiting for a CPU: no wake-up was recorded.
     fn unsplit(&self, story: &Story) -> u64 {
         if self.is(DAEMON) {
@@ -120,10 +135,19 @@ impl Stage {
     }
 }
 
+/// A stage of one request: its ns, what of the recorder lies in it, and the ns that `Cut::less` took of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    stage: Stage,
+    ns: u64,
+    met: Met,
+    taken: u64,
+}
+
 /// A request's stages in order, each with its ns. `total` is their sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cut {
-    stages: [(u8, bool, u8, u64); 8],
+    pieces: [Piece; 8],
     len: usize,
     pub total: u64,
 }
@@ -173,7 +197,17 @@ impl Cut {
                 if from == READ && bound > CALLBACK {
                     from = CALLBACK;
                 }
-                cut.stages[cut.len] = (from as u8, since, bound as u8, time - earlier);
+                let stage = Stage {
+                    from: from as u8,
+                    resumed: since,
+                    to: bound as u8,
+                };
+                cut.pieces[cut.len] = Piece {
+                    stage,
+                    ns: time - earlier,
+                    met: stage.met(story),
+                    taken: 0,
+                };
                 cut.len += 1;
                 cut.total += time - earlier;
             }
@@ -182,13 +216,32 @@ impl Cut {
         cut
     }
 
+    /// Without what recording took of each stage, of none more than there is.
+    pub fn less(mut self, cost: Cost) -> Cut {
+        for piece in &mut self.pieces[..self.len] {
+            let taken = piece.met.taken(cost, piece.ns);
+            piece.ns -= taken;
+            piece.taken += taken;
+            self.total -= taken;
+        }
+        self
+    }
+
     pub fn stages(&self) -> impl Iterator<Item = (Stage, u64)> + '_ {
-        self.stages[..self.len]
-            .iter()
-            .map(|&(from, resumed, to, ns)| {
-                let stage = Stage { from, resumed, to };
-                (stage, ns)
-            })
+        self.pieces().map(|piece| (piece.stage, piece.ns))
+    }
+
+    /// ns that `less` took of the stages between two of the bounds.
+    pub fn taken(&self, from: Mark, to: Mark) -> u64 {
+        let bound = |mark| BOUNDS.iter().position(|bound| *bound == mark);
+        let (from, to) = (bound(from).unwrap_or(0), bound(to).unwrap_or(0));
+        let within = |stage: Stage| usize::from(stage.from) >= from && usize::from(stage.to) <= to;
+        let pieces = self.pieces().filter(|piece| within(piece.stage));
+        pieces.map(|piece| piece.taken).sum()
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces[..self.len].iter()
     }
 }
 
@@ -247,9 +300,9 @@ pub struct Parts {
 pub struct Tally {
     pub durations: Durations,
     pub parts: Parts,
-    /// Events that recording took of it, and quarters of a callback's two uprobes that lie in it.
-    pub events: u64,
-    pub uprobes: u64,
+    /// What of the recorder lies in it, and the ns that this took, by `Filters::cost`.
+    pub met: Met,
+    pub taken: u64,
 }
 
 /// The requests of one operation, those with a waiting caller and those without apart; or those of one key.
@@ -299,6 +352,7 @@ pub fn stages(
 ) -> Result<(ScanInfo, Stages), Error> {
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
     let mut requests = RequestCounts::default();
+    let (cost, corrected) = (filters.cost.unwrap_or_default(), filters.less().is_some());
     let told = stitch::stories(reader, catalogue, filters, &mut |story, _| {
         requests.add(story);
         let mut key = Key {
@@ -310,7 +364,7 @@ pub fn stages(
         if groups.len() >= MOST_GROUPS && !groups.contains_key(&key) {
             key.key = ABSENT;
         }
-        groups.entry(key).or_default().add(story);
+        groups.entry(key).or_default().add(story, cost, corrected);
     })?;
     let mut groups: Vec<(Key, Group)> = groups.into_iter().collect();
     groups.sort_by(|a, b| a.0.cmp(&b.0));
@@ -359,7 +413,7 @@ fn size(story: &Story) -> u64 {
 }
 
 impl Group {
-    fn add(&mut self, story: &Story) {
+    fn add(&mut self, story: &Story, cost: Cost, corrected: bool) {
         self.fates[story.fate as usize] += 1;
         if !story.counts() {
             return;
@@ -367,12 +421,14 @@ impl Group {
         self.errors += u64::from(story.error != 0);
         self.ring += u64::from(story.ring);
         self.handed += u64::from(story.handed);
-        let cut = Cut::new(story);
+        let recorded = Cut::new(story);
+        let less = recorded.less(cost);
+        let cut = if corrected { less } else { recorded };
         self.total.add(cut.total);
         if story.is_unanswered() {
             self.least = Some(self.least.map_or(cut.total, |least| least.min(cut.total)));
         }
-        for (stage, ns) in cut.stages() {
+        for (Piece { stage, ns, .. }, piece) in cut.pieces().copied().zip(less.pieces()) {
             let tally = self.tally(stage);
             tally.durations.add(ns);
             if let Some(parts) = stage.parts(story) {
@@ -381,9 +437,8 @@ impl Group {
                     tally.parts.unsplit += stage.unsplit(story).min(parts[0]).min(ns);
                 }
             }
-            for at in stage.from..stage.to {
-                tally.meet(story, at as usize);
-            }
+            tally.met += piece.met;
+            tally.taken += piece.taken;
         }
     }
 
@@ -411,30 +466,20 @@ impl Parts {
     }
 }
 
-impl Tally {
-    /// What the threads that the request waits for meet of the recorder between a bound and the next. An event's
-    /// cost comes after its time stamp, a uprobe's half before it and half after.
-    fn meet(&mut self, story: &Story, bound: usize) {
-        let seen = |mark: Mark| u64::from(story.at(mark).is_some());
-        match bound {
-            0 => self.events += u64::from(story.before),
-            // Of the queueing and waking, and of the switch to the daemon's thread.
-            2 => self.events += 1 + 2 * seen(Mark::DaemonWaking),
-            3 => {
-                self.events += 1;
-                self.uprobes += seen(Mark::CallbackEnter);
-            }
-            4 => {
-                self.events += u64::from(story.inside);
-                self.uprobes += 2 * seen(Mark::CallbackEnter);
-            }
-            5 => {
-                self.events += seen(Mark::Reply);
-                self.uprobes += seen(Mark::CallbackEnter);
-            }
-            6 => self.events += 1 + 2 * seen(Mark::Waking),
-            7 => self.events += u64::from(story.after),
-            _ => {}
-        }
-    }
+/// What is met between a bound and the next.
+fn met_after(story: &Story, bound: usize) -> Met {
+    let seen = |mark: Mark| u64::from(story.at(mark).is_some());
+    let callback = seen(Mark::CallbackEnter);
+    let (events, quarters) = match bound {
+        0 => (u64::from(story.before), 0),
+        // Of the queueing and waking, and of the switch to the daemon's thread.
+        2 => (1 + 2 * seen(Mark::DaemonWaking), 0),
+        3 => (1, callback),
+        4 => (u64::from(story.inside), OF_CALLBACK * callback),
+        5 => (seen(Mark::Reply), callback),
+        6 => (1 + 2 * seen(Mark::Waking), 0),
+        7 => (u64::from(story.after), 0),
+        _ => (0, 0),
+    };
+    Met { events, quarters }
 }

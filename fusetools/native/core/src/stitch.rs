@@ -22,12 +22,14 @@ use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::cost::Met;
 use crate::error::Error;
 use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT, FARTHEST, WAIT};
 use crate::filters::Filters;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Key, Request, Requests, Told};
+use crate::stages::Cut;
 
 use daemon::Unread;
 use kernel::{place, Place};
@@ -218,6 +220,11 @@ impl Stitch {
             eager: false,
             ended_last: None,
         }
+    }
+
+    /// Bits of sched_switch's prev_state, as `asleep` gives them.
+    pub(crate) fn set_asleep(&mut self, bits: u64) {
+        self.asleep = bits;
     }
 
     /// At most what taking an event costs, ns: the least time from a request's end to the waking of its caller, which

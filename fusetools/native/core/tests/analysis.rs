@@ -1,6 +1,7 @@
 //! Calls, requests and system calls from events made by hand, and against a naive pairing.
 
 use fusetools_core::analysis::{Analysis, Answer, Detail, Series};
+use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::filters::Filters;
 use proptest::prelude::*;
@@ -56,6 +57,7 @@ const SYS_OPENAT: u64 = 257;
 const SYS_PREAD: u64 = 17;
 const OP_LOOKUP: u64 = 1;
 const OP_GETATTR: u64 = 3;
+const OP_RELEASE: u64 = 18;
 
 fn catalogue() -> Vec<Meaning> {
     ROWS.iter()
@@ -1147,4 +1149,149 @@ fn calls_that_began_before() {
     };
     assert_eq!(lost(Filters::default()), (2, 2));
     assert_eq!(lost(before), (1, 1));
+}
+
+/// A stat with a lookup, of which the callback makes a system call of its own.
+const CORRECTED: [(u64, i32, u32, [u64; 3]); 12] = [
+    (100, 501, ENTER, [SYS_READ, 0, 0]),
+    (1000, CALLER, ENTER, [SYS_STAT, 0, 0]),
+    (3000, CALLER, BEGIN, [2, MOUNT, OP_LOOKUP]),
+    (5000, 501, EXIT, [SYS_READ, 64, 0]),
+    (8000, 501, LOOKUP, [2, ABSENT, ABSENT]),
+    (9000, 501, ENTER, [SYS_PREAD, 0, 0]),
+    (10000, 501, EXIT, [SYS_PREAD, 1, 0]),
+    (20000, 501, ENTER, [SYS_WRITEV, 0, 0]),
+    (24000, 501, END, [2, MOUNT, 0]),
+    (26000, 501, EXIT, [SYS_WRITEV, 16, 0]),
+    (28000, 501, LOOKUP_RETURN, [ABSENT, ABSENT, ABSENT]),
+    (30000, CALLER, EXIT, [SYS_STAT, 0, 0]),
+];
+const SYS_WRITEV: u64 = 20;
+
+fn corrected(events: &[Ev], event: u64, pair: u64) -> Answer {
+    let filters = Filters {
+        cost: Some(Cost { event, pair }),
+        corrected: true,
+        daemons: vec![(DAEMON, MOUNT)],
+        windows: true,
+        ..Filters::default()
+    };
+    run(events, &[], filters)
+}
+
+/// ns of the request, of the system call, of the callback, and of that until the reply.
+fn lengths(answer: &Answer) -> [u64; 4] {
+    let sum = |function: &str| figures(answer, function, "lookup").3;
+    let callback = series(answer, "cvmfs_lookup", "lookup");
+    let until = callback.and_then(|found| found.until_reply.as_ref());
+    [
+        sum("FUSE_LOOKUP"),
+        sum("stat"),
+        sum("cvmfs_lookup"),
+        until.map_or(0, |until| until.sum() as u64),
+    ]
+}
+
+#[test]
+fn without_what_recording_took() {
+    let events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
+    let recorded = [21000, 29000, 20000, 12000];
+    assert_eq!(lengths(&run(&events, &[], Filters::default())), recorded);
+    assert_eq!(lengths(&corrected(&events, 0, 0)), recorded);
+    // Of the request: the queueing, the read's end, the inner call's two, the write's entry; the system call has its own
+    // entry and the request's end beside; the callback the inner call's two, the write's two and the end.
+    let less = |taken: [u64; 4]| [0, 1, 2, 3].map(|i| recorded[i] - taken[i]);
+    assert_eq!(lengths(&corrected(&events, 1, 0)), less([5, 7, 5, 2]));
+    // Of the probes the first half of the entry's is before the callback, the second of the return's after it.
+    assert_eq!(lengths(&corrected(&events, 0, 4)), less([4, 4, 2, 2]));
+    assert_eq!(
+        lengths(&corrected(&events, 100, 1602)),
+        less([500 + 1601, 700 + 1601, 500 + 801, 200 + 801])
+    );
+    // Of no stage more than there is.
+    assert_eq!(lengths(&corrected(&events, 1 << 40, 0)), [0, 0, 0, 0]);
+}
+
+/// A system call that waits for none of its requests is without its own thread's events.
+#[test]
+fn a_system_call_that_waits_for_nothing() {
+    let released = [
+        ev(1000, CALLER, ENTER, &[SYS_STAT]),
+        ev(2000, CALLER, BEGIN, &[2, MOUNT, OP_RELEASE]),
+        ev(3000, CALLER, EXIT, &[SYS_STAT, 0]),
+        ev(9000, 501, END, &[2, MOUNT, 0]),
+    ];
+    let ns = |answer: &Answer| figures(answer, "stat", "release").3;
+    assert_eq!(ns(&run(&released, &[], Filters::default())), 2000);
+    assert_eq!(ns(&corrected(&released, 100, 1602)), 2000 - 2 * 100);
+}
+
+/// A daemon without callbacks: from the read to the reply.
+#[test]
+fn read_to_reply_without_what_recording_took() {
+    let events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
+    let without: Vec<Ev> = events
+        .into_iter()
+        .filter(|ev| ![LOOKUP, LOOKUP_RETURN].contains(&ev.kind))
+        .collect();
+    let ns = |answer: &Answer| figures(answer, "read to reply", "lookup").3;
+    assert_eq!(ns(&corrected(&without, 0, 0)), 15000);
+    // The read's end, and the inner call's two.
+    assert_eq!(ns(&corrected(&without, 100, 1602)), 15000 - 3 * 100);
+}
+
+/// A system call is without what each of its requests is without, also where it has not returned.
+#[test]
+fn requests_of_one_system_call() {
+    let mut events = vec![
+        ev(1000, CALLER, ENTER, &[SYS_STAT]),
+        ev(2000, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+        ev(4000, 501, END, &[2, MOUNT, 0]),
+        ev(5000, CALLER, BEGIN, &[4, MOUNT, OP_LOOKUP]),
+        ev(7000, 501, END, &[4, MOUNT, 0]),
+        ev(9000, CALLER, EXIT, &[SYS_STAT, 0]),
+    ];
+    let ns = |answer: &Answer| figures(answer, "stat", "lookup").3;
+    // Its entry; of each request the queueing and the read's end; after the last the request's end.
+    let taken = [1 + 2, 2 + 1];
+    assert_eq!(
+        ns(&corrected(&events, 100, 1602)),
+        8000 - 100 * (taken[0] + taken[1])
+    );
+    // The first request is over when a third one is made, the second may still be the last.
+    events.truncate(5);
+    events.push(ev(8000, CALLER, BEGIN, &[6, MOUNT, OP_LOOKUP]));
+    events.push(ev(9000, 502, ENTER, &[SYS_READ]));
+    let open = corrected(&events, 100, 1602);
+    assert_eq!(
+        figures(&open, "stat", "lookup"),
+        (1, 0, 1, 8000 - 100 * taken[0])
+    );
+}
+
+#[test]
+fn a_callback_that_has_not_returned_without_what_recording_took() {
+    let events = CORRECTED[..7].iter();
+    let events: Vec<Ev> = events
+        .map(|(time, tid, kind, v)| ev(*time, *tid, *kind, v))
+        .collect();
+    let ns = |answer: &Answer| figures(answer, "cvmfs_lookup", "lookup");
+    assert_eq!(ns(&corrected(&events, 0, 0)), (1, 0, 1, 2000));
+    // The inner call's entry: the recording ends as it returns; that event is its thread's, too.
+    assert_eq!(
+        ns(&corrected(&events, 100, 1602)),
+        (1, 0, 1, 2000 - 2 * 100 - 801)
+    );
+}
+
+/// A daemon whose replies alone are known: from the read on, half of the reply's probe is before its time stamp.
+#[test]
+fn replies_without_what_recording_took() {
+    let mut events = CORRECTED.map(|(time, tid, kind, v)| ev(time, tid, kind, &v));
+    events[4].kind = u32::MAX;
+    events[7] = ev(15000, 501, REPLY, &[2]);
+    let ns = |answer: &Answer| figures(answer, "fuse_reply_err", "lookup").3;
+    assert_eq!(ns(&corrected(&events, 0, 0)), 10000);
+    assert_eq!(ns(&corrected(&events, 100, 0)), 10000 - 3 * 100);
+    assert_eq!(ns(&corrected(&events, 0, 1602)), 10000 - 400);
 }

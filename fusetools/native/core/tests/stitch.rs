@@ -1,5 +1,6 @@
 //! Requests' stories from events made by hand.
 
+use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::filters::Filters;
 use fusetools_core::stages::Cut;
@@ -385,6 +386,39 @@ fn stages() {
     ] {
         assert_eq!(cut(&Script::new().without(&without).run(STAT)[0]), expected);
     }
+}
+
+/// What is met of the recorder, counted by hand.
+#[test]
+fn stages_less_what_recording_took() {
+    let story = &Script::new().run(STAT)[0];
+    let less = |event, pair| {
+        let cut = Cut::new(story).less(Cost { event, pair });
+        let stages: Vec<String> = cut.stages().map(|(_, ns)| ns.to_string()).collect();
+        assert_eq!(cut.total + cut.taken(Mark::SysEnter, Mark::SysExit), 130);
+        (
+            stages.join(" "),
+            cut.total,
+            cut.taken(Mark::Begin, Mark::End),
+        )
+    };
+    // vfs_entry, setup, queue, dispatch, daemon, reply, caller_wakeup, vfs_exit
+    assert_eq!(less(0, 0), ("5 5 20 10 50 10 20 10".to_owned(), 130, 0));
+    // The entry, and the function's; the queueing, waking and switch; the read's end; the inner call's two; the
+    // write's entry; the end, waking and switch.
+    assert_eq!(
+        less(1, 0),
+        ("3 5 17 9 48 9 17 10".to_owned(), 118, 3 + 1 + 2 + 1)
+    );
+    assert_eq!(
+        less(0, 8),
+        ("5 5 20 8 46 8 20 10".to_owned(), 122, 2 + 4 + 2)
+    );
+    // Never more than there is.
+    assert_eq!(
+        less(100, 8),
+        ("0 5 0 0 0 0 0 10".to_owned(), 15, 20 + 10 + 50 + 10)
+    );
 }
 
 /// Three requests in one system call, the second in the function that made the first.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fusetools_core::analysis::{analyse, Answer, Detail, RequestCounts, Series};
+use fusetools_core::cost::Cost;
 use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
@@ -279,6 +280,11 @@ fn filters_of(dict: &Bound<'_, PyDict>) -> PyResult<Filters> {
             "windows" => filters.windows = value.extract()?,
             "begun_before" => filters.begun_before = value.extract()?,
             "by_operation" => filters.by_operation = value.extract()?,
+            "cost" => {
+                let (event, pair) = value.extract()?;
+                filters.cost = Some(Cost { event, pair });
+            }
+            "corrected" => filters.corrected = value.extract()?,
             other => return Err(PyValueError::new_err(format!("no such filter: {other}"))),
         }
     }

@@ -53,8 +53,9 @@ fn tally<'py>(
     dict.set_item("stage", name)?;
     dict.set_item("parts", (parts.requests, parts.ns, parts.rest))?;
     dict.set_item("unsplit", parts.unsplit)?;
-    dict.set_item("events", tally.events)?;
-    dict.set_item("uprobes", tally.uprobes)?;
+    dict.set_item("events", tally.met.events)?;
+    dict.set_item("uprobes", tally.met.quarters)?;
+    dict.set_item("taken", tally.taken)?;
     Ok(dict)
 }
 

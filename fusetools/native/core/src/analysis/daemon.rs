@@ -5,13 +5,14 @@ use super::*;
 /// When a thread's reads returned with something since it last replied: one of them brought the request.
 #[derive(Default)]
 pub(super) struct Reads {
-    pub(super) returns: Vec<u64>,
+    /// With the events of the thread's own by then; 0 unless durations are corrected.
+    pub(super) returns: Vec<(u64, u32)>,
     pub(super) replied: u64,
     pub(super) losses: u32,
 }
 
 impl Reads {
-    pub(super) fn add(&mut self, time: u64, losses: u32) {
+    pub(super) fn add(&mut self, time: u64, events: u32, losses: u32) {
         if self.losses != losses {
             self.returns.clear();
             self.losses = losses;
@@ -20,7 +21,7 @@ impl Reads {
         if self.returns.len() == 64 {
             self.returns.pop();
         }
-        self.returns.push(time);
+        self.returns.push((time, events));
     }
 }
 
@@ -49,6 +50,8 @@ impl Analysis {
             counted,
             request,
             unique: ev.v[0],
+            // With its own, whose cost is that of its probes.
+            events: self.events(ev.tid).saturating_add(1),
             ..self.opened(ev, kind.function)
         };
         let mut lost = Vec::new();
@@ -97,10 +100,10 @@ impl Analysis {
             self.unreturned([call]);
             return;
         }
-        let duration = ev.time.saturating_sub(call.start);
+        let (duration, until) = self.duration(&call, ev.tid, ev.time);
         let function = &mut self.functions[kind.function as usize];
         let tally = function.tally(Operation::UNKNOWN);
-        tally.reply(duration, call.replied());
+        tally.reply(duration, until);
         tally.hist.add(duration);
         if let Some(columns) = &mut self.columns {
             columns.calls.push(Call {
@@ -119,12 +122,50 @@ impl Analysis {
         }
     }
 
+    /// ns of a callback up to a time, and of that until its reply; without what recording took, where that is asked
+    /// for: of the callback's own probes and of its thread's events in it.
+    pub(super) fn duration(&self, call: &Open, tid: i32, end: u64) -> (u64, Option<u64>) {
+        let duration = end.saturating_sub(call.start);
+        let replied = call.replied().filter(|until| *until <= duration);
+        let Some(cost) = self.filters.less() else {
+            return (duration, replied);
+        };
+        let met = |from: u32, to: u32, quarters| Met {
+            events: u64::from(to.saturating_sub(from)),
+            quarters,
+        };
+        let (from, to) = (call.events, self.events(tid));
+        let Some(until) = replied else {
+            let taken = met(from, to, OF_CALLBACK).taken(cost, duration);
+            return (duration - taken, None);
+        };
+        let after = duration - until;
+        let until = until - met(from, call.reply_events, OF_CALLBACK).taken(cost, until);
+        let after = after - met(call.reply_events, to, 0).taken(cost, after);
+        (until + after, Some(until))
+    }
+
+    /// As `Stitch::events`; 0 unless durations are corrected.
+    pub(super) fn events(&self, tid: i32) -> u32 {
+        match (&self.stitch, self.filters.less()) {
+            (Some(stitch), Some(_)) => stitch.events(tid),
+            _ => 0,
+        }
+    }
+
+    /// As `Stitch::taken`.
+    pub(super) fn taken(&self, tid: i32) -> u64 {
+        self.stitch.as_ref().map_or(0, |stitch| stitch.taken(tid))
+    }
+
     pub(super) fn opened(&self, ev: &Ev, function: u32) -> Open {
         Open {
             function,
             start: ev.time,
             overtaken: false,
             reply: ABSENT,
+            events: 0,
+            reply_events: 0,
             unique: ABSENT,
             losses: self.losses,
             counted: false,
@@ -150,6 +191,7 @@ impl Analysis {
             let elsewhere = sent.filter(|_| story.reader != ev.tid);
             (story.id, story.operation, since, elsewhere)
         });
+        let events = self.events(ev.tid);
         let reads = &mut self.tasks.entry(ev.tid).or_default().reads;
         // Reply functions call one another, and a batch of forgets is answered one by one under one number.
         if Requests::is_numbered(unique) && reads.replied == unique {
@@ -161,10 +203,15 @@ impl Analysis {
         }
         let before = self.filters.begun_before && request.is_none() && reads.replied == 0;
         let start = match request {
-            Some((.., Some(sent))) => Some(sent),
-            Some((_, _, since, _)) => reads.returns.iter().copied().find(|time| *time >= since),
+            // What another thread met then is not known.
+            Some((.., Some(sent))) => Some((sent, events)),
+            Some((_, _, since, _)) => reads.returns.iter().copied().find(|read| read.0 >= since),
             None => reads.returns.last().copied(),
         };
+        let (start, events) = (
+            start.map(|read| read.0),
+            start.map_or(0, |read| events.saturating_sub(read.1)),
+        );
         reads.returns.clear();
         reads.replied = unique;
 
@@ -188,7 +235,15 @@ impl Analysis {
             tally.unmatched += u64::from(!before);
             return;
         };
-        let duration = ev.time.saturating_sub(start);
+        let mut duration = ev.time.saturating_sub(start);
+        if let Some(cost) = self.filters.less() {
+            // Of its own probe half lies before its time stamp.
+            let met = Met {
+                events: u64::from(events),
+                quarters: 1,
+            };
+            duration -= met.taken(cost, duration);
+        }
         tally.hist.add(duration);
         if let Some(columns) = &mut self.columns {
             columns.calls.push(Call {

@@ -5,6 +5,8 @@ use super::*;
 pub(super) struct Syscall {
     pub(super) number: u64,
     pub(super) start: u64,
+    /// Of its thread's own by then; 0 unless durations are corrected.
+    pub(super) events: u32,
     pub(super) losses: u32,
     /// Of the requests that began in it and are asked for.
     pub(super) operations: u64,
@@ -22,21 +24,25 @@ impl Analysis {
                 columns.request(story, callback.unwrap_or_default());
             }
         }
+        let cut = self.filters.less().map(|cost| Cut::new(story).less(cost));
+        let taken = |from, to| cut.map_or(0, |cut| cut.taken(from, to));
         if begin.is_some() {
             self.request_tallies
                 .entry(story.operation)
                 .or_default()
-                .request(story, begin, story.until);
+                .request(story, begin, story.until, taken(Mark::Begin, Mark::End));
         }
         let daemon = !story.is_unanswered() || story.next != Mark::Read;
         if self.filters.windows && daemon && story.at(Mark::CallbackEnter).is_none() {
             let read = story.at(Mark::Read);
-            let to = story.at(Mark::Reply).unwrap_or(story.until);
+            let reply = story.at(Mark::Reply);
+            let to = reply.unwrap_or(story.until);
+            let last = reply.map_or(Mark::End, |_| Mark::Reply);
             if begin.is_some() || read.is_some() {
                 self.window_tallies
                     .entry(story.operation)
                     .or_default()
-                    .request(story, read, to);
+                    .request(story, read, to, taken(Mark::Read, last));
             }
         }
     }
@@ -97,16 +103,17 @@ impl Analysis {
     /// A request ends. What the thread does last before is to enter the system call that answers.
     pub(super) fn end(&mut self, ev: &Ev) {
         let unique = ev.v[0];
+        let events = self.events(ev.tid);
         let Some(task) = self.tasks.get_mut(&ev.tid) else {
             return;
         };
-        let entered = task.syscall.as_ref().map_or(0, |call| call.start);
+        let entered = task.syscall.as_ref();
+        let entered = entered.map_or((0, 0), |call| (call.start, call.events));
         for call in task.stacks[DAEMON].iter_mut() {
             if call.reply == ABSENT && (call.unique == ABSENT || call.unique == unique) {
-                call.reply = if entered >= call.start {
-                    entered
-                } else {
-                    ev.time
+                (call.reply, call.reply_events) = match entered {
+                    (start, _) if start < call.start => (ev.time, events),
+                    entered => entered,
                 };
             }
         }
@@ -117,10 +124,12 @@ impl Analysis {
         if self.arch.is_fake(number) {
             return;
         }
+        let events = self.events(ev.tid);
         let task = self.tasks.entry(ev.tid).or_default();
         let syscall = Syscall {
             number,
             start: ev.time,
+            events,
             losses: self.losses,
             operations: 0,
         };
@@ -128,33 +137,37 @@ impl Analysis {
         self.syscall_unreturned(earlier);
     }
 
-    pub(super) fn sys_exit(&mut self, ev: &Ev) {
+    /// The system call that has returned, where its duration is to be counted.
+    pub(super) fn sys_exit(&mut self, ev: &Ev) -> Option<Syscall> {
         let [number, ret, ..] = ev.v;
         if self.arch.is_fake(number) {
-            return;
+            return None;
         }
         let losses = self.losses;
+        let events = self.events(ev.tid);
         if self.follow_replies && ret as i64 > 0 && self.arch.is_read(number) {
             self.tasks
                 .entry(ev.tid)
                 .or_default()
                 .reads
-                .add(ev.time, losses);
+                .add(ev.time, events, losses);
         }
-        let Some(task) = self.tasks.get_mut(&ev.tid) else {
-            return;
-        };
-        let Some(syscall) = task.syscall.take() else {
-            return;
-        };
+        let syscall = self.tasks.get_mut(&ev.tid)?.syscall.take()?;
         if syscall.operations == 0 || !self.in_window(syscall.start) {
-            return;
+            return None;
         }
         if syscall.number != number || syscall.losses != losses {
             self.syscall_unreturned(Some(syscall));
-            return;
+            return None;
         }
+        Some(syscall)
+    }
+
+    /// What followed its requests has seen it return, too: what recording took of them is known.
+    pub(super) fn syscall_returned(&mut self, ev: &Ev, syscall: Syscall) {
+        let number = syscall.number;
         let duration = ev.time.saturating_sub(syscall.start);
+        let duration = duration.saturating_sub(self.taken(ev.tid));
         for operation in Operation::of_bits(syscall.operations) {
             let tally = self.syscall_tallies.entry((number, operation)).or_default();
             tally.entries += 1;

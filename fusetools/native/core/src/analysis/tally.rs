@@ -40,11 +40,13 @@ impl Tally {
         self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
     }
 
-    pub(super) fn request(&mut self, story: &Story, from: Option<u64>, to: u64) {
+    /// `taken`: ns that recording took of it, which are not to be in it.
+    pub(super) fn request(&mut self, story: &Story, from: Option<u64>, to: u64, taken: u64) {
         self.entries += 1;
+        let since = |from| to.saturating_sub(from).saturating_sub(taken);
         match from.filter(|_| story.until != ABSENT) {
-            Some(from) if story.is_unanswered() => self.unfinished(to.saturating_sub(from)),
-            Some(from) => self.hist.add(to.saturating_sub(from)),
+            Some(from) if story.is_unanswered() => self.unfinished(since(from)),
+            Some(from) => self.hist.add(since(from)),
             None => self.unmatched += 1,
         }
     }

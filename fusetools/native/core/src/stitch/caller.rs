@@ -60,6 +60,7 @@ impl Stitch {
                 return true;
             }
             open.caller_open = false;
+            self.charge(*slot);
             self.close(*slot, tell);
             false
         });
@@ -78,7 +79,37 @@ impl Stitch {
             self.waits_for(slot);
             self.unanswered(slot, time);
         }
+        self.charge(slot);
         self.close(slot, tell);
+    }
+
+    /// What recording took of a request that its caller waited for, it took of the caller's system call. All of the
+    /// caller's side is known.
+    fn charge(&mut self, slot: Slot) {
+        let Some(cost) = self.filters.less() else {
+            return;
+        };
+        let Some(story) = self.get(slot).map(|open| &open.story) else {
+            return;
+        };
+        let taken = Cut::new(story)
+            .less(cost)
+            .taken(Mark::SysEnter, Mark::SysExit);
+        let (tid, waits) = (story.tid, story.waits && story.counts());
+        if let Some(task) = self.tasks.get_mut(tid).filter(|_| waits) {
+            task.taken += taken;
+        }
+    }
+
+    /// ns that recording took of a thread's system call, or of the one that it last came out of, as far as that is known;
+    /// 0 unless `Filters::corrected`.
+    pub fn taken(&self, tid: i32) -> u64 {
+        self.tasks.get(tid).map_or(0, |task| task.taken)
+    }
+
+    /// How many events of a thread's own were recorded so far, but for the scheduler's.
+    pub fn events(&self, tid: i32) -> u32 {
+        self.tasks.get(tid).map_or(0, |task| task.events)
     }
 
     /// A caller waits for it: since when its time is this request's.
@@ -177,7 +208,7 @@ impl Stitch {
             return;
         };
         task.end_call();
-        (task.told, task.told_idle) = (ev.time, idle);
+        (task.told, task.told_idle, task.taken) = (ev.time, idle, 0);
         task.events_then = task.events.wrapping_sub(1);
     }
 
@@ -224,6 +255,15 @@ impl Stitch {
         let last = task.last;
         let made = !task.made.is_empty();
         let after = task.events.wrapping_sub(task.events_then);
+        if let (0, Some(call), Some(cost)) = (task.waits, syscall, self.filters.less()) {
+            // None of its requests' stages has what was met.
+            let events = u64::from(task.events.wrapping_sub(call.events));
+            let met = Met {
+                events,
+                quarters: 0,
+            };
+            task.taken = met.ns(cost);
+        }
         task.event(ev.time);
         let idle = self.switches.then_some(task.idle_at(ev.time));
         if let (Some(last), Some(_)) = (last, syscall) {

@@ -426,14 +426,14 @@ impl Stitch {
             }
             _ => (ev.time, idle, events),
         };
-        if story.daemon_tid == ev.tid && (callback.is_some() || own) {
-            story.inside = events.wrapping_sub(open.events);
-        }
         if daemon && !aborted {
             story.replier = ev.tid;
         }
         if daemon && story.daemon_tid < 0 {
             (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
+        }
+        if story.daemon_tid == ev.tid && (callback.is_some() || own) {
+            story.inside = events.wrapping_sub(open.events);
         }
         if aborted {
             let until = ev.time;

@@ -72,6 +72,8 @@ pub(super) struct Task {
     pub(super) events: u32,
     pub(super) events_then: u32,
     pub(super) seen: u64,
+    /// ns that recording took of this system call, or of the one that it last came out of.
+    pub(super) taken: u64,
 
     // As a caller
     /// Requests of this system call of which more may be seen on this side.
