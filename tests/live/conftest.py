@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Callable
 
 import mounts
 import pytest
+from left import RUN, nothing_left
 from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer
 
 
@@ -29,6 +31,24 @@ def samples() -> Path:
         pytest.skip("this host has no /dev/fuse")
     subprocess.run(["make", "-s", "-C", ROOT / "samples" / "fs"], check=True)
     return BUILD
+
+
+@pytest.fixture
+def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
+    """Checks afterwards that recordings have left nothing on this host."""
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+    RUN.mkdir(exist_ok=True)
+    yield
+    nothing_left()
+
+
+@pytest.fixture
+def leaves_no_file(tmp_path: Path) -> Iterator[None]:
+    """And that they have left no file beside themselves. To be named before leaves_nothing, which
+    waits until they have ended."""
+    yield
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.fixture

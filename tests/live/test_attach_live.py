@@ -16,22 +16,16 @@ import pytest
 from mounts import HANGS, wait_until
 from sample import Mounter, SampleMount
 from script import events
-from test_record_live import Done, begin, callbacks, nothing_left, record, session
+from test_record_live import Done, begin, callbacks, record, session
 
 import fusetools
 from fusetools import Filters
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 CALLER = Path(__file__).with_name("caller.py")
 # Of the threads it has and starts, of the child it has, and of the child's.
 OWN, CHILD, GRANDCHILD, PROGRAM = 3 * 101 + 401 + 2 * 103, 211, 307, 1
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
-    yield
-    nothing_left()
 
 
 class Caller:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import leftovers
 import pytest
+from left import RUN
 from mounts import wait_until
 from sample import Mounter, SampleMount
-from test_record_live import COMMAND, RUN, children, environment, session
+from test_record_live import COMMAND, children, environment, session
 
 import fusetools
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,31 +17,22 @@ from typing import IO, Any
 
 import affairs
 import pytest
+from left import own_probes
 from mounts import HANGS, wait_until
 from sample import BUILD, Mounter, SampleMount
 from schemas import held
 from script import events
-from test_record_live import COMMAND, RUN, children, nothing_left, own_probes, session, start
+from test_record_live import COMMAND, children, session, start
 
 import fusetools
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
 
 # More of each, for those who have the time (docs/design/flight-recorder.md).
 TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
 MINUTES = float(os.environ.get("FUSETOOLS_FLIGHT_MINUTES", "0"))
 # Of a process that has written recordings before: what its allocator may add.
 GROWTH, FLAT = 16 << 20, 2 << 20  # bytes
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(alone: None, samples: Path, tmp_path: Path) -> Iterator[None]:
-    if shutil.which("perf") is None:
-        pytest.skip("this host has no perf")
-    RUN.mkdir(exist_ok=True)
-    yield
-    nothing_left()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @contextlib.contextmanager

@@ -11,30 +11,20 @@ import signal
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mounts import wait_until
 from sample import BUILD, Mounter, SampleMount
-from test_record_live import COMMAND, RUN, environment, nothing_left
+from test_record_live import COMMAND, environment
 
 import fusetools
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 ODD = "a\x1b[2J\x1b]0;x\x07\u202egnp.\u2066 c\n\x7f\udcff"
 # What may stand in front of a command: it is run inside a daemon's namespaces.
 Inside = tuple[str, ...]
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
-    if shutil.which("perf") is None:
-        pytest.skip("this host has no perf")
-    RUN.mkdir(exist_ok=True)
-    yield
-    nothing_left()
 
 
 class Odd(SampleMount):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pty
@@ -16,12 +15,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import affairs
 import pytest
+from left import TRACEFS, nothing_left, own_probes
 from mounts import HANGS, wait_until
 from sample import BUILD, Mounter, SampleMount, until
 from schemas import held
@@ -29,39 +28,9 @@ from script import events
 
 import fusetools
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
 
-TRACEFS = Path("/sys/kernel/tracing")
-RUN = Path("/run/fusetools")
 COMMAND = [sys.executable, "-m", "fusetools"]
-
-
-def own_probes() -> list[str]:
-    lines = (TRACEFS / "uprobe_events").read_text().splitlines()
-    return [line for line in lines if ":fuse_daemon/" in line]
-
-
-def own_cgroups() -> list[Path]:
-    return list(Path("/sys/fs/cgroup").rglob("fusetools-*"))
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(alone: None, samples: Path, tmp_path: Path) -> Iterator[None]:
-    """Checks afterwards that nothing is left."""
-    if shutil.which("perf") is None:
-        pytest.skip("this host has no perf")
-    RUN.mkdir(exist_ok=True)
-    yield
-    nothing_left()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def nothing_left() -> None:
-    with (RUN / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert own_probes() == []
-        assert own_cgroups() == []
-        assert [path.name for path in RUN.iterdir()] == ["lock"]
 
 
 def environment(**more: str) -> dict[str, str]:

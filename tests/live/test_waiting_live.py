@@ -5,20 +5,13 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sample import BUILD, SampleMount, until
-from test_record_live import COMMAND, Done, callbacks, counts, nothing_left, session, start
+from test_record_live import COMMAND, Done, callbacks, counts, session, start
 
-pytestmark = pytest.mark.live
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
-    yield
-    nothing_left()
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
 
 def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
