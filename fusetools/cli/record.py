@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -26,6 +26,13 @@ from fusetools.plan.request import (
 )
 from fusetools.session import MOST_STACK_BYTES, STACK_BYTES
 
+if TYPE_CHECKING:  # slow to import
+    from fusetools.plan.conditions import Condition
+    from fusetools.plan.planner import ProbePlan
+    from fusetools.record.state import Removed
+    from fusetools.results.flight import Written
+    from fusetools.results.record import Outcome
+
 DEFAULT = ParameterSource.DEFAULT
 NEXT = {
     "latency": ("fusetools hist", "fusetools count", "fusetools slow"),
@@ -44,7 +51,7 @@ OF_RECORD = (
 NOT_OF_FLIGHT = {"caller": "--attach", "duration": "--duration", "max_size": "--max-size"}
 
 
-def condition(value: str) -> Any:
+def condition(value: str) -> Condition:
     from fusetools.plan.conditions import condition as read
 
     try:
@@ -293,7 +300,7 @@ def _fly(request: Flight, as_json: bool) -> None:
 
     known: set[Missing] = set()
 
-    def tell(plan: Any, removed: Any, buffer: int) -> None:
+    def tell(plan: ProbePlan, removed: Removed, buffer: int) -> None:
         _began(plan, removed)
         _notes(Outcome(unavailable=plan.unavailable))
         known.update(plan.unavailable)
@@ -305,7 +312,7 @@ def _fly(request: Flight, as_json: bool) -> None:
             "fusetools snap"
         )
 
-    def written(one: Any) -> None:
+    def written(one: Written) -> None:
         _say(
             f"fusetools: {one.output}, {size(one.size)}: {one.requests:,} requests, "
             f"{one.events:,} events in {took(one.seconds)}: {one.why}"
@@ -328,7 +335,7 @@ def _say(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def _began(plan: Any, removed: Any) -> None:
+def _began(plan: ProbePlan, removed: Removed) -> None:
     if removed.what:
         _say(f"fusetools: removed what a killed recording left: {', '.join(removed.what)}")
     mounts = ", ".join(
@@ -340,7 +347,7 @@ def _began(plan: Any, removed: Any) -> None:
     _say(f"fusetools: tracing {mounts}: {', '.join(plan.layers)}")
 
 
-def _ended(request: Request, outcome: Any) -> None:
+def _ended(request: Request, outcome: Outcome) -> None:
     from fusetools.figures import size, took
     from fusetools.render.text.footer import taken
 
@@ -356,20 +363,20 @@ def _ended(request: Request, outcome: Any) -> None:
     _say("next: " + " · ".join(name + option for name in NEXT[request.detail]))
 
 
-def _notes(outcome: Any, known: Collection[Missing] = ()) -> None:
+def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
     """What is wrong with it; ``known``: what has been said already."""
-    from fusetools.figures import duration
+    from fusetools.printable import printable
+    from fusetools.render.text.footer import throttled, ways_out
+    from fusetools.render.text.layout import prose
 
     for warning in outcome.warnings:
-        _say(f"  warning: {warning}")
-    for row in outcome.throttled:
-        _say(
-            f"  the {row.whose} was throttled {row.times:,} times, "
-            f"{duration(row.ns)} in all, by the CPU quota of {row.cgroup}"
-        )
+        for line in prose(f"  warning: {printable(warning)}", "    "):
+            _say(line)
+    for line in throttled(outcome.throttled):
+        _say(f"  {line}")
     for missing in outcome.unavailable:
         if missing in known:
             continue
         _say(f"  missing: {missing.what}: {missing.why}")
-        if missing.mend:
-            _say(f"      fix: {missing.mend}")
+        for line in ways_out(missing.mend, " " * 6):
+            _say(line)

@@ -123,7 +123,7 @@ def check_free(root: Path, others: Sequence[str]) -> None:
         raise Error(
             "ftrace is in use",
             "; ".join(found),
-            "end that, or go without function_graph: fusetools record --backend kprobe -- …",
+            "end that, or go without it: fusetools record --backend kprobe -- …",
         )
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fusetools
+from fusetools.cli import record
 from fusetools.figures import duration, number, plural, took
+from fusetools.host.facts import HostFacts
+from fusetools.plan import kernel
+from fusetools.plan.capabilities import diagnose
 from fusetools.printable import printable
-from fusetools.render.text.layout import bar, table
+from fusetools.render.text.footer import ways_out
+from fusetools.render.text.layout import PIPED, bar, table
+from fusetools.results.record import Outcome
+from fusetools.session import Throttled
 
 NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -120,3 +131,52 @@ def test_table_lets_a_plain_line_through() -> None:
 
 def test_every_figure_has_its_unit() -> None:
     assert re.fullmatch(r"[\d.,]+ (ns|us|ms|s)", duration(123456789))
+
+
+# Fixes
+
+
+def written(node: ast.expr) -> str:
+    """A text in the code; what is filled in counts as nothing."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(written, node.values))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def fixes() -> Iterator[str]:
+    """Those that errors, and what is missing, are made with; those that the stored hosts get."""
+    place = {"Error": 2, "Missing": 2, "Advice": 1}
+    for path in Path(fusetools.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called in place:
+                yield from map(written, node.args[place[called] :][:1])
+                yield from (written(one.value) for one in node.keywords if one.arg == "mend")
+    for path in Path(__file__).parents[1].glob("host_facts/*/facts.json"):
+        facts = HostFacts.from_json(path.read_text())
+        yield from (one.mend for one in kernel.plan(facts, ()).missing)
+        yield from (one.mend for one in diagnose(facts).advice)
+
+
+def test_every_fix_fits_into_80_columns() -> None:
+    found = {fix for fix in fixes() if fix}
+    assert len(found) > 50 and any("CONFIG_FUNCTION_GRAPH_TRACER" in fix for fix in found)
+    for fix in found:
+        for indent in ("  ", " " * 11):  # below an error, and in the table of hist
+            assert max(map(len, ways_out(fix, indent))) <= PIPED, fix
+
+
+def test_a_long_command_stands_further_left_and_stays_whole() -> None:
+    assert ways_out("x" * 60, " " * 11) == [" " * 11 + "fix: " + "x" * 60]
+    assert ways_out("x" * 70, " " * 11) == [" " * 5 + "fix: " + "x" * 70]
+    assert ways_out("x" * 90, " " * 11) == ["  fix: " + "x" * 90]
+
+
+def test_a_recording_s_warnings_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    users = "perf (pid 12345), trace-cmd (pid 12346), bpftrace (pid 12347)"
+    warning = f"28 events of probes stay, in use by {users}: fusetools clean"
+    record._notes(Outcome(warnings=[warning], throttled=[Throttled("/a", "daemon", 1, 10**9)]))
+    said = capsys.readouterr().err.splitlines()
+    assert " ".join(" ".join(said[:2]).split()) == f"warning: {warning}"
+    assert said[2:] == ["  the daemon was throttled 1 time, 1.00 s in all, by the CPU quota of /a"]
+    assert max(map(len, said)) <= PIPED

@@ -8,9 +8,9 @@ from fusetools.figures import duration, number, plural, took
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
-from fusetools.render.text.layout import prose
+from fusetools.render.text.layout import prose, width
 from fusetools.results.facts import Corrected, Facts
-from fusetools.session import Took
+from fusetools.session import Throttled, Took
 
 
 def footer(facts: Facts, calls: int | None = None) -> list[str]:
@@ -28,7 +28,7 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     said += corrected(facts.corrected)
     if losses.throttled:
         said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
-    said += throttled(facts)
+    said += throttled(facts.throttled)
     return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
 
 
@@ -53,12 +53,12 @@ def corrected(less: Corrected | None) -> list[str]:
     return said
 
 
-def throttled(facts: Facts) -> list[str]:
+def throttled(rows: Iterable[Throttled]) -> list[str]:
     """Whom a cgroup's quota kept from its CPUs."""
     return [
         f"the {printable(t.whose)} was throttled {plural(t.times, 'time')}, "
         f"{duration(t.ns)} in all, by the CPU quota of {printable(t.cgroup)}"
-        for t in facts.throttled
+        for t in rows
     ]
 
 
@@ -73,7 +73,8 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
 
 
 def ways_out(mend: str, indent: str) -> list[str]:
+    """A command is copied whole: where it is too long it stands further left."""
     labels = ["fix", *["or"] * mend.count("\n")]
-    return [
-        f"{indent}{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())
-    ]
+    ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())]
+    room = width() - max(map(len, ways), default=0)
+    return [indent[: max(room, 2)] + way for way in ways]
