@@ -8,10 +8,9 @@ import os
 import random
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fusetools import recording
 from fusetools.errors import Error
@@ -160,69 +159,56 @@ def _one(
     arguments: Sequence[str],
     waiting: Callable[[str], None],
 ) -> None:
-    with folder.begin(index, n) as place:
-        log = new_file(place, "output", 0o644)
-        try:
-            _in(folder, index, n, user, arguments, waiting, place, log)
-        finally:
-            os.close(log)
-
-
-def _in(
-    folder: Folder,
-    index: int,
-    n: int,
-    user: User | None,
-    arguments: Sequence[str],
-    waiting: Callable[[str], None],
-    place: int,
-    log: int,
-) -> None:
-    """In a directory of its own, with the command's output in the file ``log``."""
-    begin = time.monotonic()
-    experiment = folder.experiment
-    command = experiment.words(folder.points[index])
-    if experiment.caches == "drop":
-        caches.drop()
-        caches.load(command)
-    requests: Mapping[str, Requests] = {}
-    if experiment.trace:
-        recording_ = str(by_descriptor(place) / "perf.data")
-        options = {**experiment.recording, "wait": True}
-        request = Workload(command=command, output=recording_, log=log, **options)
-        with Output(recording_) as there:
-            outcome = session.record(request, arguments, lambda *_: None, there, waiting)
-        _check(outcome, command, log)
-        requests = _requests(recording_)
-    else:
-        outcome = timed(command, user, log)
-        _check(outcome, command, log)
-    usage = outcome.usage
-    assert usage is not None
-    text = _end_of(log)
-    moved, seconds = said.moved(text) or (None, None)
-    told = "command" if moved is not None else ""
-    if moved is None and usage.read is not None and usage.written is not None:
-        whole = max(usage.read, usage.written)
-        moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
-    folder.keep(
-        index,
-        place,
-        Run(
-            round=n,
-            seconds=outcome.seconds,
-            user=usage.user,
-            system=usage.system,
-            switches=usage.switches,
-            bytes=moved,
-            bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
-            told=told,
-            took=time.monotonic() - begin,
-            lost=outcome.lost,
-            warnings=tuple(outcome.warnings),
-            requests=requests,
-        ),
-    )
+    """In a directory of its own, with the command's output in a file."""
+    with (
+        folder.begin(index, n) as place,
+        os.fdopen(new_file(place, "output", 0o644), "wb") as output,
+    ):
+        log = output.fileno()
+        begin = time.monotonic()
+        experiment = folder.experiment
+        command = experiment.words(folder.points[index])
+        if experiment.caches == "drop":
+            caches.drop()
+            caches.load(command)
+        requests: Mapping[str, Requests] = {}
+        if experiment.trace:
+            recording_ = str(by_descriptor(place) / "perf.data")
+            options = {**experiment.recording, "wait": True}
+            request = Workload(command=command, output=recording_, log=log, **options)
+            with Output(recording_) as there:
+                outcome = session.record(request, arguments, lambda *_: None, there, waiting)
+            _check(outcome, command, log)
+            requests = _requests(recording_)
+        else:
+            outcome = timed(command, user, log)
+            _check(outcome, command, log)
+        usage = outcome.usage
+        assert usage is not None
+        text = _end_of(log)
+        moved, seconds = said.moved(text) or (None, None)
+        told = "command" if moved is not None else ""
+        if moved is None and usage.read is not None and usage.written is not None:
+            whole = max(usage.read, usage.written)
+            moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
+        folder.keep(
+            index,
+            place,
+            Run(
+                round=n,
+                seconds=outcome.seconds,
+                user=usage.user,
+                system=usage.system,
+                switches=usage.switches,
+                bytes=moved,
+                bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
+                told=told,
+                took=time.monotonic() - begin,
+                lost=outcome.lost,
+                warnings=tuple(outcome.warnings),
+                requests=requests,
+            ),
+        )
 
 
 def _check(outcome: Outcome, command: Sequence[str], log: int) -> None:
@@ -334,6 +320,6 @@ def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> Point
     )
 
 
-def _known(values: Any) -> Estimate | None:
+def _known(values: Iterable[float | None]) -> Estimate | None:
     known = [value for value in values if value is not None]
     return estimate(known) if known else None

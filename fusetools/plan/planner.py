@@ -679,15 +679,19 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
         return _all(mine, "prev_state & 2")
     if name == "sched:sched_waking":
         return _all(mine, _any(("comm",), daemons))
-    return _all(mine, WAITS) if name == "raw_syscalls:sys_enter" else ""
+    return _waits(copied) if name == "raw_syscalls:sys_enter" else ""
 
 
 def _entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
     """Their calls that may wait for somebody, with the stack by frame pointers: a long wait has it
     also while stacks of switches are taken in part (record/slices.py)."""
     name = "raw_syscalls:sys_enter"
-    filter = _all(_any(("COMM",), daemons), WAITS)
-    return [(name, Event(name, filter, "fp"))] if daemons else []
+    return [(name, Event(name, _waits(daemons), "fp"))] if daemons else []
+
+
+def _waits(comms: Sequence[str]) -> str:
+    """A filter for their system calls that may wait for somebody."""
+    return _all(_any(("COMM",), comms), WAITS)
 
 
 # A filter is a page long at most.

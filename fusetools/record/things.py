@@ -19,7 +19,7 @@ from fusetools.record.attached import Attached
 from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
-from fusetools.record.signals import SI_KERNEL, arrived
+from fusetools.record.signals import arrived
 from fusetools.record.slices import Slices
 from fusetools.record.state import Lock
 from fusetools.record.tracecmd import TraceCmd
@@ -143,16 +143,15 @@ class Things:
         return {name: n - self.before.get(name, 0) for name, n in now.items()}
 
     def _pass_on(self, came: signal.struct_siginfo | None) -> bool:
-        """Whether that is a signal to end; it goes to the workload, unless the terminal has sent it
-        there already."""
+        """Whether that is a signal to end; the workload gets it, too."""
         if came is None or came.si_signo == signal.SIGCHLD:
             return False
         self.outcome.interrupted = True
         self._times_asked += 1
         if self.workload and self._times_asked > 1:  # who asks twice means it
             self.workload.signal(signal.SIGKILL)
-        elif self.workload and came.si_code != SI_KERNEL:
-            self.workload.signal(came.si_signo)
+        elif self.workload:
+            self.workload.pass_on(came)
         return True
 
     def _asked_to_end(self) -> bool:

@@ -21,7 +21,7 @@ from fusetools.plan.request import Caller, Request
 from fusetools.record import session
 from fusetools.record.preflight import output_of
 from fusetools.record.session import GRACE, Interrupted, Late
-from fusetools.record.signals import ENDING, SI_KERNEL, arrived, held_signals
+from fusetools.record.signals import ENDING, arrived, held_signals
 from fusetools.record.state import Removed
 from fusetools.record.workload import Workload, caller
 from fusetools.results.record import Outcome
@@ -126,9 +126,9 @@ def _wait(paths: Sequence[str], workload: Workload | None) -> None:
 
 
 def _pass_on(came: signal.struct_siginfo | None, workload: Workload | None) -> bool:
-    """Whether it is a signal to end; the workload gets it, unless the terminal has sent it."""
+    """Whether it is a signal to end; the workload gets it, too."""
     if came is None or came.si_signo not in ENDING:
         return False
-    if workload and came.si_code != SI_KERNEL:
-        workload.signal(came.si_signo)
+    if workload:
+        workload.pass_on(came)
     return True

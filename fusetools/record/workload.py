@@ -16,8 +16,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import struct_siginfo
 
 from fusetools.errors import Error
+from fusetools.record.signals import SI_KERNEL
 from fusetools.results.record import Usage
 
 MOST = (1 << 32) - 1  # above it is no user: (uid_t) -1
@@ -150,6 +152,11 @@ class Workload:
     def signal(self, number: int) -> None:
         if self.status is None:
             os.kill(self.pid, number)
+
+    def pass_on(self, came: struct_siginfo) -> None:
+        """Gives it a signal that came to us, unless the terminal has sent it there already."""
+        if came.si_code != SI_KERNEL:
+            self.signal(came.si_signo)
 
     @property
     def exit_status(self) -> int | None:
