@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"  # Cargo.toml has the same, held by a test
 __all__ = ["Error", "Filters", "Recording", "__version__", "open"]
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fusetools.recording import Recording, open
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # On first use, so that the command line starts without them.
     if name == "Error":
         from fusetools.errors import Error

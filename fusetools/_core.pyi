@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
+
+from typing_extensions import NotRequired, Unpack
 
 __version__: str  # of the sources that it was built from
 
 Row = tuple[str, str, str, str, str]
+# Of requests: operations (none: all), ns at least, a regular expression for the whole path.
+Wanted = tuple[Sequence[str], int, str | None]
 
 class Filters(TypedDict, total=False):
     """What is asked for; a key that is absent, or an empty list, asks for all.
@@ -97,15 +101,19 @@ class RequestCounts(TypedDict):
     matched: int
     unanswered: int  # of those begun: unfinished, interrupted or aborted
 
-class Scan(TypedDict):
+class Answer(TypedDict):
+    """What a pass over the recording found beside what was asked for."""
+
     first: int  # ns on the recording's clock, of the first and the last event
     last: int
     lost: int
     throttled: int
     warnings: list[str]
+    requests: NotRequired[RequestCounts]  # not of Graph
+
+class Scan(Answer):
     events: list[tuple[str, int]]  # all events of the recording with their samples
     series: list[Series]
-    requests: RequestCounts
 
 class CallColumns(TypedDict):
     """By start. A system call stands here when it made a request."""
@@ -139,14 +147,9 @@ class Columns(TypedDict):
     calls: CallColumns
     requests: RequestColumns
 
-class Stories(TypedDict):
+class Stories(Answer):
     """`stories`: columns by start, as `fusetools.results.stories.Stories` describes them."""
 
-    first: int
-    last: int
-    lost: int
-    throttled: int
-    warnings: list[str]
     stories: dict[str, bytes]
     operations: list[str]
     fates: list[str]
@@ -169,6 +172,7 @@ class Stage(Durations):
 
     stage: str
     parts: tuple[int, list[int], int]
+    unsplit: int
     events: int
     uprobes: int
     taken: int
@@ -182,17 +186,13 @@ class StageGroup(TypedDict):
     fates: dict[str, int]
     errors: int
     ring: int
+    handed: int
     total: Durations
+    least: int | None
     stages: list[Stage]
 
-class Stages(TypedDict):
-    first: int
-    last: int
-    lost: int
-    throttled: int
-    warnings: list[str]
+class Stages(Answer):
     groups: list[StageGroup]
-    requests: RequestCounts
     event_cost: int | None  # ns that an event costs at most
 
 class SingleCalls(TypedDict):
@@ -206,14 +206,9 @@ class SingleCalls(TypedDict):
     cpu: bytes  # u32
     comm: bytes  # u32, index into `comms`
 
-class Graph(TypedDict):
+class Graph(Answer):
     """`nodes` are (parent or -1, function, calls, total ns, self ns), a node after its parent."""
 
-    first: int
-    last: int
-    lost: int
-    throttled: int
-    warnings: list[str]
     functions: list[str]
     nodes: list[tuple[int, int, int, int, int]]
     unmatched: int  # calls without their return
@@ -240,21 +235,16 @@ class Ask(TypedDict, total=False):
     all: bool  # also what is of no request, and of neither the workload nor a daemon
     states: Sequence[str]  # "blocked", "runnable", "preempted"; none: all
     who: str | None  # "workload" or "daemon" alone
-    workload: int | None  # its first process
+    workload: Sequence[int]  # its first processes
     filters: Filters
     operations: Sequence[str]
     kallsyms: str  # the recorded kernel's symbols, instead of those in the recording
     symfs: str  # where the files of programs are, instead of what the recording holds of them
 
-class Flame(TypedDict):
+class Flame(Answer):
     """Stacks added up. Amounts are (how often, ns); of samples (how often, sum of periods)."""
 
-    first: int
-    last: int
-    lost: int
-    throttled: int
-    warnings: list[str]
-    stacks: dict[str, int]  # "comm;outermost;…;innermost": ns, or sum of periods
+    stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
     shown: tuple[int, int]
     stackless: int
     cut: int  # of the weight shown, that of stacks that end before their thread's start
@@ -265,9 +255,9 @@ class Flame(TypedDict):
     own: tuple[int, int]
     others: tuple[int, int]
     unfinished: int
-    blocked: int
-    runnable: int
-    preempted: int
+    states: dict[str, int]  # of waits: ns
+    daemons: int  # of the weight shown, what the daemons waited
+    shared: int
     wakers: int
     wakers_stackless: int
     frames: list[tuple[str, str, bool]]  # name, file or "", of the kernel
@@ -280,6 +270,33 @@ class Flame(TypedDict):
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
+class MergeOptions(TypedDict, total=False):
+    """`kallsyms`: the traced kernel's symbols, of which those in stacks become a part of the output
+    (without it: those of a trace.dat). `maps`: (pid, start, length, offset in the file, path, build
+    id or b"", another path of the file or "") of code that was mapped before the recording began.
+    `avoid`: mount points below which nothing may be opened; not None: the recorded programs are on
+    this machine, so copies of user stacks are unwound to call chains and the functions in user
+    stacks become a part of the output. `bundles`: (event that several probes share, the field with
+    a probe's number, (number, event that becomes of it) …). `daemons`: processes whose samples are
+    kept in the group fuse_daemon (None: all). `scope`: of these and of what they start are
+    switches, wake-ups and system calls (None: all). `threads`: the process of those of which no
+    record tells. `window`: the perf.data are of perf's overwriting buffers; of them so many ns up
+    to a time, from a time on, are taken, as far as all CPUs' buffers of so many bytes reach back
+    (`kept`). `span`: samples before the one time and after the other are left out. `opener`: opens
+    the files of programs in this process's place, and gives the descriptor away.
+    """
+
+    kallsyms: str | PathLike[str] | None
+    maps: Sequence[tuple[int, int, int, int, str, bytes, str]]
+    avoid: Sequence[str | PathLike[str]] | None
+    bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]]
+    daemons: Sequence[int] | None
+    scope: Sequence[int] | None
+    threads: Mapping[int, int]
+    window: tuple[int, int, int, int] | None
+    span: tuple[int, int] | None
+    opener: Callable[[Path], int] | None
+
 class MergeInfo(TypedDict):
     records: int  # written
     warnings: list[str]  # what was left out or put right
@@ -291,6 +308,125 @@ class MergeInfo(TypedDict):
     missing_switches: int  # of the workload's and the daemons' threads: must have been
     # Of a window: its begin and end, whether what was before was overwritten.
     kept: tuple[int, int, bool] | None
+
+class Kept(TypedDict):
+    """A request, as `fusetools.results.request.Request` describes it; None: not known. Times are ns
+    on the recording's clock; `stages` are (name, ns, ns of its parts)."""
+
+    operation: str
+    fate: str
+    waits: bool
+    connection: int | None
+    unique: int | None
+    size: int | None
+    offset: int | None
+    answer: int | None  # inode that a lookup led to, 0: to none
+    request_len: int | None
+    reply_len: int | None
+    no_thread: int | None
+    no_cpu: int | None
+    asleep: int | None
+    blocked: int | None
+    runnable: int | None
+    elsewhere: int | None
+    unsplit: int
+    error: int  # negated errno
+    comm: str
+    pid: int | None
+    tid: int | None
+    daemon_pid: int | None
+    daemon_tid: int | None
+    reader: int | None
+    replier: int | None
+    syscall: str | None
+    path: tuple[str, bool] | None  # whether it begins at the mount point
+    name: str | None
+    inode: int | None
+    duration: int
+    marks: dict[str, int]
+    until: int | None
+    handed: bool
+    stages: list[tuple[str, int, list[int] | None]]
+
+class Numbered(Answer):
+    kept: list[Kept]
+
+class Slowest(Numbered):
+    pathless: int  # requests without a path that could be looked at
+
+# Time, thread, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or
+# name.
+Moment = tuple[int, int, int, int, list[int | None], str | None]
+
+class DaemonState(TypedDict):
+    """Of a daemon that did not answer all; times in ns after the recording's first event."""
+
+    pid: int
+    connection: int
+    ran: int | None
+    stopped: int | None
+    ended: int | None
+    unanswered: int
+    hangs: bool
+
+class Errors(Answer):
+    """`operations`: name, answered requests, lookups of no file, (errno, requests) …, (fate,
+    requests) … of those without an answer."""
+
+    operations: list[tuple[str, int, int, list[tuple[int, int]], list[tuple[str, int]]]]
+    disconnected: list[tuple[str, int]]  # system call, how many
+
+class MountQueue(TypedDict):
+    """`whole` and `parts`: of the time, as `fusetools.results.queue.QueuePart`."""
+
+    connection: int | None
+    requests: int
+    threads: int
+    unanswered: int
+    unread: int
+    handed: int
+    runnable: int
+    total: int
+    waited: int
+    short: int
+    whole: list[tuple[float, float, int, int]]
+    parts: list[tuple[float, float, int, int]]
+    time: bytes  # u64, ns on the recording's clock
+    queued: bytes  # u32
+    busy: bytes  # u32
+
+class Queue(Answer):
+    mounts: list[MountQueue]
+
+class Export(Answer):
+    rows: int
+    servants: list[tuple[int, int]]  # process and thread of the daemons
+
+class Group(TypedDict):
+    """Requests that ended in an interval, times in ns."""
+
+    label: str
+    id: int | None
+    connection: int | None
+    requests: int
+    errors: int
+    bytes: int
+    transfers: int
+    total: int
+    waited: int
+    p50: int
+    p99: int
+    max: int
+    queue: int
+    daemon: int
+    queued: int
+    under_way: int
+
+class Interval(TypedDict):
+    total: Group
+    rows: list[Group]
+    groups: int
+    left_out: int
 
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
@@ -367,6 +503,48 @@ def stages(
 ) -> Stages:
     """Where requests' time went. `by`: "", "comm", "pid", "daemon-thread", "mount" or "size"."""
 
+def slowest(
+    path: str | PathLike[str],
+    catalogue: Sequence[Row],
+    filters: Filters,
+    wanted: Wanted,
+    mounts: Mapping[int, str],
+    most: int,
+) -> Slowest:
+    """The slowest requests, slowest first."""
+
+def numbered(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, unique: int
+) -> Numbered:
+    """The requests of a number."""
+
+def daemons(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
+) -> list[DaemonState]:
+    """What became of each traced daemon, where it had not answered all."""
+
+def moments(
+    path: str | PathLike[str], catalogue: Sequence[Row], spans: Sequence[tuple[int, int, int]]
+) -> list[list[Moment]]:
+    """What happened in each span (thread, from, to) to its thread."""
+
+def errors(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Errors:
+    """What requests were answered with."""
+
+def queue(
+    path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, parts: int
+) -> Queue:
+    """How many requests waited for the daemon, over time; also in so many parts of it."""
+
+def export(
+    path: str | PathLike[str],
+    catalogue: Sequence[Row],
+    filters: Filters,
+    output: str | PathLike[str],
+    form: str,
+) -> Export:
+    """Writes each request into a file: "perfetto", "csv" or "json", which lack their end."""
+
 def graph(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters, calls: bool
 ) -> Graph:
@@ -376,34 +554,12 @@ def merge(
     inputs: Sequence[str | PathLike[str]],
     output: str | PathLike[str],
     session: str,
-    kallsyms: str | PathLike[str] | None = None,
-    maps: Sequence[tuple[int, int, int, int, str, bytes, str]] = (),
-    avoid: Sequence[str | PathLike[str]] | None = None,
-    bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]] = (),
-    daemons: Sequence[int] | None = None,
-    scope: Sequence[int] | None = None,
-    threads: Mapping[int, int] = ...,
-    window: tuple[int, int, int, int] | None = None,
-    span: tuple[int, int] | None = None,
-    opener: Callable[[Path], int] | None = None,
+    **more: Unpack[MergeOptions],
 ) -> MergeInfo:
     """Merges recordings made at once on one machine and clock into one that stock perf reads.
 
     `session` is the JSON of the `fusetools:session` samples, at most 16 MB, and replaces
-    those of the inputs; "" keeps the first of them. `kallsyms`: the traced kernel's symbols, of
-    which those in stacks become a part of the output (without it: those of a trace.dat). `maps`:
-    (pid, start, length, offset in the file, path, build id or b"", another path of the file or "")
-    of code that was mapped before the recording began. `avoid`: mount points below which nothing
-    may be opened; not None: the recorded programs are on this machine, so copies of user stacks are
-    unwound to call chains and the functions in user stacks become a part of the output. `bundles`:
-    (event that several probes share, the field with a probe's number, (number, event that becomes
-    of it) …). `daemons`: processes whose samples are kept in the group fuse_daemon (None: all).
-    `scope`: of these and of what they start are switches, wake-ups and system calls (None: all).
-    `threads`: the process of those of which no record tells.
-    `window`: the perf.data are of perf's overwriting buffers; of them so many ns up to a time, from
-    a time on, are taken, as far as all CPUs' buffers of so many bytes reach back (`kept`).
-    `span`: samples before the one time and after the other are left out.
-    `opener`: opens the files of programs in this process's place, and gives the descriptor away.
+    those of the inputs; "" keeps the first of them.
     The output, of mode 0600, takes its place when it is whole and may be an input; on an error
     nothing is left of it. "/proc/self/fd/N" is the open file N, also as the output.
     """
@@ -432,8 +588,7 @@ class Now:
     """Requests out of what perf writes to a pipe.
 
     ``servers``: processes whose calls in the daemon layer count, none: all. ``mounts``: mount
-    points by connection. ``sums``: for take(). ``wanted`` (operations, none: all; ns at least; a
-    regular expression for the whole path, or None): for lines().
+    points by connection. ``sums``: for take(). ``wanted``: for lines().
     """
 
     def __init__(
@@ -444,7 +599,7 @@ class Now:
         mounts: dict[int, str],
         arch: str,
         sums: bool,
-        wanted: tuple[Sequence[str], int, str | None] | None,
+        wanted: Wanted | None,
     ) -> None: ...
     def feed(self, bytes: bytes) -> None: ...
     def complete(self, upto: int) -> None:
@@ -469,16 +624,16 @@ class Now:
     def callers(self) -> list[int]:
         """Processes that made the requests since the last take()."""
 
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[Kept]:
         """Wanted requests that ended since the last time, as `slowest` has them."""
 
-    def under_way(self, least: int, most: int) -> tuple[list[tuple[dict[str, Any], bool]], int]:
+    def under_way(self, least: int, most: int) -> tuple[list[tuple[Kept, bool]], int]:
         """Requests that have not ended and are ``least`` ns old, the oldest first, each with
         whether its end may be among what was lost; and how many there are of any age."""
 
     def take(
         self, by: str, sort: str, most: int, contains: str, labels: dict[int, str]
-    ) -> dict[str, Any]:
+    ) -> Interval:
         """Sums of the requests that ended since the last time: total, rows, groups (how many rows
         there would be), left_out (requests that were too many). ``labels``: of callers, for
         ``by`` "label"."""

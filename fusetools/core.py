@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from fusetools import __version__
 from fusetools.errors import RECORD, Error
@@ -17,13 +17,21 @@ if _built != __version__:
     why = f"fusetools is {__version__}, its native core {_built}"
     raise Error("fusetools is not built whole", why, "make build")
 
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    Arguments = ParamSpec("Arguments")
+T = TypeVar("T")
+
 __all__ = ["ask", "matching", "native"]
 
 
-def ask(question: str, *arguments: Any) -> Any:
+def ask(
+    question: Callable[Arguments, T], *arguments: Arguments.args, **more: Arguments.kwargs
+) -> T:
     """An answer of the core. Error: the recording cannot be read."""
     try:
-        return getattr(native, question)(*arguments)
+        return question(*arguments, **more)
     except native.CoreError as error:
         what, why = (*map(str, error.args), "", "")[:2]
         raise Error(what, why, RECORD) from error

@@ -6,16 +6,15 @@ import csv
 import io
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from fusetools.printable import printable
 
 
-def written(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def written(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return lines([columns, *rows])
 
 
-def lines(rows: Iterable[Iterable[Any]]) -> str:
+def lines(rows: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:

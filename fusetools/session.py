@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
@@ -22,6 +21,7 @@ from fusetools.names import LAYERS
 STACK_BYTES = 8192
 MOST_STACK_BYTES = 65528
 
+Row = dict[str, object]
 FORMAT = 1
 LONGEST = 1e10  # seconds of a recording
 BYTES = 16 << 20  # write::SESSION_MAX in the core
@@ -149,7 +149,7 @@ class Session:
     flight: Flight | None = None
     made_by_fusetools: bool = True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As it stands in the recording."""
         return {
             "format": FORMAT,
@@ -197,7 +197,8 @@ def encoded(session: Session, room: int = BYTES) -> str:
     if len(text) <= room:
         return text
     for key in ("arguments", "command"):
-        data[key] = [word[:200] for word in [*data[key][:20], "…"]]
+        words: tuple[str, ...] = getattr(session, key)
+        data[key] = [word[:200] for word in (*words[:20], "…")]
     return json.dumps(data)
 
 
@@ -222,8 +223,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             warnings.append("a probe in the recording's own facts makes no sense")
         else:
             probes.append(probe)
-    host = data.get("host")
-    host = host if isinstance(host, dict) else {}
+    host = _dict(data.get("host"))
     seconds = data.get("seconds")
     if not isinstance(seconds, (int, float)) or not 0 < seconds < LONGEST:
         seconds = None
@@ -259,7 +259,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             probe_cost_ns=natural(data.get("probe_cost_ns")),
             pair_cost_ns=natural(data.get("pair_cost_ns")),
             event_cost_ns=natural(data.get("event_cost_ns")),
-            took=_took(data.get("took")),
+            took=_took(_dict(data.get("took"))),
             stacks=tuple(natural(n) or 0 for n in _list(data.get("stacks"))),
             warnings=tuple(w for w in _list(data.get("warnings")) if isinstance(w, str)),
             throttled=tuple(
@@ -272,29 +272,31 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 for row in _dicts(data.get("cgroups"))
                 if (times := natural(row.get("nr_throttled")))
             ),
-            flight=_flight(data.get("flight")),
+            flight=_flight(_dict(data.get("flight"))),
         ),
         warnings,
     )
 
 
-def _probe(row: dict[str, Any]) -> Probe | None:
+def _probe(row: Row) -> Probe | None:
     names = ("event", "layer", "function", "operation", "role")
-    texts = {name: row.get(name) or "" for name in names}
-    if not all(isinstance(text, str) for text in texts.values()):
+    texts = [text for name in names if isinstance(text := row.get(name) or "", str)]
+    if len(texts) < len(names):
         return None
-    probe = Probe(**texts, address=natural(row.get("address")) or None)
+    event, layer, function, operation, role = texts
+    address = natural(row.get("address")) or None
+    probe = Probe(event, layer, function, operation, role, address)
     return probe if probe.role in ROLES and probe.layer in LAYERS else None
 
 
-def _flight(row: Any) -> Flight | None:
-    wanted = row.get("wanted") if isinstance(row, dict) else None
+def _flight(row: Row) -> Flight | None:
+    wanted = row.get("wanted")
     if not isinstance(wanted, (int, float)) or not 0 < wanted < LONGEST:
         return None
     return Flight(float(wanted), _text(row.get("why")))
 
 
-def _mount(row: dict[str, Any]) -> Mount:
+def _mount(row: Row) -> Mount:
     return Mount(
         path=_text(row.get("path")),
         connection=natural(row.get("connection")),
@@ -306,7 +308,7 @@ def _mount(row: dict[str, Any]) -> Mount:
     )
 
 
-def _missing(row: dict[str, Any]) -> Missing:
+def _missing(row: Row) -> Missing:
     what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
     layer = row.get("layer")
     if not isinstance(layer, str):  # an older recording does not say
@@ -315,37 +317,42 @@ def _missing(row: dict[str, Any]) -> Missing:
     return Missing(what, why, mend, layer)
 
 
-def _took(row: Any) -> Took | None:
-    ns = natural(row.get("ns")) if isinstance(row, dict) else None
+def _took(row: Row) -> Took | None:
+    ns = natural(row.get("ns"))
     if ns is None:
         return None
     return Took(ns, row.get("least") is not False, natural(row.get("requests")) or 0)
 
 
-def natural(value: Any) -> int | None:
+def natural(value: object) -> int | None:
     """A whole number from 0 to 2**64 - 1, else None."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value < 1 << 64 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < 1 << 64 else None
 
 
-def _pid(value: Any) -> int | None:
+def _pid(value: object) -> int | None:
     pid = natural(value)
     return pid if pid and pid < 1 << 31 else None
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _dicts(value: Any) -> list[dict[str, Any]]:
+def _dict(value: object) -> Row:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> list[Row]:
     return [item for item in _list(value) if isinstance(item, dict)]
 
 
-def _counters(value: Any) -> dict[str, int]:
+def _counters(value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
-    return {str(key): n for key, n in value.items() if natural(n)}
+    return {str(key): n for key, one in value.items() if (n := natural(one))}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.catalogue import prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
@@ -49,9 +49,8 @@ def requests(source: Source, filters: Filters) -> RequestColumns:
     )
 
 
-def _columns(source: Source, patterns: Sequence[str], filters: Filters) -> dict[str, Any]:
+def _columns(source: Source, patterns: Sequence[str], filters: Filters) -> core.native.Columns:
     names = [name for _, name in source.functions]
     needed = prune(source.catalogue, patterns, (), filters, names)
     needed += [p for p in source.catalogue if p.role == "sent" and p not in needed]
-    columns: dict[str, Any] = source.ask("columns", needed, source.core_filters(filters))
-    return columns
+    return source.query(core.native.columns, needed, source.core_filters(filters))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
 from fusetools.answers.requests import Questions, error_name, guessed
@@ -15,7 +16,7 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     """By operation; ``patterns`` are shell patterns of operations."""
     wanted = operations(patterns)
     asked = Questions(source)
-    found, facts = asked("errors", filters)
+    found, facts = asked(core.native.errors, filters)
     told = not guessed(asked.probes)
     rows = []
     for operation, answered, negative, counts, unanswered in found["operations"]:

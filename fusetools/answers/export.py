@@ -10,8 +10,8 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.requests import Names, Questions
 from fusetools.answers.source import Source
@@ -26,8 +26,8 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
     nothing is left of it."""
     asked = Questions(source)
 
-    def rows(descriptor: int) -> tuple[dict[str, Any], Facts]:
-        found, facts = asked("export", filters, str(by_descriptor(descriptor)), form)
+    def rows(descriptor: int) -> tuple[core.native.Export, Facts]:
+        found, facts = asked(core.native.export, filters, str(by_descriptor(descriptor)), form)
         os.lseek(descriptor, 0, os.SEEK_END)
         with open(descriptor, "w", encoding="ascii", closefd=False) as file:
             file.write(_end(found, form, asked.names, facts))
@@ -45,7 +45,7 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
     return Exported(str(path), found["rows"], facts)
 
 
-def _end(found: dict[str, Any], form: str, names: Names, facts: Facts) -> str:
+def _end(found: core.native.Export, form: str, names: Names, facts: Facts) -> str:
     """What follows the last row."""
     if form == "csv":
         return ""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.frames import kind_of
@@ -16,7 +15,6 @@ from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.host.files import answers
-from fusetools.results.facts import Facts
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
 from fusetools.session import MOST_STACK_BYTES
@@ -44,47 +42,67 @@ def flame(
     if graph == "graph":
         return _of_graph(source, patterns, filters, everything)
     session = source.session
-    daemons = [mount.comm for mount in session.mounts if mount.comm]
-    described = {**source.described, "name": source.path.name}
-    again = {"detail": source.detail, "again": source.with_detail("stacks")}
-    given = symbols(kallsyms, symfs)
+    _check_symbols(kallsyms, symfs)
+    if source.detail != "stacks":
+        why, again = f"recorded with --detail {source.detail}", source.with_detail("stacks")
+        raise Error(f"{source.path.name} holds no stacks", why, again)
     by_request = bool(patterns or filters.mounts or filters.pids or filters.comms)
-    probes = question(graph, source.catalogue, {**described, **again}, by_request)
-    ask = {
+    probes = question(source.path.name, graph, source.catalogue, source.described, by_request)
+    sides = {layer == "daemon" for layer in layers}
+    ask: core.native.Ask = {
         "graph": graph,
         "all": everything,
-        "states": list(states),
-        "who": None if not layers else "daemon" if "daemon" in layers else "workload",
+        "states": states,
+        "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
         "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
         "filters": source.core_filters(filters),
         "operations": operations(patterns),
-        **given,
     }
-    if len({layer == "daemon" for layer in layers}) == 2:
-        ask["who"] = None
-    found = source.ask("flame", probes, ask)
-    units = dict(source.described["samples"])
-    unit = "ns" if graph == "on-cpu" and units[probes[0].event] else "samples"
-    facts = source.facts(found, filters)
+    if kallsyms is not None:
+        ask["kallsyms"] = kallsyms
+    if symfs is not None:
+        ask["symfs"] = symfs
+    found = source.query(core.native.flame, probes, ask)
     asked = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
     asked += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
+    daemons = [mount.comm for mount in session.mounts if mount.comm]
     callbacks = {p.function for p in source.catalogue if p.layer == "daemon"}
-    path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
-    merge = f"fix, on {host}: fusetools merge {path} -o {path}"
-    # What copies of all stacks would mend; for x86-64 alone there is an unwinder.
-    unwindable = described["arch"] == "x86_64"
-    copy = COPY.format("dwarf") if unwindable and session.call_graph != "dwarf" else ""
-    size = session.stack_bytes
-    larger = min(4 * size, MOST_STACK_BYTES)
-    how = f"{session.call_graph or 'dwarf'},{larger}"
-    more = (size, COPY.format(how) if larger > size else "")
-    shown = stacks_of(
-        graph, found, unit, facts, ", ".join(asked), daemons, callbacks, given, merge, copy, more
+    kinds = {}
+    for name, path, in_kernel in found["frames"]:
+        kind = kind_of(name, path, in_kernel, daemons, callbacks)
+        if kind:
+            kinds[name] = kind
+    notes = [*_notes(source, graph, found, symfs)]
+    stacks = found["stacks"]
+    if graph == "on-cpu":
+        units = dict(source.described["samples"])
+        unit = "ns" if units[probes[0].event] else "samples"
+    else:  # as the scripts that users know print them
+        stacks, unit = {stack: ns / 1000 for stack, ns in stacks.items()}, "us"
+        if len(session.stacks) == 3:
+            notes += sampled(*session.stacks[:2])
+    return Stacks(
+        graph=graph,
+        asked=", ".join(asked),
+        stacks=stacks,
+        unit=unit,
+        kinds=kinds,
+        count=found["shown"][0],
+        total=found["shown"][1],
+        stackless=found["stackless"],
+        cut=_cut(graph, found),
+        left_out=LeftOut(
+            idle=Amount(*found["idle"]), own=Amount(*found["own"]), others=Amount(*found["others"])
+        ),
+        unfinished=found["unfinished"],
+        states=found["states"],
+        daemons=found["daemons"],
+        shared=found["shared"],
+        kernel=_named(found["kernel"], kallsyms),
+        user=_named(found["user"], symfs),
+        notes=tuple(notes),
+        facts=source.facts(found, filters),
     )
-    shares = session.stacks
-    if graph == "on-cpu" or len(shares) != 3:
-        return shown
-    return replace(shown, notes=(*shown.notes, *sampled(*shares[:2])))
 
 
 def _of_graph(
@@ -123,15 +141,14 @@ def _of_graph(
 
 
 def question(
-    graph: str, catalogue: Sequence[Probe], described: dict[str, Any], by_request: bool
+    name: str,
+    graph: str,
+    catalogue: Sequence[Probe],
+    described: core.native.Description,
+    by_request: bool,
 ) -> list[Probe]:
     """The rows of the catalogue that the core needs. Error: what is missing, and what brings it."""
-    name = described["name"]
     record = "fusetools record -- WORKLOAD"
-    if (detail := described.get("detail", "stacks")) != "stacks":
-        raise Error(
-            f"{name} holds no stacks", f"recorded with --detail {detail}", described["again"]
-        )
     stacks = set(described["stacks"])
     events = set(described["events"])
     requests = needed(catalogue, described["events"])
@@ -158,8 +175,8 @@ def question(
     return [*requests, *(stack(event) for event in with_stack if event in stacks)]
 
 
-def symbols(kallsyms: str | None, symfs: str | None) -> dict[str, str]:
-    """What is to name functions instead of the recording. Error: it is not there."""
+def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:
+    """Error: what is to name functions instead of the recording is not there."""
     for path in (kallsyms, symfs):
         if path is not None and not answers(path):
             raise Error(f"cannot read {path}", "its file system does not answer")
@@ -167,62 +184,9 @@ def symbols(kallsyms: str | None, symfs: str | None) -> dict[str, str]:
         raise Error(f"cannot read {kallsyms}", "there is no such file")
     if symfs is not None and not Path(symfs).is_dir():
         raise Error(f"cannot read {symfs}", "there is no such directory")
-    given = {"kallsyms": kallsyms, "symfs": symfs}
-    return {name: path for name, path in given.items() if path is not None}
 
 
-def stacks_of(
-    graph: str,
-    found: dict[str, Any],
-    unit: str,
-    facts: Facts,
-    asked: str,
-    daemons: Collection[str],
-    callbacks: Collection[str],
-    given: dict[str, str],
-    merge: str,
-    again: str,
-    more: tuple[int, str],
-) -> Stacks:
-    """The core's answer as a result.
-
-    ``given``: what named functions instead of the recording, as of ``symbols``; ``merge``: the
-    command that puts what names them into the recording, and where; ``again``: the one that records
-    whole stacks, "" where none does; ``more``: bytes that were copied of a stack, and the command
-    that copies more.
-    """
-    # Off the CPU in us, as the scripts that users know print them.
-    in_us = graph != "on-cpu"
-    kinds = {}
-    for name, path, in_kernel in found["frames"]:
-        kind = kind_of(name, path, in_kernel, daemons, callbacks)
-        if kind:
-            kinds[name] = kind
-    return Stacks(
-        graph=graph,
-        asked=asked,
-        stacks={s: w / 1000 for s, w in found["stacks"].items()} if in_us else found["stacks"],
-        unit="us" if in_us else unit,
-        kinds=kinds,
-        count=found["shown"][0],
-        total=found["shown"][1],
-        stackless=found["stackless"],
-        cut=_cut(graph, found),
-        left_out=LeftOut(
-            idle=Amount(*found["idle"]), own=Amount(*found["own"]), others=Amount(*found["others"])
-        ),
-        unfinished=found["unfinished"],
-        states=found["states"],
-        daemons=found["daemons"],
-        shared=found["shared"],
-        kernel=_named(found["kernel"], given.get("kallsyms")),
-        user=_named(found["user"], given.get("symfs")),
-        notes=tuple(_notes(graph, found, given, merge, again, more)),
-        facts=facts,
-    )
-
-
-def _cut(graph: str, found: dict[str, Any]) -> int | None:
+def _cut(graph: str, found: core.native.Flame) -> int | None:
     """By frame pointers only the name of what is outermost tells whether a stack is whole."""
     return found["cut"] if graph != "requests" and found["user"][0] else None
 
@@ -237,13 +201,12 @@ def _named(found: tuple[bool, int, int], given: str | None) -> Named:
 
 
 def _notes(
-    graph: str,
-    found: dict[str, Any],
-    given: dict[str, str],
-    merge: str,
-    again: str,
-    more: tuple[int, str],
+    source: Source, graph: str, found: core.native.Flame, symfs: str | None
 ) -> Iterator[str]:
+    session, described = source.session, source.described
+    path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
+    merge = f"fix, on {host}: fusetools merge {path} -o {path}"
+
     def listed(files: Sequence[str]) -> str:
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         return f"{', '.join(files[:3])}{more}"
@@ -264,7 +227,7 @@ def _notes(
             f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
         )
     elif files := found["without_symbols"]:
-        where = f"not below {given['symfs']}" if "symfs" in given else "not in the recording"
+        where = "not in the recording" if symfs is None else f"not below {symfs}"
         yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
     if known and (files := found["stripped"]):
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
@@ -274,11 +237,15 @@ def _notes(
         if 0 < found["daemons"] < total:
             said += f" (of the daemon's time: {_share(found['cut_daemons'], found['daemons'])})"
         deep, unknown = found["cut_copied"], found["cut_unknown"]
-        more_to_copy = again and not found["copied"] and deep + unknown < cut
-        yield said + (f"; fix: {again}" if more_to_copy else "")
+        # Copies of all stacks would mend the rest; for x86-64 alone there is an unwinder.
+        copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
+        copy = copy and not found["copied"] and deep + unknown < cut
+        yield said + (f"; fix: {COPY.format('dwarf')}" if copy else "")
         if deep * 1000 >= total:
-            size, deeper = more
-            fix = f"; fix: {deeper}" if deeper else ""
+            size = session.stack_bytes
+            larger = min(4 * size, MOST_STACK_BYTES)
+            how = f"{session.call_graph or 'dwarf'},{larger}"
+            fix = f"; fix: {COPY.format(how)}" if larger > size else ""
             yield f"{_share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded; fix: fusetools record --wakers -- WORKLOAD"

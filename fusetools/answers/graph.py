@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from array import array
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.filters import Filters
+from fusetools.answers.requests import column
 from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.results.facts import Facts
@@ -34,7 +33,7 @@ def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
     return GraphCalls(calls, found["first"], found["unmatched"], facts)
 
 
-def _asked(source: Source, filters: Filters, calls: bool) -> tuple[dict[str, Any], Facts]:
+def _asked(source: Source, filters: Filters, calls: bool) -> tuple[core.native.Graph, Facts]:
     roles = ("graph_entry", "graph_exit")
     if not any(p.role in roles for p in source.catalogue):
         roles = ("entry", "return")  # of the functions that were probed
@@ -45,14 +44,13 @@ def _asked(source: Source, filters: Filters, calls: bool) -> tuple[dict[str, Any
             "neither function_graph nor return probes were recorded",
             "fusetools record --backend graph -- WORKLOAD",
         )
-    found: dict[str, Any] = source.ask("graph", needed, source.core_filters(filters), calls)
-    answer = {**found, "requests": {"begun": 0, "ended": 0, "matched": 0}}
+    found = source.query(core.native.graph, needed, source.core_filters(filters), calls)
     if found["full"]:
-        answer["warnings"] = [*found["warnings"], "too many ways to call: some are left out"]
-    return found, source.facts(answer, filters)
+        found["warnings"].append("too many ways to call: some are left out")
+    return found, source.facts(found, filters)
 
 
-def _tree(source: Source, found: dict[str, Any], function: str) -> list[GraphNode]:
+def _tree(source: Source, found: core.native.Graph, function: str) -> list[GraphNode]:
     tree = _nodes(found, function)
     if function and not tree:
         raise Error(
@@ -63,7 +61,7 @@ def _tree(source: Source, found: dict[str, Any], function: str) -> list[GraphNod
     return tree
 
 
-def _nodes(found: dict[str, Any], function: str) -> list[GraphNode]:
+def _nodes(found: core.native.Graph, function: str) -> list[GraphNode]:
     """The core's nodes, those of one function put together where they are called the same way."""
     names: list[str] = found["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
@@ -102,22 +100,15 @@ def _nodes(found: dict[str, Any], function: str) -> list[GraphNode]:
 _UNFINISHED = (1 << 64) - 1
 
 
-def _single_calls(found: dict[str, Any], function: str) -> Iterator[GraphCall]:
+def _single_calls(found: core.native.Graph, function: str) -> Iterator[GraphCall]:
     names: list[str] = found["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
     raw = found["calls"]
 
-    def column(name: str, kind: str) -> array[int]:
-        values = array(kind)
-        values.frombytes(raw[name])
-        if sys.byteorder == "big":
-            values.byteswap()
-        return values
-
     columns = (
-        *(column(name, "I") for name in ("function", "level", "cpu", "comm")),
-        column("tid", "i"),
-        *(column(name, "Q") for name in ("start", "duration")),
+        *(column(of, "I") for of in (raw["function"], raw["level"], raw["cpu"], raw["comm"])),
+        column(raw["tid"], "i"),
+        *(column(of, "Q") for of in (raw["start"], raw["duration"])),
     )
     path: list[GraphCall] = []  # open ones, from the outermost
     top = 0  # the outermost one's level

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.requests import Span, peer
+from fusetools.core import native
 from fusetools.results.request import Helper, Request, SyscallTime
 
 DEEPEST = 4  # threads that wait for each other
@@ -30,8 +30,7 @@ SOCKETS = {
 }
 
 
-# (time, thread, CPU, row of the probes, values, system call) as the core's moments
-Moments = Sequence["tuple[Any, ...]"]
+Moments = Sequence["native.Moment"]
 
 
 def chains(

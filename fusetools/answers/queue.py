@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
+from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.requests import Names, Questions, column
 from fusetools.answers.source import Source
@@ -17,16 +18,14 @@ PARTS = 60
 def queue(source: Source, filters: Filters) -> Queue:
     """How many requests wait for the daemon, and how many of its threads work, over time."""
     asked = Questions(source)
-    found, facts = asked("queue", filters, PARTS)
+    found, facts = asked(core.native.queue, filters, PARTS)
     first = found["first"]
     mounts = []
     for one in found["mounts"]:
         if not one["parts"] and not one["unread"]:
             continue
-        times, queued, busy = (
-            column(one[name], kind)
-            for name, kind in (("time", "Q"), ("queued", "I"), ("busy", "I"))
-        )
+        times = column(one["time"], "Q")
+        queued, busy = column(one["queued"], "I"), column(one["busy"], "I")
         mounts.append(
             MountQueue(
                 mount=_mount(asked.names, one["connection"]),
@@ -52,7 +51,7 @@ def queue(source: Source, filters: Filters) -> Queue:
 def _mount(names: Names, connection: int | None) -> str:
     if connection is None:
         return "all mounts"
-    return names.mounts.get(connection) or f"connection {connection}"
+    return names.mount(connection) or f"connection {connection}"
 
 
 class _Levels:

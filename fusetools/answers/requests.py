@@ -7,15 +7,23 @@ import ipaddress
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from fusetools import core
 from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
 from fusetools.answers.stages import parts_of
 from fusetools.results.facts import Facts
 from fusetools.results.request import Meanwhile, Request, StageTime, SyscallTime
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate
+
+    from fusetools.core import Arguments
+
+Found = TypeVar("Found", bound="core.native.Answer")
 
 # What the kernel keeps for itself (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
@@ -31,6 +39,14 @@ class Names(NamedTuple):
     mounts: dict[int, str]
     daemons: dict[int, str]
 
+    def mount(self, connection: int | None) -> str:
+        """ "" where it is not known."""
+        return "" if connection is None else self.mounts.get(connection, "")
+
+    def daemon(self, pid: int | None) -> str:
+        """ "" where it is not known."""
+        return "" if pid is None else self.daemons.get(pid, "")
+
 
 class Questions:
     """Asks the core about requests: ``probes`` are what shows them and the names of files."""
@@ -41,15 +57,24 @@ class Questions:
         daemons = {m.daemon_pid: m.comm for m in source.session.mounts if m.daemon_pid}
         self.names = Names(source.mount_points, daemons)
 
-    def __call__(self, question: str, filters: Filters, *more: Any) -> tuple[dict[str, Any], Facts]:
+    def __call__(
+        self,
+        question: Callable[
+            Concatenate[str, Sequence[Probe], core.native.Filters, Arguments], Found
+        ],
+        filters: Filters,
+        *arguments: Arguments.args,
+        **more: Arguments.kwargs,
+    ) -> tuple[Found, Facts]:
         """The core's answer, and the facts of the recording."""
-        found = self.source.ask(question, self.probes, self.source.core_filters(filters), *more)
+        asked = self.source.core_filters(filters)
+        found = core.ask(question, str(self.source.path), self.probes, asked, *arguments, **more)
         return found, self.source.facts(found, filters)
 
-    def moments(self, spans: Sequence[Span | None]) -> list[list[tuple[Any, ...]]]:
+    def moments(self, spans: Sequence[Span | None]) -> list[list[core.native.Moment]]:
         """What happened in each span to its thread; nothing in none."""
         wanted = [span for span in spans if span]
-        found = iter(self.source.ask("moments", self.probes, wanted) if wanted else ())
+        found = iter(self.source.query(core.native.moments, self.probes, wanted) if wanted else ())
         return [next(found) if span else [] for span in spans]
 
 
@@ -68,7 +93,7 @@ def error_name(number: int) -> str:
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
 
 
-def at_work(kept: dict[str, Any]) -> Span | None:
+def at_work(kept: core.native.Kept) -> Span | None:
     """The daemon's thread while it has the request in hand, up to its reply."""
     marks, tid = kept["marks"], kept["daemon_tid"]
     start = marks.get("callback_enter", marks.get("read"))
@@ -84,7 +109,7 @@ def guessed(probes: Sequence[Probe]) -> bool:
 
 
 def request(
-    kept: dict[str, Any], first: int, names: Names, meanwhile: Meanwhile | None = None
+    kept: core.native.Kept, first: int, names: Names, meanwhile: Meanwhile | None = None
 ) -> Request:
     marks = {name: time - first for name, time in kept["marks"].items()}
     start = marks.get("begin", min(marks.values(), default=0))
@@ -95,7 +120,7 @@ def request(
     return Request(
         operation=kept["operation"],
         unique=kept["unique"],
-        mount=names.mounts.get(kept["connection"], ""),
+        mount=names.mount(kept["connection"]),
         fate=kept["fate"],
         until=None if kept["until"] is None else kept["until"] - first,
         handed=kept["handed"],
@@ -109,7 +134,7 @@ def request(
         pid=kept["pid"],
         tid=kept["tid"],
         syscall=kept["syscall"] or "",
-        daemon_comm=names.daemons.get(kept["daemon_pid"], ""),
+        daemon_comm=names.daemon(kept["daemon_pid"]),
         daemon_pid=kept["daemon_pid"],
         daemon_tid=kept["daemon_tid"],
         path=path,
@@ -139,15 +164,15 @@ def _parts(stage: str, ns: int, told: Sequence[int] | None) -> dict[str, int]:
 
 
 def meanwhile(
-    kept: dict[str, Any], moments: Iterable[tuple[Any, ...]], probes: Sequence[Probe]
+    kept: core.native.Kept, moments: Iterable[core.native.Moment], probes: Sequence[Probe]
 ) -> Meanwhile | None:
     span = at_work(kept)
     if span is None:
         return None
-    blocked, runnable, elsewhere = (kept[name] for name in ("blocked", "runnable", "elsewhere"))
+    blocked, runnable, elsewhere = kept["blocked"], kept["runnable"], kept["elsewhere"]
     on_cpu = None
     marks = kept["marks"]
-    if blocked is not None:
+    if blocked is not None and runnable is not None:
         idle = blocked + runnable + (elsewhere or 0)
         end = min(marks.get("reply", span.end), kept["until"] or span.end)
         on_cpu = max(end - span.start - idle, 0)

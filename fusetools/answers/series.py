@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.catalogue import Probe, matches, needed, operation_of, prune
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
@@ -21,7 +21,7 @@ def series(
     filters: Filters,
     by_operation: bool = False,
     corrected: bool = False,
-) -> tuple[list[dict[str, Any]], Facts]:
+) -> tuple[list[core.native.Series], Facts]:
     """The core's series of what is asked for, and the facts; ``corrected``: durations without what
     recording took. Error: nothing has that name, or what recording took was not measured."""
     if corrected:
@@ -45,7 +45,7 @@ def series(
     if any(p.layer == "kernel" for p in probes):
         asked["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
         asked["by_operation"] = by_operation
-    answer = source.ask("scan", probes, asked)
+    answer = source.query(core.native.scan, probes, asked)
     beside = {(p.layer, p.function) for p in source.catalogue}
     beside -= {(p.layer, p.function) for p in catalogue}
     every = [
@@ -72,7 +72,7 @@ def series(
     return found, source.needing(facts, lacking) if lacking else facts
 
 
-def _asked_for(series: dict[str, Any], patterns: Sequence[str]) -> bool:
+def _asked_for(series: core.native.Series, patterns: Sequence[str]) -> bool:
     """read is an operation and a system call, in which other operations may have been requested:
     who asks for the operation does not mean those."""
     operation, function = series["operation"], series["function"]
@@ -82,7 +82,7 @@ def _asked_for(series: dict[str, Any], patterns: Sequence[str]) -> bool:
     return matches(patterns, operation, function)
 
 
-def unmatched(found: Iterable[dict[str, Any]]) -> int:
+def unmatched(found: Iterable[core.native.Series]) -> int:
     """Calls without their return and the reverse. Of a kernel function each operation's series has
     all of them."""
     lost: dict[tuple[str, str, str], int] = {}
@@ -93,16 +93,10 @@ def unmatched(found: Iterable[dict[str, Any]]) -> int:
     return sum(lost.values())
 
 
-def histogram(series: dict[str, Any]) -> Histogram:
+def histogram(series: core.native.Series) -> Histogram:
     """Of a callback also its two parts."""
-
-    def part(name: str) -> Histogram | None:
-        figures = series.get(name)
-        if not figures:
-            return None
-        return histogram({**series, **figures, name: None, "self": None, "unmatched": 0})
-
-    until, after = part("until_reply"), part("after_reply")
+    until, after = series["until_reply"], series["after_reply"]
+    rest: core.native.Series = {**series, "self": None, "unmatched": 0}
     count = series["count"]
     return Histogram(
         operation=series["operation"],
@@ -119,34 +113,30 @@ def histogram(series: dict[str, Any]) -> Histogram:
         self_time=series["self"],
         unanswered=series["unanswered"],
         least=series["least"],
-        until_reply=until,
-        after_reply=after,
+        until_reply=histogram({**rest, **until, "until_reply": None}) if until else None,
+        after_reply=histogram({**rest, **after, "after_reply": None}) if after else None,
     )
 
 
-def _nothing(probe: Probe) -> dict[str, Any]:
-    names = (
-        "entries",
-        "count",
-        "unmatched",
-        "unanswered",
-        "lost",
-        "min",
-        "max",
-        "sum",
-        "outermost",
-    )
-    counters = dict.fromkeys(names, 0)
+def _nothing(probe: Probe) -> core.native.Series:
     return {
-        "self": None,
-        "least": None,
-        "until_reply": None,
-        "after_reply": None,
-        "address": None,
         "layer": probe.layer,
         "function": probe.function,
         "operation": probe.operation,
+        "entries": 0,
+        "count": 0,
+        "unmatched": 0,
+        "unanswered": 0,
+        "least": None,
+        "lost": 0,
+        "until_reply": None,
+        "after_reply": None,
+        "min": 0,
+        "max": 0,
+        "sum": 0,
         "percentiles": {},
         "buckets": [],
-        **counters,
+        "outermost": 0,
+        "self": None,
+        "address": None,
     }

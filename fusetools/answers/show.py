@@ -6,8 +6,8 @@ import bisect
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from fusetools import core
 from fusetools.answers import helpers
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
@@ -27,7 +27,9 @@ from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
 
 
-def only(found: Sequence[dict[str, Any]], unique: int, names: Names, path: Path) -> dict[str, Any]:
+def only(
+    found: Sequence[core.native.Kept], unique: int, names: Names, path: Path
+) -> core.native.Kept:
     """The only one of a number; Error if there are several, or none."""
     if len(found) == 1:
         return found[0]
@@ -38,7 +40,7 @@ def only(found: Sequence[dict[str, Any]], unique: int, names: Names, path: Path)
             "its numbers stand in what these commands print",
             f"fusetools slow -i {file}\nfusetools export -i {file} --format csv -o requests.csv",
         )
-    mounts = list(dict.fromkeys(names.mounts.get(one["connection"], "") for one in found))
+    mounts = list(dict.fromkeys(names.mount(one["connection"]) for one in found))
     if len(mounts) > 1 and all(mounts):
         raise Error(
             f"{len(found)} requests have the number {unique}",
@@ -53,7 +55,7 @@ def only(found: Sequence[dict[str, Any]], unique: int, names: Names, path: Path)
     )
 
 
-def spans(kept: dict[str, Any]) -> tuple[Span | None, Span | None]:
+def spans(kept: core.native.Kept) -> tuple[Span | None, Span | None]:
     """The caller's and the daemon's thread while they are about the request."""
     marks: dict[str, int] = kept["marks"]
     callers = ("sys_enter", "resumed", "kernel_enter", "begin")
@@ -75,7 +77,7 @@ def spans(kept: dict[str, Any]) -> tuple[Span | None, Span | None]:
 def show(source: Source, unique: int, filters: Filters) -> Shown:
     """One request's story, by its number. Error: there is none, or several."""
     asked = Questions(source)
-    found, facts = asked("numbered", filters, unique)
+    found, facts = asked(core.native.numbered, filters, unique)
     kept = only(found["kept"], unique, asked.names, source.path)
     caller, daemon = asked.moments(spans(kept))
     (chain,) = helpers.chains([at_work(kept)], [daemon], asked.moments, asked.probes)
@@ -101,8 +103,8 @@ class _Teller:
 
     def __init__(
         self,
-        kept: dict[str, Any],
-        tid: int,
+        kept: core.native.Kept,
+        tid: int | None,
         probes: Sequence[Probe],
         functions: Sequence[tuple[int, str]],
         names: Names,
@@ -179,7 +181,7 @@ class _Teller:
         if tid == self.kept["tid"]:
             return f"{self.kept['comm']} {tid}".strip()
         if tid == self.kept["daemon_tid"]:
-            return f"{self.names.daemons.get(self.kept['daemon_pid']) or 'daemon'} {tid}"
+            return f"{self.names.daemon(self.kept['daemon_pid']) or 'daemon'} {tid}"
         return f"thread {tid}"
 
     def _request(self, role: str, time: int, values: Sequence[int | None]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusetools import core
 from fusetools.answers import helpers
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
@@ -28,7 +29,7 @@ def slow(
     """
     asked = Questions(source)
     wanted = operations(patterns), least, None if path is None else expression(path)
-    found, facts = asked("slowest", filters, wanted, asked.names.mounts, most)
+    found, facts = asked(core.native.slowest, filters, wanted, asked.names.mounts, most)
     kept = found["kept"]
     spans = [at_work(one) for one in kept]
     moments = asked.moments(spans)

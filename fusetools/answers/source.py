@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fusetools import session
+from fusetools import core, session
 from fusetools.answers.catalogue import Probe, bare, by_convention, matches, needed
 from fusetools.answers.filters import Filters
-from fusetools.core import ask
 from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE, OPERATIONS
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate
+
+    from fusetools.core import Arguments, T
 
 _LONGEST = 400  # letters of a command that is printed
 
@@ -32,7 +36,7 @@ class Source:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_readable(self.path)
-        self.described: dict[str, Any] = ask("describe", str(self.path))
+        self.described = core.ask(core.native.describe, str(self.path))
         self.session, self._warnings = session.read(self.described.get("session"))
         self.addresses: dict[str, int] = {}
         self.catalogue = self._read_probes()
@@ -69,9 +73,18 @@ class Source:
                 self.addresses[row.function] = row.address
         return probes
 
-    def ask(self, question: str, *arguments: Any) -> Any:
+    def ask(self, question: str, *arguments: object) -> Any:
+        """As query(), by name."""
+        return self.query(getattr(core.native, question), *arguments)
+
+    def query(
+        self,
+        question: Callable[Concatenate[str, Arguments], T],
+        *arguments: Arguments.args,
+        **more: Arguments.kwargs,
+    ) -> T:
         """Of the core, about this recording."""
-        return ask(question, str(self.path), *arguments)
+        return core.ask(question, str(self.path), *arguments, **more)
 
     @property
     def detail(self) -> str:
@@ -135,10 +148,10 @@ class Source:
 
     def core_filters(
         self, filters: Filters, functions: bool = True, corrected: bool = False
-    ) -> dict[str, Any]:
+    ) -> core.native.Filters:
         """In the core's words; ``functions``: with the kernel's of function_graph; ``corrected``:
         durations without what recording took."""
-        asked: dict[str, Any] = {}
+        asked: core.native.Filters = {}
         if filters.pids:
             asked["pids"] = list(filters.pids)
         if filters.comms:
@@ -193,7 +206,7 @@ class Source:
             f"fusetools hist --mount {shlex.quote(next(iter(mounts)))}",
         )
 
-    def facts(self, answer: dict[str, Any], filters: Filters, corrected: bool = False) -> Facts:
+    def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
         """Of the core's answer and the session."""
         session = self.session
         span = (answer["last"] - answer["first"]) / 1e9
@@ -203,7 +216,7 @@ class Source:
             seconds = max(0.0, end - (filters.start or 0) / 1e9)
         elif seconds is None:
             seconds = span
-        requests = Requests(**answer["requests"])
+        requests = Requests(**answer.get("requests", {}))
         warnings = list(self._warnings)
         if requests.unanswered:
             warnings += self._daemons
@@ -241,8 +254,8 @@ class Source:
     @cached_property
     def _daemons(self) -> list[str]:
         """What became of the daemons that did not answer all requests."""
-        asked = {"daemons": [m for m in self._mounts().values() if m[0]]}
-        found = self.ask("daemons", needed(self.catalogue, self.events), asked)
+        asked: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
+        found = self.query(core.native.daemons, needed(self.catalogue, self.events), asked)
         return [line for state in found for line in _fate_of(state, self.mount_points)]
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
@@ -257,7 +270,7 @@ class Source:
         )
 
 
-def _fate_of(state: dict[str, Any], mounts: dict[int, str]) -> Iterator[str]:
+def _fate_of(state: core.native.DaemonState, mounts: dict[int, str]) -> Iterator[str]:
     path = mounts.get(state["connection"])
     who = f"the daemon{f' of {path}' if path else ''}, pid {state['pid']},"
     waiting = plural(state["unanswered"], "request")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_type_hints
 
+from fusetools import core
 from fusetools.answers.catalogue import needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
@@ -13,7 +14,7 @@ from fusetools.results.stories import Stories
 def stories(source: Source, filters: Filters) -> Stories:
     """As numpy columns."""
     catalogue = needed(source.catalogue, source.events)
-    answer = source.ask("stories", catalogue, source.core_filters(filters))
+    answer = source.query(core.native.stories, catalogue, source.core_filters(filters))
     import numpy as np
 
     made: dict[str, Any] = {

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import os
 import sys
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -55,7 +55,7 @@ class Failure(click.ClickException):
         super().__init__(error.what)
         self.error = error
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: IO[str] | None = None) -> None:
         from fusetools.printable import printable
         from fusetools.render.text.footer import ways_out
 
@@ -89,7 +89,7 @@ class Commands(click.Group):
         _open_standard_descriptors()
         try:
             super().main(*args, **options)
-            status: Any = 0
+            status: str | int | None = 0
         except SystemExit as left:
             status = left.code
         except Exception as error:
@@ -98,7 +98,7 @@ class Commands(click.Group):
             status = _unexpected(error)
         sys.exit(_flushed(status))
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except Error as error:
@@ -141,7 +141,7 @@ def _unexpected(error: Exception) -> int:
     return status
 
 
-def _flushed(status: Any) -> Any:
+def _flushed(status: str | int | None) -> str | int | None:
     """The exit status, once all that was printed is written: the interpreter would have complained
     with a traceback."""
     try:

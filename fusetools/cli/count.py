@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, recording_options, say, write
+from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from fusetools.results.count import Counts
 
 
@@ -31,7 +33,7 @@ def command(
     live: bool,
     csv: str | None,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> None:
     """Print how often each function, request and callback was called.
 
@@ -75,7 +77,7 @@ def command(
 
 
 def _live(
-    workload: tuple[str, ...], layers: tuple[str, ...], options: dict[str, Any]
+    workload: tuple[str, ...], layers: tuple[str, ...], options: FilterOptions
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
     from fusetools.plan.request import Count as Counting
@@ -85,9 +87,8 @@ def _live(
 
     if not workload:
         raise click.UsageError("--live needs a workload: fusetools count --live -- WORKLOAD")
-    for name in ("pids", "comms", "start", "end"):
-        if options[name]:
-            raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
+    if options["pids"] or options["comms"] or options["start"] or options["end"]:
+        raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
     mounts = tuple(os.path.abspath(path) for path in options["mounts"])
     found = live.count(Counting(workload, mounts), sys.argv[1:])
     counts = [

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, say
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(patterns: tuple[str, ...], path: str, as_json: bool, **options: Any) -> None:
+def command(
+    patterns: tuple[str, ...], path: str, as_json: bool, **options: Unpack[FilterOptions]
+) -> None:
     """Print which errors requests were answered with, and how many lookups found nothing."""
     result = opened(path).errors(*patterns, filters=filters(options))
     if as_json:

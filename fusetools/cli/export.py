@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options
+from fusetools.cli.options import FilterOptions, filters, opened, request_options
 from fusetools.output import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
@@ -20,7 +23,7 @@ from fusetools.output import Output
     help="Write a trace for ui.perfetto.dev (perfetto), or a row for each request (csv, json).",
 )
 @click.option("-o", "--output", required=True, metavar="FILE", help="Write to FILE; - prints it.")
-def command(path: str, form: str, output: str, **options: Any) -> None:
+def command(path: str, form: str, output: str, **options: Unpack[FilterOptions]) -> None:
     """Write every request, with all known facts, for other programs."""
     Output(output).close()  # refused before anything is read
     result = opened(path).export(output, form, filters=filters(options))

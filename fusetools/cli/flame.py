@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, recording_options, say, write
+from fusetools.cli.options import FilterOptions, filters, opened, recording_options, say, write
 from fusetools.errors import Error
 from fusetools.output import Output
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from fusetools.results.flame import Stacks
 
 
@@ -98,7 +100,7 @@ def command(
     kallsyms: str | None,
     symfs: str | None,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> None:
     """Draw a flame graph: what ran, what was waited for, or both across requests.
 

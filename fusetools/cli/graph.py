@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, graph_options, opened, say
+from fusetools.cli.options import FilterOptions, filters, graph_options, opened, say
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
@@ -25,7 +28,7 @@ def command(
     calls: bool,
     unit: str | None,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> None:
     """Print what the kernel's FUSE functions call, and the time that each takes.
 

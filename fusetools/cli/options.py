@@ -7,19 +7,21 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
 from fusetools.errors import Error
 
 if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
     from fusetools.answers.filters import Filters
     from fusetools.output import Output
     from fusetools.recording import Recording
 
 LOST = 4  # exit status: the kernel dropped events
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -182,7 +184,17 @@ def _with(function: F, *names: str) -> F:
     return function
 
 
-def filters(options: dict[str, Any]) -> Filters:
+class FilterOptions(TypedDict):
+    """What recording_options() and its like give a command beside the path and the layers."""
+
+    pids: tuple[int, ...]
+    comms: tuple[str, ...]
+    mounts: NotRequired[tuple[str, ...]]  # not of graph_options()
+    start: int | None
+    end: int | None
+
+
+def filters(options: FilterOptions | dict[str, Any]) -> Filters:
     """Filters out of those options."""
     from fusetools.answers.filters import Filters
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say, write
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, say, write
 from fusetools.output import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
@@ -16,7 +19,9 @@ from fusetools.output import Output
 @click.option(
     "--csv", "csv_path", metavar="FILE", help="Write every change to FILE as CSV; - prints it."
 )
-def command(path: str, as_json: bool, csv_path: str | None, **options: Any) -> None:
+def command(
+    path: str, as_json: bool, csv_path: str | None, **options: Unpack[FilterOptions]
+) -> None:
     """Print how many requests wait for the daemon, and whether it is short of threads."""
     target = None if csv_path is None else Output(csv_path)
     result = opened(path).queue(filters=filters(options))

@@ -9,7 +9,7 @@ import curses
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusetools.printable import printable
 from fusetools.results.top import BY, SORTS, Top
@@ -45,7 +45,7 @@ class _Screen:
         self.typed: str | None = None  # a filter that is being typed
         self.lost = 0
 
-    def run(self, window: Any) -> int:
+    def run(self, window: curses.window) -> int:
         curses.curs_set(0) if curses.tigetstr("civis") else None
         window.nodelay(True)
         window.keypad(True)
@@ -92,7 +92,7 @@ class _Screen:
             self.typed = ""
         return True
 
-    def draw(self, window: Any) -> None:
+    def draw(self, window: curses.window) -> None:
         rows, columns = window.getmaxyx()
         window.erase()
         state = [f"by {self.view.by}", f"sorted by {self.view.sort}"]

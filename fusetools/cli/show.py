@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import filters, opened, request_options, say
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, say
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
 @click.argument("unique", type=click.IntRange(1, (1 << 64) - 1))
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(unique: int, path: str, as_json: bool, **options: Any) -> None:
+def command(unique: int, path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:
     """Print one request's story: what its caller and the daemon did, line by line.
 
     UNIQUE is the request's number, as fusetools slow prints it.

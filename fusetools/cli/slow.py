@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fusetools.cli.options import (
+    FilterOptions,
     filters,
     min_option,
     opened,
@@ -15,6 +16,9 @@ from fusetools.cli.options import (
     say,
     whole,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
@@ -38,7 +42,7 @@ def command(
     least: int,
     glob: str | None,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
     recording, wanted = opened(path), filters(options)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from fusetools.results.hist import Bucket
 
 if TYPE_CHECKING:
     Durations = NDArray[np.int64]
+    Values = Union[Durations, NDArray[np.float64], Sequence[float]]
 
 
 CALLS = 5  # in a stretch at least, else single calls are taken
@@ -111,7 +113,7 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
     return found
 
 
-def _of_calls(values: Durations | None) -> tuple[Figures, Any]:
+def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
     if values is None:
         return Figures(0, None, None), ()
     import numpy as np
@@ -200,7 +202,7 @@ def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Measured]:
     return measures
 
 
-def _operation(name: str, runs: Sequence[Run]) -> tuple[Figures, Any]:
+def _operation(name: str, runs: Sequence[Run]) -> tuple[Figures, Values]:
     found = [run.requests[name] for run in runs if name in run.requests]
     counts = [one.count for one in found] + [0] * (len(runs) - len(found))
     buckets: dict[tuple[int, int], int] = {}
@@ -224,10 +226,10 @@ class _Measured:
     """A measure before it is judged; ``values``: of each side, what is tested."""
 
     measure: Measure
-    values: tuple[Any, ...]
+    values: tuple[Values, ...]
 
 
-def _measure(name: str, layer: str, sides: Sequence[tuple[Figures, Any]]) -> _Measured:
+def _measure(name: str, layer: str, sides: Sequence[tuple[Figures, Values]]) -> _Measured:
     figures, values = zip(*sides)
     return _Measured(Measure(name, layer, figures), values)
 
@@ -292,7 +294,7 @@ def _judged(
     )
 
 
-def probability(values: Any, best: Any) -> float | None:
+def probability(values: Values, best: Values) -> float | None:
     """p of Mann-Whitney's U, two-sided; None: so few could never be told apart."""
     if min(len(values), len(best)) >= STRETCHES * CALLS:
         values, best = stretches(values), stretches(best)
@@ -303,14 +305,14 @@ def probability(values: Any, best: Any) -> float | None:
     return p if p == p else 1.0  # nan where all are equal
 
 
-def stretches(values: Durations) -> list[float]:
+def stretches(values: Values) -> list[float]:
     """The median of each stretch of values that follow one another."""
     import numpy as np
 
     return [float(np.median(part)) for part in np.array_split(values, STRETCHES)]
 
 
-def larger(values: Any, best: Any) -> float:
+def larger(values: Values, best: Values) -> float:
     """How often a value is larger than one of ``best``, those that are equal half; 0 to 1."""
     import numpy as np
 
@@ -319,7 +321,7 @@ def larger(values: Any, best: Any) -> float:
     return float(below.sum()) / 2 / (len(values) * len(best))
 
 
-def _scipy() -> Any:
+def _scipy() -> ModuleType:
     try:
         return importlib.import_module("scipy.stats")
     except ImportError as error:

@@ -116,7 +116,7 @@ class Run:
         return run
 
 
-def _check(numbers: Iterable[Any]) -> None:
+def _check(numbers: Iterable[object]) -> None:
     if not all(isinstance(n, (int, float)) and 0 <= n < MOST_FIGURE for n in numbers):
         raise ValueError("a figure makes no sense")
 
@@ -289,7 +289,7 @@ class Folder:
         write(place, "run.json", asdict(run))
         self.runs[index, run.round] = run
 
-    def save(self, data: Any, table: str) -> None:
+    def save(self, data: object, table: str) -> None:
         """The figures of all runs so far."""
         write(self._at, DEFINITION, data, self._owner)
         write_text(self._at, TABLE, table, self._owner)
@@ -302,7 +302,7 @@ class Folder:
         return [self.runs[index, n] for n in rounds if (index, n) in self.runs]
 
 
-def write(directory: int, name: str, data: Any, owner: Owner | None = None) -> None:
+def write(directory: int, name: str, data: object, owner: Owner | None = None) -> None:
     """JSON, whole or not at all."""
     write_text(directory, name, json.dumps(data, indent=1, allow_nan=False) + "\n", owner)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
 
 MOST = 1 << 22  # bytes of output that are looked at, its end
 
@@ -42,7 +41,7 @@ def _fio(text: str) -> tuple[int, float | None] | None:
 
 def _number(text: str) -> float | None:
     try:
-        value: Any = float(text.replace(",", "."))
+        value = float(text.replace(",", "."))
     except ValueError:
         return None
     return value if 0 < value < math.inf else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fusetools.csvfile import written
 from fusetools.experiments.folder import Folder
 
@@ -16,7 +14,7 @@ def runs_csv(folder: Folder) -> str:
     columns += [f"{name}_{key}" for name in names for key in _OF_OPERATION]
     rows = []
     for (index, n), run in sorted(folder.runs.items(), key=lambda one: one[0]):
-        row: list[Any] = [*folder.points[index].values(), n, run.seconds, run.user, run.system]
+        row: list[object] = [*folder.points[index].values(), n, run.seconds, run.user, run.system]
         row += [run.switches, run.bytes, run.bandwidth, run.lost]
         for name in names:
             of = run.requests.get(name)

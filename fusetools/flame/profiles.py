@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from fusetools.flame.folded import Diff, Folded, Graph, check_not_empty, in_order
 from fusetools.flame.kinds import Kinds
@@ -113,7 +112,7 @@ def firefox(graph: Graph, *, title: str = "Flame Graph", kinds: Kinds | None = N
 
 def _thread(
     name: str, number: int, part: Folded, kinds: Kinds | None, strings: dict[str, int]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     merged = tree(part)
     scale = _MILLISECONDS.get(part.unit)
     samples = [node for node, weight in enumerate(merged.after) if weight]

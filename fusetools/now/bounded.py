@@ -10,21 +10,22 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from fusetools.host.rights import limit_memory
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
 LARGEST = 16 << 20  # bytes of one answer
 
 
-class _Child:
+class _Child(Generic[R]):
     """A child that answers for one item after the other, as JSON behind its length."""
 
-    def __init__(self, items: list[T], answer: Callable[[T], Any]) -> None:
+    def __init__(self, items: list[T], answer: Callable[[T], R]) -> None:
         self.reader, writer = os.pipe()
         self.buffer = b""
         self.pid = os.fork()
@@ -48,7 +49,7 @@ class _Child:
         finally:
             os._exit(status)
 
-    def next(self, end: float) -> tuple[bool, Any]:
+    def next(self, end: float) -> tuple[bool, R | None]:
         """(whether an answer came before ``end``, on time.monotonic()'s clock, and the answer)."""
         while True:
             if len(self.buffer) >= _HEAD.size:
@@ -80,12 +81,13 @@ class _Child:
 
 
 def each(
-    items: Iterable[T], answer: Callable[[T], Any], patience: float, end: float
-) -> Iterator[tuple[T, Any]]:
+    items: Iterable[T], answer: Callable[[T], R], patience: float, end: float
+) -> Iterator[tuple[T, R | None]]:
     """(item, answer(item)) of each; None for one that took longer than ``patience`` seconds, and
     for all that are left at ``end``, a time of time.monotonic().
 
-    ``answer`` runs in a child process, and its result must be made of what JSON has.
+    ``answer`` runs in a child process, and its result must be made of what JSON has: a
+    tuple becomes a list.
     """
     left = list(items)
     while left and time.monotonic() < end:

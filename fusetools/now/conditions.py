@@ -12,9 +12,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from fusetools.answers.requests import error_name
+from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import duration, plural, took
 from fusetools.now import machine
@@ -75,7 +76,8 @@ class Requests(Streaming):
             self.perf.close()
 
 
-Key = tuple[int, Optional[int], Optional[int]]  # connection, unique, thread of the caller
+# Connection, unique, thread of the caller.
+Key = tuple[Optional[int], Optional[int], Optional[int]]
 
 
 class Cause(NamedTuple):
@@ -96,8 +98,8 @@ class _Look:
     """What was seen since the last look: requests that ended and were slow or failed, and those
     that are under way."""
 
-    ended: list[dict[str, Any]]
-    under_way: list[dict[str, Any]]
+    ended: list[native.Kept]
+    under_way: list[native.Kept]
 
 
 class Conditions:
@@ -189,7 +191,7 @@ class Conditions:
             return _Look([], [])
         self._requests.advance()
         slow = [one.least for one in self._conditions if isinstance(one, Slow)]
-        under_way: list[dict[str, Any]] = []
+        under_way: list[native.Kept] = []
         if slow:
             kept, _ = self._requests.requests.under_way(min(slow), OLDEST)
             under_way = [one for one, unsure in kept if not unsure]
@@ -231,11 +233,11 @@ class Conditions:
         return new
 
 
-def _key(request: dict[str, Any]) -> Key:
+def _key(request: native.Kept) -> Key:
     return request["connection"], request["unique"], request["tid"]
 
 
-def _cause(request: dict[str, Any], what: str) -> Cause:
+def _cause(request: native.Kept, what: str) -> Cause:
     pid = f" (pid {request['pid']})" if request["pid"] else ""
     who = f"{request['operation']} of {request['comm'] or 'a process'}{pid}"
     return Cause(f"{who} {what}", min(request["marks"].values()))

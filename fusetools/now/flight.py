@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fusetools import session
 from fusetools.core import native
@@ -240,7 +240,7 @@ class FlightRecorder(Recording):
         try:
             taken = self._recording(cause)
             self.written(taken)
-            answer: dict[str, Any] = {"output": str(taken.output)}
+            answer: dict[str, object] = {"output": str(taken.output)}
         except (Error, OSError) as problem:
             assert self.perf is not None
             error = (

@@ -13,9 +13,9 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict, TypeVar
 
 from fusetools.core import native
 from fusetools.host.files import open_regular
@@ -48,6 +48,58 @@ _IDLE = re.compile(
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _ProcessRow(TypedDict):
+    """As of Process; ``mnt``: its mount namespace, ``fuse``: (descriptor, connection) …,
+    ``threads``: (number, state, what it waits in, of the kernel) …"""
+
+    pid: int
+    ppid: int
+    comm: str
+    state: str
+    uid: int | None
+    tracer: int
+    cgroup: str
+    mnt: str
+    fuse: list[tuple[int, int | None]]
+    threads: list[tuple[int, str, str, bool]]
+
+
+class _TaskRow(TypedDict):
+    """As of Task; ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of
+    the clock of its CPU when it last ran."""
+
+    comm: str
+    state: str
+    wchan: str
+    stack: list[str]
+    syscall: tuple[int | None, list[int], int | None, int | None]
+    ran: float | None
+    cpu: int
+
+
+class _LockRow(TypedDict):
+    kind: str
+    address: int
+    owner: int
+
+
+class _Cgroup(TypedDict):
+    cgroup: str
+    frozen: str
+    memory: str
+
+
+class _Details(TypedDict):
+    descriptors: list[tuple[int, str]]
+    path: str
+    lock: _LockRow | None
+    address: int
+
+
 def read(limit: float = LIMIT) -> Moment:
     """This moment of this host."""
     return _Reader(limit).moment()
@@ -61,7 +113,7 @@ class _Reader:
         self.notes: list[str] = []
         self.machine = os.uname().machine
 
-    def each(self, items: Iterable[Any], answer: Callable[[Any], Any]) -> list[Any]:
+    def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
         """What came of those that answered; who did not is silent."""
         results = []
         for item, result in each(items, answer, PATIENCE, self.end):
@@ -75,8 +127,8 @@ class _Reader:
 
     def moment(self) -> Moment:
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
-        rows = self.each([pid for pid in pids if pid != os.getpid()], _process)
-        rows = [row for row in rows if row]
+        others = [pid for pid in pids if pid != os.getpid()]
+        rows = [row for rows in self.each(others, _process) for row in rows]
         threads = {row["pid"]: row["threads"] for row in rows}
         mounts = self._mounts(rows)
         names = users()
@@ -88,7 +140,7 @@ class _Reader:
                 comm=row["comm"],
                 state=row["state"],
                 uid=row["uid"],
-                user=names.get(row["uid"], str(row["uid"])),
+                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
                 cgroup=row["cgroup"],
                 tracer=row["tracer"],
                 fuse=tuple(connection for _, connection in row["fuse"]),
@@ -182,7 +234,7 @@ class _Reader:
             )
         return list(found.values())
 
-    def _mounts(self, rows: list[dict[str, Any]]) -> list[Connection]:
+    def _mounts(self, rows: list[_ProcessRow]) -> list[Connection]:
         """Each FUSE connection once, those of our own mount namespace first."""
         own = _link("/proc/self/ns/mnt")
         namespaces: dict[str, int] = {own: os.getpid()} if own else {}
@@ -247,7 +299,7 @@ class _Reader:
         by_tid = {task.tid: (task, call, arguments) for task, call, arguments in tasks}
         waiting = [(task.pid, task.tid) for task, call, _ in tasks if call and task.state in "SD"]
 
-        def details(item: tuple[int, int]) -> Any:
+        def details(item: tuple[int, int]) -> tuple[int, _Details]:
             pid, tid = item
             task, call, arguments = by_tid[tid]
             assert call is not None
@@ -310,8 +362,8 @@ class _Reader:
         others: dict[str, int] = {}  # the inode at the other end, by a socket's link
         items = [(pid, name == own) for name, pid in namespaces.items()]
         for found in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
-            for inode, (row, other) in found:
-                tables[f"socket:[{inode}]"] = sockets.Socket(**row)
+            for inode, fields, other in found:
+                tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 if other:
                     others[f"socket:[{inode}]"] = other
         ends = {link for link in inodes if link.startswith("pipe:[")}
@@ -389,10 +441,11 @@ def _functions(stack: str) -> list[str]:
     return re.findall(r"^\[<[^>]*>\] ([^+\s]+)", stack, re.MULTILINE)
 
 
-def _process(pid: int) -> Any:
+def _process(pid: int) -> list[_ProcessRow]:
+    """Of one that has ended nothing."""
     stat = parse_stat(_text(f"/proc/{pid}/stat"))
     if not stat:
-        return {}
+        return []
     threads = []
     for name in _names(f"/proc/{pid}/task"):
         task = parse_stat(_text(f"/proc/{pid}/task/{name}/stat"))
@@ -409,7 +462,7 @@ def _process(pid: int) -> Any:
                 info = _text(f"/proc/{pid}/fdinfo/{name}")
                 match = re.search(r"^fuse_connection:\s*(\d{1,10})$", info, re.MULTILINE)
                 fuse.append((int(name), int(match[1]) if match else None))
-    return {
+    row: _ProcessRow = {
         "pid": pid,
         "ppid": stat.parent,
         "comm": stat.comm,
@@ -421,6 +474,7 @@ def _process(pid: int) -> Any:
         "fuse": fuse,
         "threads": threads,
     }
+    return [row]
 
 
 def _arguments(pid: int) -> tuple[int, list[str]]:
@@ -432,7 +486,7 @@ def _mountinfo(item: tuple[str, int]) -> tuple[str, int, str]:
     return name, pid, _text(f"/proc/{pid}/mountinfo", 16 << 20)
 
 
-def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
+def _task(item: tuple[int, int]) -> tuple[int, int, _TaskRow | None]:
     pid, tid = item
     place = f"/proc/{pid}/task/{tid}"
     stat = parse_stat(_text(f"{place}/stat"))
@@ -450,7 +504,7 @@ def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
         arguments = values[:6] if number >= 0 else []
         if len(values) >= 2:
             sp, pc = values[-2:]
-    row = {
+    row: _TaskRow = {
         "comm": stat.comm,
         "state": stat.state,
         "wchan": _wchan(place) if stat.state in "SD" else "",
@@ -464,7 +518,7 @@ def _task(item: tuple[int, int]) -> tuple[int, int, Any]:
 
 def _details(
     task: Task, call: syscalls.Call, arguments: list[int], threads: tuple[int, ...]
-) -> Any:
+) -> _Details:
     """Of a thread in a system call: the path it is about, its descriptors, its lock."""
     numbers = [_int(arguments[place]) for place in call.descriptors if place < len(arguments)]
     if call.name == "fcntl" and arguments[1] not in (7, 38):  # F_SETLKW, F_OFD_SETLKW
@@ -572,7 +626,7 @@ def _string(memory: int, address: int) -> str | None:
 _WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
 
 
-def _lock(memory: int, tid: int, arguments: list[int], threads: tuple[int, ...]) -> Any:
+def _lock(memory: int, tid: int, arguments: list[int], threads: tuple[int, ...]) -> _LockRow | None:
     """Who holds the lock that a thread waits for, where its library notes that in the lock.
 
     glibc: pthread_mutex_t has __lock, __count, __owner, __nusers, __kind; pthread_rwlock_t has
@@ -708,9 +762,9 @@ def _hierarchies() -> dict[str, str]:
     return found
 
 
-def _cgroup(text: str, mounted: dict[str, str]) -> dict[str, Any]:
+def _cgroup(text: str, mounted: dict[str, str]) -> _Cgroup:
     """Of /proc/PID/cgroup: the cgroup, which one above it is frozen, and whose memory is full."""
-    found = {"cgroup": "", "frozen": "", "memory": ""}
+    found: _Cgroup = {"cgroup": "", "frozen": "", "memory": ""}
     for line in text.split("\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if ".." in path.split("/"):  # outside of our cgroup namespace
@@ -784,7 +838,7 @@ FSCONFIG_CMD_CREATE = 6
 
 
 @contextlib.contextmanager
-def fusectl() -> Any:
+def fusectl() -> Iterator[tuple[str, int | None]]:
     """(place, descriptor of) the directory of the FUSE connections.
 
     Where fusectl is not mounted, a mount of it that has no place in any namespace and ends with its

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 # Where a caller waits until automount, or systemd, has mounted what it asked for.
 AUTOFS = ("autofs_wait", "autofs4_wait")
@@ -136,39 +135,3 @@ class Moment:
     fusectl: str = ""  # where the connections' files are
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Moment:
-        def descriptor(row: dict[str, Any]) -> Descriptor:
-            socket = row["socket"]
-            if socket:
-                socket = Socket(**{**socket, "other": tuple(socket["other"])})
-            return Descriptor(row["number"], row["link"], socket, tuple(row["other"]))
-
-        def task(row: dict[str, Any]) -> Task:
-            lists = {name: tuple(row[name]) for name in ("stack", "children", "user")}
-            lock = Lock(**row["lock"]) if row["lock"] else None
-            fds = tuple(map(descriptor, row["descriptors"]))
-            return Task(**{**row, **lists, "lock": lock, "descriptors": fds})
-
-        def process(row: dict[str, Any]) -> Process:
-            return Process(
-                **{**row, **{n: tuple(row[n]) for n in ("fuse", "threads", "arguments")}}
-            )
-
-        return cls(
-            **{
-                **value,
-                "connections": tuple(
-                    Connection(**{**row, "holders": tuple(row["holders"])})
-                    for row in value["connections"]
-                ),
-                "processes": tuple(map(process, value["processes"])),
-                "tasks": tuple(map(task, value["tasks"])),
-                "silent": tuple(value["silent"]),
-                "notes": tuple(value["notes"]),
-            }
-        )

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from fusetools.now.moment import Socket
 
@@ -23,12 +22,13 @@ _STATES = (
     "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING",
 )  # fmt: skip
 MOST_ROWS = 200_000
+Fields = tuple[str, str, str, int, int]  # of a Socket, up to its queues
 
 
-def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, tuple[dict[str, Any], int]]]:
-    """(inode, (a Socket's fields, inode of the other end or 0)) of those of ``wanted`` that are in
+def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, Fields, int]]:
+    """(inode, a Socket's fields, inode of the other end or 0) of those of ``wanted`` that are in
     the network namespace of ``pid``; ``own``: that is ours."""
-    found: dict[int, tuple[dict[str, Any], int]] = {}
+    found: dict[int, tuple[Fields, int]] = {}
     ends: dict[tuple[str, str], int] = {}
     rows = []
     for protocol in ("tcp", "tcp6", "udp", "udp6"):
@@ -40,22 +40,16 @@ def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, tuple[dict[st
                 rows.append((name, local, remote, state, queues, inode))
     for name, local, remote, state, queues, inode in rows:
         sent, received = (int(part, 16) for part in queues.split(":"))
-        fields = {
-            "protocol": name,
-            "peer": _address(remote),
-            "state": _STATES[state] if name == "tcp" and state < len(_STATES) else "",
-            "send_queue": sent,
-            "receive_queue": received,
-        }
+        known = _STATES[state] if name == "tcp" and state < len(_STATES) else ""
+        fields = (name, _address(remote), known, sent, received)
         found[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
     paths = dict(_unix(pid))
     names = {inode: path for inode, path in paths.items() if inode in wanted}
     peers = dict(_unix_peers()) if own and names else {}
     for inode, path in names.items():
         other = peers.get(inode, 0)
-        fields = {"protocol": "unix", "peer": paths.get(other, "") or path}
-        found[inode] = (fields, other)
-    return list(found.items())
+        found[inode] = (("unix", paths.get(other, "") or path, "", 0, 0), other)
+    return [(inode, *row) for inode, row in found.items()]
 
 
 def _lines(pid: int, protocol: str) -> Iterator[str]:

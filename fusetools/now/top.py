@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fusetools.answers.catalogue import Probe, catalogue
+from fusetools.core import native
 from fusetools.now import machine
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
@@ -32,7 +32,9 @@ class Watch:
 
     def __init__(self, stream: Streaming) -> None:
         self.stream = stream
-        self.mounts = {t.mount.connection: t.mount.path for t in stream.plan.targets}
+        self.mounts: dict[int | None, str] = {
+            t.mount.connection: t.mount.path for t in stream.plan.targets
+        }
         self._users: dict[int, str] = {}
         self._callers: dict[int, tuple[str, str]] = {}
         self._lost = 0
@@ -95,7 +97,7 @@ class Watch:
             unavailable=tuple(stream.unavailable),
         )
 
-    def _row(self, row: dict[str, Any], seconds: float, by: str) -> Row:
+    def _row(self, row: native.Group, seconds: float, by: str) -> Row:
         def mean(total: int, count: int) -> float | None:
             return total / count if count else None
 
@@ -129,7 +131,7 @@ class Watch:
             errors=row["errors"],
         )
 
-    def _under_way(self, kept: dict[str, Any], unsure: bool) -> UnderWay:
+    def _under_way(self, kept: native.Kept, unsure: bool) -> UnderWay:
         path, whole = kept["path"] or (None, False)
         mount = self.mounts.get(kept["connection"], "")
         return UnderWay(

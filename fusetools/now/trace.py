@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from fusetools.answers.requests import error_name
+from fusetools.core import native
 from fusetools.now.top import catalogue_of, full_path
 from fusetools.record.streaming import Streaming
 from fusetools.results.trace import Ended
@@ -28,7 +28,9 @@ class Trace:
         comms: Sequence[str] = (),
     ) -> None:
         self.stream = stream
-        self._mounts = {t.mount.connection: t.mount.path for t in stream.plan.targets}
+        self._mounts: dict[int | None, str] = {
+            t.mount.connection: t.mount.path for t in stream.plan.targets
+        }
         wanted = operations, least, path
         stream.watch(catalogue_of(stream), sums=False, wanted=wanted, pids=pids, comms=comms)
         stream.begin()
@@ -45,7 +47,7 @@ class Trace:
         requests, _, dropped, pathless = self.stream.requests.sums()
         return requests, dropped, pathless, self.stream.requests.lost()
 
-    def _request(self, kept: dict[str, Any]) -> Ended:
+    def _request(self, kept: native.Kept) -> Ended:
         path, whole = kept["path"] or (None, False)
         mount = self._mounts.get(kept["connection"], "")
         marks = kept["marks"]

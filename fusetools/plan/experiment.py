@@ -130,9 +130,9 @@ class Experiment:
             raise _wrong(f"{count:,} points are too many", f"at most {MOST_POINTS:,}")
         return self
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> object:
         """As it is read again: lists, no tuples."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        data: object = json.loads(json.dumps(asdict(self)))
         return data
 
     @classmethod
@@ -299,7 +299,7 @@ def _wrong(what: str, why: str) -> Error:
     return Error(what, why, "fusetools sweep --param bs=4k,64k -- dd if=FILE of=/dev/null bs={bs}")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value

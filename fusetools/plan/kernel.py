@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
@@ -76,12 +76,20 @@ class KernelPlan:
     missing: tuple[Missing, ...] = ()
 
 
+class _Stage(TypedDict):
+    """A row of requests.toml."""
+
+    name: str
+    role: str
+    fetch: list[str]
+    ways: list[dict[str, str]]
+
+
 @cache
 def _config(name: str) -> Mapping[str, Any]:
     package = importlib.import_module("fusetools.configs.kernel")
     text = (Path(package.__path__[0]) / f"{name}.toml").read_text(encoding="utf-8")
-    data: Mapping[str, Any] = tomllib.loads(text)
-    return data
+    return tomllib.loads(text)
 
 
 def plan(
@@ -277,7 +285,7 @@ class _Requests:
         return probes, events, missing
 
     def _way(
-        self, stage: Mapping[str, Any], way: Mapping[str, str]
+        self, stage: _Stage, way: Mapping[str, str]
     ) -> tuple[tuple[list[Probe], list[Event]] | None, str]:
         if name := way.get("tracepoint"):
             return self._tracepoint(stage, name, way), ""
@@ -334,7 +342,7 @@ class _Requests:
         return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
 
     def _tracepoint(
-        self, stage: Mapping[str, Any], name: str, way: Mapping[str, str]
+        self, stage: _Stage, name: str, way: Mapping[str, str]
     ) -> tuple[list[Probe], list[Event]] | None:
         if name not in self.facts.tracepoints:
             return None
@@ -344,7 +352,7 @@ class _Requests:
             return None
         return [], [Event(name, self.only, stack=self._stack(stage))]
 
-    def _stack(self, stage: Mapping[str, Any]) -> str:
+    def _stack(self, stage: _Stage) -> str:
         """Only where a request begins it tells who makes it."""
         return "fp" if stage["role"] == "begin" and self.begins else ""
 

@@ -35,7 +35,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fusetools.errors import Error
 from fusetools.host.files import read_input
@@ -148,23 +147,23 @@ class _Reader:
     def mistake(self, key: str, reason: str) -> Error:
         return Error(f"mistake in the probe set {self.source}", f"{key}: {reason}")
 
-    def known(self, at: str, data: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+    def known(self, at: str, data: Mapping[str, object], keys: tuple[str, ...]) -> None:
         for key in data:
             if key not in keys:
                 where = f"{at}, {key}" if at else key
                 raise self.mistake(where, f"unknown key; known: {', '.join(keys)}")
 
-    def table(self, key: str, value: Any) -> Mapping[str, Any]:
+    def table(self, key: str, value: object) -> Mapping[str, object]:
         if not isinstance(value, dict):
             raise self.mistake(key, f"must be a table, not {value!r}")
         return value
 
-    def text(self, key: str, value: Any) -> str:
+    def text(self, key: str, value: object) -> str:
         if not isinstance(value, str):
             raise self.mistake(key, f"must be a string, not {value!r}")
         return value
 
-    def pattern(self, key: str, value: Any) -> re.Pattern[str]:
+    def pattern(self, key: str, value: object) -> re.Pattern[str]:
         if value is None:
             raise self.mistake(key, "is missing")
         text = self.text(key, value)
@@ -178,7 +177,7 @@ class _Reader:
             raise self.mistake(key, f"no regular expression: {error}") from error
 
 
-def _group(reader: _Reader, at: str, value: Any) -> Group:
+def _group(reader: _Reader, at: str, value: object) -> Group:
     data = reader.table(at, value)
     keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi")
     reader.known(at, data, (*keys, "operations", "arguments"))
@@ -202,40 +201,43 @@ def _group(reader: _Reader, at: str, value: Any) -> Group:
         names = ", ".join(repr(name) for name in ROLES)
         raise reader.mistake(f"{at}, role", f"{role!r} is none of {names}")
     function = reader.pattern(f"{at}, function", data.get("function"))
-    operations = reader.table(f"{at}, operations", data.get("operations", {}))
-    for key, operation in operations.items():
+    operations: dict[str, str] = {}
+    for key, operation in reader.table(f"{at}, operations", data.get("operations", {})).items():
         if not isinstance(operation, str) or operation not in OPERATIONS:
             where = f"{at}, operations, {key}"
             raise reader.mistake(where, f"{operation!r} is no FUSE operation (lookup, read …)")
+        operations[key] = operation
     if role == "call":
         if not operations:
             raise reader.mistake(f"{at}, operations", "is missing: which function is which?")
         if function.groups != 1:
             reason = "needs one group (…) that matches the name used in operations"
             raise reader.mistake(f"{at}, function", reason)
-    arguments = reader.table(f"{at}, arguments", data.get("arguments", {}))
-    for key, wanted in arguments.items():
+    arguments: dict[str, dict[str, str]] = {}
+    for key, wanted in reader.table(f"{at}, arguments", data.get("arguments", {})).items():
         where = f"{at}, arguments, {key}"
         known = key in operations if role == "call" else function.groups == 1
         if key != "all" and not known:
             raise reader.mistake(where, "is not in operations")
-        for argument, fetch in reader.table(where, wanted).items():
-            _check_argument(reader, f"{where}, {argument}", argument, fetch, abi)
+        arguments[key] = {
+            argument: _fetch(reader, f"{where}, {argument}", argument, fetch, abi)
+            for argument, fetch in reader.table(where, wanted).items()
+        }
     return Group(
         name=name,
         library=library,
         function=function,
         role=role,
         optional=optional,
-        operations=dict(operations),
-        arguments={key: dict(wanted) for key, wanted in arguments.items()},
+        operations=operations,
+        arguments=arguments,
         program=program,
         uses=reader.pattern(f"{at}, uses", data["uses"]) if "uses" in data else None,
         abi=abi,
     )
 
 
-def _check_argument(reader: _Reader, at: str, name: str, value: Any, abi: str) -> None:
+def _fetch(reader: _Reader, at: str, name: str, value: object, abi: str) -> str:
     if name not in FIELDS:
         raise reader.mistake(at, f"unknown argument; known: {', '.join(FIELDS)}")
     fetch = reader.text(at, value)
@@ -248,3 +250,4 @@ def _check_argument(reader: _Reader, at: str, name: str, value: Any, abi: str) -
     most = 9 if abi == "go" else 6
     if match and not 1 <= int(match[1]) <= most:
         raise reader.mistake(at, f"only arg1 to arg{most} are passed in registers")
+    return fetch

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fusetools import __version__
 from fusetools.core import native
@@ -26,6 +26,9 @@ from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
 from fusetools.session import BYTES, Host, Mount, Probe, Session, Took, encoded
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SESSION = "fusetools:session"
 
@@ -188,15 +191,18 @@ class Finishing(Things):
             )
         return merge(inputs, str(whole), session)
 
-    def _merged(self, inputs: list[str], whole: str, session: str, **more: Any) -> native.MergeInfo:
+    def _merged(
+        self, inputs: list[str], whole: str, session: str, **more: Unpack[native.MergeOptions]
+    ) -> native.MergeInfo:
         """In a process of its own; without what names the programs' stacks where that hangs."""
         try:
             return merger.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
         except merger.Stuck as stuck:
             self.outcome.warnings.append(f"{stuck}: stacks have no names")
             Path(whole).unlink(missing_ok=True)
+        more["avoid"] = ["/"]
         try:
-            return merger.merge(inputs, whole, session, lambda: False, **{**more, "avoid": ["/"]})
+            return merger.merge(inputs, whole, session, lambda: False, **more)
         except merger.Stuck as stuck:
             raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
 

@@ -21,15 +21,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fusetools.core import native
 from fusetools.host.files import Files, open_regular
 from fusetools.host.processes import family, read_stat, until_ended
 from fusetools.host.rights import drop_privileges, limit_memory
 from fusetools.record.signals import with_parent
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 STUCK = 10.0  # seconds without a sign of life
 MEMORY = 4 << 30  # bytes beside the recordings, and for each CPU's thread
@@ -49,7 +52,7 @@ def merge(
     session: str,
     give_up: Callable[[], bool],
     meanwhile: Callable[[], None] = lambda: None,
-    **more: Any,
+    **more: Unpack[native.MergeOptions],
 ) -> native.MergeInfo:
     """As the core's merge, into a file that is not there. ``give_up`` is asked now and then;
     ``meanwhile`` is called once, when it has begun.
@@ -122,22 +125,21 @@ def main() -> None:
         if more.get("kallsyms"):
             more["kallsyms"] = _by_number(more["kallsyms"], os.O_RDONLY)
     except OSError as error:
-        info: Any = {"error": ["cannot merge the recording", f"{error.filename}: {error.strerror}"]}
-        json.dump(info, sys.stdout)
+        why = f"{error.filename}: {error.strerror}"
+        json.dump({"error": ["cannot merge the recording", why]}, sys.stdout)
         return
     drop_privileges()
     limit_memory(size + MEMORY + MEMORY_OF_A_THREAD * (os.cpu_count() or 1), None)
-    arguments: Mapping[str, Any] = {
-        **more,
-        "maps": [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]],
-        "threads": {int(thread): pid for thread, pid in more.get("threads", {}).items()},
-        "window": tuple(more["window"]) if more.get("window") else None,
-        "span": tuple(more["span"]) if more.get("span") else None,
-        "bundles": [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]],
-    }
+    threads = {int(thread): pid for thread, pid in more.get("threads", {}).items()}
+    bundles = [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]]
+    options: native.MergeOptions = more
+    options["maps"] = [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]]
+    options["threads"], options["bundles"] = threads, bundles
+    options["window"] = tuple(more["window"]) if more.get("window") else None
+    options["span"] = tuple(more["span"]) if more.get("span") else None
+    options["opener"] = opener
     try:
-        info = dict(native.merge(inputs, output, session, **arguments, opener=opener))
-        info["left_out"] = dict(info["left_out"])
+        info: object = native.merge(inputs, output, session, **options)
     except native.CoreError as error:
         words = list(map(str, error.args))
         for number, path in zip([*inputs, output], paths):

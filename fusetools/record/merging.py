@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from fusetools.core import native
 from fusetools.errors import Error
@@ -78,7 +77,7 @@ def _folder(target: Output) -> Iterator[int]:
             os.close(parent)
 
 
-def _host(inputs: Sequence[str]) -> dict[str, Any]:
+def _host(inputs: Sequence[str]) -> native.MergeOptions:
     """What this host adds to recordings that were made on it; nothing to those of others."""
     here = os.uname()
     for path in inputs:
@@ -89,7 +88,7 @@ def _host(inputs: Sequence[str]) -> dict[str, Any]:
         if (described["release"], described["hostname"]) != (here.release, here.nodename):
             return {}
         files = Files(Path("/"))
-        added: dict[str, Any] = {"avoid": unanswering(files)}
+        added: native.MergeOptions = {"avoid": unanswering(files)}
         symbol, address = described["kernel_place"] or ("", 0)
         if symbol and kernel_address(files, symbol) == address:  # and not an earlier boot
             added["kallsyms"] = KALLSYMS

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 from fusetools.core import native
 from fusetools.host.facts import Library
@@ -22,6 +22,14 @@ from fusetools.host.rights import drop_privileges
 KALLSYMS = "/proc/kallsyms"
 SECONDS = 20.0  # for a file's symbols, on a busy machine: 300 MB take 2
 MOST = 2_000_000  # functions of a file
+
+
+class _Answer(TypedDict, total=False):
+    """``why`` alone: why the file cannot be read."""
+
+    why: str
+    functions: list[tuple[str, int, int, int]]
+    plain: dict[str, str]
 
 
 def functions(
@@ -53,9 +61,10 @@ def functions(
     return found, plain, unreadable
 
 
-def _asked(path: str, debug: str | None) -> dict[str, Any] | None:
+def _asked(path: str, debug: str | None) -> _Answer | None:
     text = bounded(partial(_look, path, debug), SECONDS, memory=MEMORY)
-    return None if text is None else dict(json.loads(text))
+    answer: _Answer | None = None if text is None else json.loads(text)
+    return answer
 
 
 def _look(path: str, debug: str | None) -> str:

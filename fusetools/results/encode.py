@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import PurePath
-from typing import Any
 
 from fusetools.results.units import SUFFIXES
 
@@ -18,14 +17,12 @@ _UNIT = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
 _NAMES = {"mend": "fix"}
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> object:
     """What json.dumps takes. TypeError: there is no form for it."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        cls: Any = type(value)
-        shown = members(cls)
-        return {key: encode(getattr(value, name)) for name, key, _ in shown}
+        return fields(value)
     if isinstance(value, Mapping):
         return {str(key): encode(one) for key, one in value.items()}
     if isinstance(value, PurePath):
@@ -35,13 +32,19 @@ def encode(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
+def fields(value: object) -> dict[str, object]:
+    """encode() of a dataclass or a named tuple."""
+    cls: type = type(value)
+    return {key: encode(getattr(value, name)) for name, key, _ in members(cls)}
+
+
 @cache
-def members(cls: Any) -> tuple[tuple[str, str, str], ...]:
+def members(cls: type) -> tuple[tuple[str, str, str], ...]:
     """(attribute, key, annotation) of what is shown of a class."""
     return tuple((name, _key(name, annotation), annotation) for name, annotation in _shown(cls))
 
 
-def _shown(cls: Any) -> Iterator[tuple[str, str]]:
+def _shown(cls: type) -> Iterator[tuple[str, str]]:
     hidden = getattr(cls, "JSON_HIDDEN", ())
     if dataclasses.is_dataclass(cls):
         rows = [(field.name, str(field.type)) for field in dataclasses.fields(cls)]
@@ -52,7 +55,7 @@ def _shown(cls: Any) -> Iterator[tuple[str, str]]:
         yield name, str(getattr(cls, name).fget.__annotations__["return"])
 
 
-def _text(annotation: Any) -> str:
+def _text(annotation: object) -> str:
     """typing.NamedTuple makes references of its annotations."""
     return str(getattr(annotation, "__forward_arg__", annotation))
 

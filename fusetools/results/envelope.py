@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fusetools import __version__
 from fusetools.results.encode import encode
 from fusetools.results.facts import Facts
@@ -13,7 +11,7 @@ from fusetools.results.facts import Facts
 SCHEMA = 1
 
 
-def envelope(command: str, facts: Facts | None) -> dict[str, Any]:
+def envelope(command: str, facts: Facts | None) -> dict[str, object]:
     """``facts``: of the recording that the answer is about; None: of none, or of several."""
     return {
         "fusetools": __version__,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 MOST = 50  # rows of a table
 
@@ -20,12 +20,12 @@ class Rows:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from fusetools.results.encode import encode
+        from fusetools.results.encode import fields
 
-        rows: list[dict[str, Any]] = encode(getattr(self, self.ROWS)[:MOST])
+        rows = [fields(row) for row in getattr(self, self.ROWS)[:MOST]]
         plain = [key for key in rows[0] if _is_plain(rows[0][key])] if rows else []
 
-        def line(tag: str, cells: list[Any]) -> str:
+        def line(tag: str, cells: Iterable[object]) -> str:
             texts = ("" if cell is None else escape(str(cell)) for cell in cells)
             return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
@@ -33,5 +33,5 @@ class Rows:
         return f"<p>{escape(repr(self))}</p><table>{line('th', plain)}{body}</table>"
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return not isinstance(value, (list, dict))

@@ -343,7 +343,7 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     here = _core.flame(str(merged), rows, {"all": True, "symfs": "/"})
     assert held["kernel"][2] == 0 and held["user"][1] > 20
 
-    def of_known(stacks: dict[str, int]) -> dict[str, int]:
+    def of_known(stacks: dict[str, float]) -> dict[str, float]:
         return {stack: n for stack, n in stacks.items() if stack.split(";")[0] in known}
 
     assert of_known(held["stacks"]) == of_known(here["stacks"]) != {}

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -160,7 +161,7 @@ def test_cvmfs_style_holds_every_call(fake: Fake, run: Invoke) -> None:
 
 
 def test_cvmfs_overflow() -> None:
-    series = Made("daemon", "cvmfs_read", "read", [2**30 - 1, 2**30, 2**33]).series()
+    series: Any = Made("daemon", "cvmfs_read", "read", [2**30 - 1, 2**30, 2**33]).series()
     from fusetools.answers.series import histogram as _histogram
 
     counts, overflow = cvmfs.bins(_histogram(series))

@@ -477,8 +477,8 @@ def test_what_is_missing_is_said(
     ],
 )
 def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str], said: str) -> None:
-    described = {"name": "x", "events": events, "stacks": stacks, "samples": []}
+    described: Any = {"events": events, "stacks": stacks, "samples": []}
     with pytest.raises(Error) as error:
-        question(graph, by_convention([]), described, False)
+        question("x", graph, by_convention([]), described, False)
     assert error.value.what == said
     assert error.value.mend == "fusetools record -- WORKLOAD"

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import data
 import golden
@@ -281,7 +282,7 @@ def test_a_number_that_is_not_there(run: Invoke) -> None:
 def test_a_number_that_several_have() -> None:
     """Each mount numbers its own."""
     names = requests.Names({40: "/a", 41: "/b"}, {})
-    found = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
+    found: Any = [{"connection": c, "marks": {"begin": 5}} for c in (40, 41)]
     with pytest.raises(fusetools.Error) as caught:
         show.only(found, 6, names, DEMO)
     assert "2 requests have the number 6" in caught.value.what

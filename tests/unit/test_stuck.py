@@ -269,10 +269,9 @@ def test_hostile_names_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-def test_a_moment_goes_through_json() -> None:
+def test_it_is_one_line_of_json() -> None:
     peer = Descriptor(3, "socket:[1]", Socket("unix", "/run/x", other=(7,)))
     before = moment(caller(descriptors=(peer,)), thread(101, lock=Lock("mutex", 1, 2)))
-    assert Moment.from_json(json.loads(json.dumps(before.to_json()))) == before
     value = json.loads(to_json("stuck", stuck(before)))
     assert value["stuck"] is True
     assert "\n" not in to_json("stuck", stuck(before), compact=True).rstrip("\n")
@@ -390,11 +389,11 @@ def test_this_host_is_read() -> None:
     sleeper = threading.Thread(target=end.wait)
     sleeper.start()
     try:
-        rows = machine._process(os.getpid())
-        assert sleeper.native_id in [tid for tid, *_ in rows["threads"]]
+        (process,) = machine._process(os.getpid())
+        assert sleeper.native_id in [tid for tid, *_ in process["threads"]]
         _, tid, row = machine._task((os.getpid(), sleeper.native_id or 0))
         assert tid == sleeper.native_id
-        assert row["state"] in ("S", "R")
+        assert row is not None and row["state"] in ("S", "R")
     finally:
         end.set()
         sleeper.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from fusetools.answers.counts_file import COLUMNS, LATENCY
 from fusetools.csvfile import written
@@ -16,9 +15,9 @@ def render(result: Counts) -> str:
     return written(COLUMNS, (_row(c, result.facts) for c in result.counts))
 
 
-def _row(c: Count, facts: Facts) -> list[Any]:
+def _row(c: Count, facts: Facts) -> list[object]:
     h = c.latency
-    latency: Iterable[Any] = [""] * (2 + len(LATENCY))
+    latency: Iterable[object] = [""] * (2 + len(LATENCY))
     if h is not None:
         percentiles = (h.percentiles.get(p) for p in PERCENTILES)
         latency = (h.count, h.unmatched, h.min, h.mean, *percentiles, h.max)

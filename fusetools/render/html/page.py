@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from fusetools import __version__
 from fusetools.figures import duration, number, plural
@@ -89,7 +88,7 @@ def _facts(one: Recorded) -> Markup:
     host = session.host
     rows: list[tuple[str, Child]] = []
 
-    def row(name: str, *parts: Any) -> None:
+    def row(name: str, *parts: object) -> None:
         words = [str(part) for part in parts if part not in (None, "")]
         if words:
             rows.append((name, ", ".join(words)))

@@ -61,19 +61,21 @@ ANSWERS: dict[str, type] = {
     "top": Top,
     "trace": Ended,
 }
+# Keys of JSON Schema, and whatever stands behind each.
+Schema = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "docs/schema"
 _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
 
 
-def schema(name: str) -> dict[str, Any]:
+def schema(name: str) -> Schema:
     """The schema of a command's output."""
     made = _Made()
     answer = made.object_of(ANSWERS[name])
     command = name.removesuffix("-dry-run")
-    recording: dict[str, Any] = {"type": "null"}
+    recording: Schema = {"type": "null"}
     if "facts" in getattr(ANSWERS[name], "JSON_HIDDEN", ()):
         recording = made.reference(Facts)
-    properties: dict[str, Any] = {
+    properties: Schema = {
         "fusetools": {"type": "string"},
         "schema": {"const": SCHEMA},
         "command": {"const": command},
@@ -101,16 +103,16 @@ def schema(name: str) -> dict[str, Any]:
 
 class _Made:
     def __init__(self) -> None:
-        self.definitions: dict[str, Any] = {}
+        self.definitions: dict[str, Schema] = {}
 
-    def reference(self, cls: type) -> dict[str, Any]:
+    def reference(self, cls: type) -> Schema:
         name = cls.__name__
         if name not in self.definitions:
             self.definitions[name] = {}  # it may have itself in it
             self.definitions[name] = self.object_of(cls)
         return {"$ref": f"#/$defs/{name}"}
 
-    def object_of(self, cls: type) -> dict[str, Any]:
+    def object_of(self, cls: type) -> Schema:
         found = {key: self.type_of(cls, annotation) for _, key, annotation in members(cls)}
         return {
             "type": "object",
@@ -120,17 +122,17 @@ class _Made:
         }
 
     @staticmethod
-    def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    def list_of(items: Schema) -> Schema:
         return {"type": "array", "items": items}
 
-    def type_of(self, cls: type, annotation: str) -> dict[str, Any]:
+    def type_of(self, cls: type, annotation: str) -> Schema:
         """Of an annotation as it stands in the module of the class, or of one it inherits from."""
-        names: dict[str, Any] = {}
+        names: dict[str, object] = {}
         for base in reversed(cls.__mro__):
             names.update(vars(sys.modules[base.__module__]))
         return self._node(ast.parse(annotation, mode="eval").body, names)
 
-    def _node(self, node: ast.expr, names: dict[str, Any]) -> dict[str, Any]:
+    def _node(self, node: ast.expr, names: dict[str, object]) -> Schema:
         if isinstance(node, ast.BinOp):
             return _either(self._node(node.left, names), self._node(node.right, names))
         if isinstance(node, ast.Constant) and node.value is None:
@@ -158,14 +160,14 @@ class _Made:
         raise TypeError(f"no schema for {name}")
 
 
-def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+def _any_of(schemas: list[Schema]) -> Schema:
     found = schemas[0]
     for one in schemas[1:]:
         found = _either(found, one)
     return found
 
 
-def _either(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def _either(a: Schema, b: Schema) -> Schema:
     if a == b:
         return a
     if set(a) == set(b) == {"type"}:
@@ -174,7 +176,7 @@ def _either(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [a, b]}
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: str | list[str]) -> list[str]:
     return value if isinstance(value, list) else [value]
 
 
