@@ -165,12 +165,17 @@ class Durations(TypedDict):
     p99: int | None
     max: int | None
 
-class Stage(Durations):
-    """`parts`: (requests, ns of three parts, ns of the rest). Of the recorder lay in it, over all
-    requests: `events`, `uprobes` (quarters of a callback's two), which took `taken` ns by
-    `Filters.cost`."""
+class Stage(TypedDict):
+    """Of all requests of a group, so that its percentiles are there. `parts`: (requests, ns of
+    three parts, ns of the rest). Of the recorder lay in it, over all requests: `events`, `uprobes`
+    (quarters of a callback's two), which took `taken` ns by `Filters.cost`."""
 
     stage: str
+    count: int
+    sum: int
+    p50: int
+    p99: int
+    max: int
     parts: tuple[int, list[int], int]
     unsplit: int
     events: int

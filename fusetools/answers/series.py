@@ -97,6 +97,7 @@ def histogram(series: core.native.Series) -> Histogram:
     """Of a callback also its two parts."""
     until, after = series["until_reply"], series["after_reply"]
     rest: core.native.Series = {**series, "self": None, "unmatched": 0}
+    rest["until_reply"] = rest["after_reply"] = None
     count = series["count"]
     return Histogram(
         operation=series["operation"],
@@ -113,8 +114,8 @@ def histogram(series: core.native.Series) -> Histogram:
         self_time=series["self"],
         unanswered=series["unanswered"],
         least=series["least"],
-        until_reply=histogram({**rest, **until, "until_reply": None}) if until else None,
-        after_reply=histogram({**rest, **after, "after_reply": None}) if after else None,
+        until_reply=histogram({**rest, **until}) if until else None,
+        after_reply=histogram({**rest, **after}) if after else None,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusetools import core, session
 from fusetools.answers.catalogue import Probe, bare, by_convention, matches, needed
@@ -72,10 +72,6 @@ class Source:
             if row.address and row.role in ("entry", "reply"):
                 self.addresses[row.function] = row.address
         return probes
-
-    def ask(self, question: str, *arguments: object) -> Any:
-        """As query(), by name."""
-        return self.query(getattr(core.native, question), *arguments)
 
     def query(
         self,

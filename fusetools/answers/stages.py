@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
+from fusetools import core
 from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
 from fusetools.answers.source import Source
@@ -43,7 +43,7 @@ def stages(
         source.corrected()  # before the pass over the recording
     catalogue = needed(source.catalogue, source.events)
     asked = source.core_filters(filters, corrected=corrected)
-    answer = source.ask("stages", catalogue, asked, by)
+    answer = source.query(core.native.stages, catalogue, asked, by)
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost or answer["event_cost"]
@@ -79,7 +79,7 @@ def _order(key: str | int | None) -> tuple[bool, int, str]:
 
 
 def _operation(
-    group: Mapping[str, Any],
+    group: core.native.StageGroup,
     by: str,
     mounts: Mapping[int, str],
     is_known: bool,
@@ -117,7 +117,7 @@ def _operation(
 
 
 def _stage(
-    stage: Mapping[str, Any],
+    stage: core.native.Stage,
     timed: int,
     whole: int,
     is_known: bool,

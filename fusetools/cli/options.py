@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
 
@@ -194,7 +194,7 @@ class FilterOptions(TypedDict):
     end: int | None
 
 
-def filters(options: FilterOptions | dict[str, Any]) -> Filters:
+def filters(options: FilterOptions) -> Filters:
     """Filters out of those options."""
     from fusetools.answers.filters import Filters
 

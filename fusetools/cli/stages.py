@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import corrected_option, either, filters, opened, request_options, say
+from fusetools.cli.options import (
+    FilterOptions,
+    corrected_option,
+    either,
+    filters,
+    opened,
+    request_options,
+    say,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command()
@@ -33,7 +44,7 @@ def command(
     overhead: bool,
     corrected: bool,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[FilterOptions],
 ) -> None:
     """Print where requests' time goes, stage by stage.
 

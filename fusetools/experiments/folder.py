@@ -222,7 +222,8 @@ class Folder:
         good = all(one.st_uid in ours and not one.st_mode & writable for one in status)
         # It was read by its name, which may have led elsewhere.
         if good and len(status) == 2:
-            good = _read(there).get("experiment") == self.experiment.to_json()
+            data = _read(there)
+            good = isinstance(data, dict) and data.get("experiment") == self.experiment.to_json()
         if not good:
             why = "another user could write it: its command would run with your rights"
             fix = "fusetools sweep -o ANOTHER -- COMMAND"

@@ -485,6 +485,7 @@ def test_a_sweep_of_another_user_is_not_gone_on_with(tmp_path: Path) -> None:
         ("in theirs", lambda path: os.chown(path, 65534, 65534)),
         ("open", lambda path: path.chmod(0o777)),
         ("changed", lambda path: (path / "sweep.json").write_text('{"experiment": 1}')),
+        ("a list", lambda path: (path / "sweep.json").write_text("[1]")),
     ):
         sweep._save(Folder.create(tmp_path / name, one, 1))
         folder = Folder.open(tmp_path / name)
