@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -63,13 +63,14 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         error: tuple[str, ...] = (),
         stripped: bool = False,
         as_shipped: bool = False,
+        before: Sequence[str] = (),
     ) -> SampleMount:
         arguments = ["--kernel-cache", str(kernel_cache), *options]
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
         build = "stripped" if stripped else "as-shipped" if as_shipped else "with-symbols"
         # In a directory with a short path: that of a socket has at most 107 bytes.
-        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build)
+        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build, before)
         made.append(sample)
         sample.wait()
         return sample

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +29,9 @@ def until(condition: str) -> str:
 class SampleMount:
     """A mounted sample file system, a child process of the test."""
 
-    def __init__(self, directory: Path, arguments: list[str], build: str) -> None:
+    def __init__(
+        self, directory: Path, arguments: list[str], build: str, before: Sequence[str] = ()
+    ) -> None:
         self.tree = directory / "tree"
         self.path = directory / "mount"
         self.socket = directory / "socket"
@@ -42,7 +44,16 @@ class SampleMount:
             mounts.end_with_the_test()
 
         self.process = subprocess.Popen(
-            [self.samplefs, "-f", "--socket", self.socket, *arguments, self.tree, self.path],
+            [
+                *before,
+                self.samplefs,
+                "-f",
+                "--socket",
+                self.socket,
+                *arguments,
+                self.tree,
+                self.path,
+            ],
             stdin=subprocess.DEVNULL,
             preexec_fn=in_child,
         )
@@ -223,7 +234,8 @@ class SlowServer:
 class Mounter(Protocol):
     """options: further arguments for samplefs; delay, error: values of --delay and --error.
 
-    stripped, as_shipped: another build than the one with symbols and frame pointers.
+    stripped, as_shipped: another build than the one with symbols and frame pointers; before: words
+    before the daemon's command.
     """
 
     def __call__(
@@ -234,4 +246,5 @@ class Mounter(Protocol):
         error: tuple[str, ...] = (),
         stripped: bool = False,
         as_shipped: bool = False,
+        before: Sequence[str] = (),
     ) -> SampleMount: ...

@@ -65,6 +65,24 @@ def test_in_another_users_directory(sample_mount: Mounter, theirs: Path) -> None
             assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o600), path
 
 
+def test_a_daemon_with_a_seccomp_filter_lives(sample_mount: Mounter, tmp_path: Path) -> None:
+    """It would end at the first system call of a return probe that its filter sees; where the
+    kernel shows it none, its callbacks are timed as any daemon's."""
+    sealed = Path(__file__).with_name("sealed.py")
+    mount = sample_mount(before=[sys.executable, str(sealed)])
+    assert "Seccomp:\t2" in Path(f"/proc/{mount.pid}/status").read_text()
+    workload = BUILD / "workload"
+    done = record(tmp_path, "--mount", mount.path, "--", workload, "mixed", mount.path)
+    assert done.status == 0, done.stderr
+    assert mount.process.poll() is None
+    own = {name: one.total for name, one in mount.affairs().items() if one.total}
+    found = called(tmp_path / "perf.data")
+    assert own and {name: n for name, n in found.items() if name in own} == own
+    timed = {probe["function"] for probe in session(tmp_path / "perf.data")["probes"]}
+    assert own.keys() <= timed
+    mount.workload("stat", 31, "dir-00/file-000")
+
+
 def test_a_recording_in_their_directory_is_whole(sample_mount: Mounter, theirs: Path) -> None:
     mount = sample_mount()
     done = record(theirs, "--mount", mount.path, "--", "ls", mount.path)

@@ -7,7 +7,8 @@ TYPE_CHECKING and those inside of functions count like all others.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,7 @@ def test_no_import_goes_up(path: Path) -> None:
         assert HEIGHT[other] <= HEIGHT[own] and not same, f"{module(path)} imports {name}"
 
 
-def test_no_circle() -> None:
-    edges = {module(path): {n for n in imported(path) if n in MODULES} for path in FILES}
-    del edges["fusetools"]
+def no_circle(edges: Mapping[str, set[str]]) -> None:
     done: set[str] = set()
 
     def follow(name: str, way: tuple[str, ...]) -> None:
@@ -95,6 +94,34 @@ def test_no_circle() -> None:
 
     for name in edges:
         follow(name, ())
+
+
+def test_no_circle() -> None:
+    edges = {module(path): {n for n in imported(path) if n in MODULES} for path in FILES}
+    del edges["fusetools"]
+    no_circle(edges)
+
+
+@pytest.mark.parametrize("crate", ["core", "py"])
+def test_no_circle_in_the_core(crate: str) -> None:
+    """Between its modules, and between the files of each; a file and those below it are one."""
+    top = ROOT / "fusetools" / "native" / crate / "src"
+    files = {path.relative_to(top).with_suffix("").parts: path for path in top.rglob("*.rs")}
+    rooms: dict[str, set[str]] = {}
+    inside: dict[str, set[str]] = {}
+    for parts, path in files.items():
+        text = path.read_text().partition("#[cfg(test)]")[0]
+        if parts != ("lib",):
+            used = re.findall(r"\bcrate::([a-z_]+)", text)
+            rooms.setdefault(parts[0], set()).update(n for n in used if (n,) in files)
+        if len(parts) > 1:
+            above = "::".join(("crate", *parts[:-1]))
+            used = re.findall(rf"\b(?:super|{above})::([a-z_]+)", text)
+            siblings = {(*parts[:-1], name) for name in used} & files.keys()
+            inside["::".join(parts)] = {"::".join(sibling) for sibling in siblings}
+    assert any(rooms.values()) and (crate == "py" or any(inside.values()))
+    no_circle(rooms)
+    no_circle(inside)
 
 
 def test_the_binding_has_one_importer() -> None:

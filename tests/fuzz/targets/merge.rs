@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use common::*;
-use fusetools_core::programs::Files;
+use fusetools_core::files::Files;
 use fusetools_core::write::{merge_with, Bundle, Extras};
 use fusetools_core::{record, Reader};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};

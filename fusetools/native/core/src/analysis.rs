@@ -20,13 +20,12 @@ use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::Requests;
-use crate::stages::Cut;
-use crate::stitch::{self, Mark, Stitch, Story};
+use crate::stitch::{self, Cut, Mark, RequestCounts, Stitch, Story};
 use crate::tree::{Single, Tree};
 
 use daemon::Reads;
 use requests::Syscall;
-pub use series::{Answer, Call, Columns, Detail, RequestCounts, RequestRow, Series};
+pub use series::{Answer, Call, Columns, Detail, RequestRow, Series};
 use tally::{Function, Tally};
 
 /// A row of the catalogue.

@@ -408,6 +408,10 @@ fn symbol_bytes<Elf: FileHeader>() -> usize {
     std::mem::size_of::<Elf::Sym>()
 }
 
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

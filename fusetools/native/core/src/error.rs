@@ -23,6 +23,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn mismatch(why: impl Into<String>) -> Error {
+        Error::Mismatch { why: why.into() }
+    }
+
     pub(crate) fn damaged(what: impl Into<String>, offset: usize) -> Error {
         Error::Damaged {
             what: what.into(),

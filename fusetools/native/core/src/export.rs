@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use crate::events::ABSENT;
 use crate::named::{Known, Listener};
 use crate::operations::Arch;
-use crate::stages::{Cut, BETWEEN, STAGES};
-use crate::stitch::{Mark, Story, FATES, MARK_NAMES};
+use crate::stitch::{Cut, Mark, Story, BETWEEN, FATES, MARK_NAMES, STAGES};
 
 /// A cell of a row, or a value in JSON.
 pub(crate) enum Value<'a> {

@@ -1,6 +1,7 @@
 //! Stacks for flame graphs: what ran, what was waited for, and what both did for a request.
 
 mod daemon;
+mod recent;
 mod requests;
 mod waits;
 
@@ -8,22 +9,21 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use daemon::{Pasts, Served, Spans};
-use requests::{remember, Recent};
+use recent::{remember, Recent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::analysis::RequestCounts;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT};
+use crate::files::Files;
 use crate::filters::Filters;
 use crate::offcpu::{OffCpu, State, Waker, Why, STATES};
 use crate::operations::{Arch, Operation};
-use crate::programs::{Files, Programs};
+use crate::programs::Programs;
 use crate::reader::{Reader, ScanInfo};
 use crate::spaces::Spaces;
-use crate::stacks::{Fold, Frames, Origin, ROOT};
-use crate::stitch::{self, Mark, Stitch, Story};
+use crate::stacks::{Fold, Frames, Named, Origin, Reach, ROOT};
+use crate::stitch::{self, Mark, RequestCounts, Stitch, Story};
 use crate::symbols::Kernel;
-use crate::unwind::Reach;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graph {
@@ -83,15 +83,6 @@ impl Amount {
         self.count += 1;
         self.ns = self.ns.saturating_add(ns);
     }
-}
-
-/// Different addresses, and of them those that nothing named.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Named {
-    /// There was something to name them by: symbols of the recording, or those that were asked for.
-    pub known: bool,
-    pub addresses: u64,
-    pub nameless: u64,
 }
 
 /// Stacks and what is to be said beside them.

@@ -9,6 +9,7 @@ pub mod error;
 pub mod events;
 pub mod export;
 pub mod file;
+pub mod files;
 pub mod filters;
 pub mod flame;
 pub mod format;
@@ -42,6 +43,7 @@ pub mod tracedat;
 pub mod tracing;
 pub mod tree;
 pub mod unwind;
+pub mod wanted;
 pub mod write;
 
 pub use error::Error;

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use rustc_hash::FxHashMap;
 
 use crate::events::{Map, Side};
-use crate::programs::{Files, Programs};
+use crate::files::Files;
+use crate::programs::Programs;
 use crate::spaces::{MappedFile, Spaces};
-use crate::stacks::Frames;
-use crate::unwind::{Copied, Reach, Unwinding};
+use crate::stacks::{Frames, Reach};
+use crate::unwind::{Copied, Unwinding};
 
 /// perf's mask of BP, SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
 const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;

@@ -2,14 +2,13 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::RequestCounts;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::filters::Filters;
 use crate::names::{Names, Path, Told, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
-use crate::stitch::{asleep, Mark, Stitch, Story};
+use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
 
 /// A request, and what else is known of it.
 pub struct Known<'a> {

@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::events::{Batch, Layer, Meaning, Side, ABSENT};
 use crate::filters::Filters;
 use crate::named::{Known, Listener, Teller};
-use crate::names::Path;
 use crate::operations::Operation;
 use crate::reader::Stream;
 use crate::slowest::Kept;
-use crate::stitch::{asleep, Mark, Stitch, Story};
+use crate::stitch::{asleep, Mark, Stitch};
+use crate::wanted::Wanted;
 
 /// Headers of the protocol (include/uapi/linux/fuse.h): fuse_out_header, fuse_in_header and fuse_write_in.
 const OUT_HEADER: u64 = 16;
@@ -161,48 +161,6 @@ pub struct Interval {
     pub rows: Vec<Group>,
     /// Requests that are in no sum: there were too many.
     pub left_out: u64,
-}
-
-/// Which requests are printed.
-pub struct Wanted {
-    /// A set of bits.
-    pub operations: u64,
-    /// ns at least.
-    pub least: u64,
-    /// Of the path below the mount, with the connection.
-    pub path: Option<PathFilter>,
-}
-
-pub type PathFilter = Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync>;
-
-impl Wanted {
-    /// Of all paths, however long they took.
-    pub fn of(operations: u64) -> Wanted {
-        Wanted {
-            operations,
-            least: 0,
-            path: None,
-        }
-    }
-
-    /// Whether it is wanted; None: it would be, if its path were known and is the right one.
-    pub fn is(
-        &self,
-        story: &Story,
-        duration: u64,
-        path: impl FnOnce() -> Option<Path>,
-    ) -> Option<bool> {
-        if self.operations & story.operation.bit() == 0 || duration < self.least {
-            return Some(false);
-        }
-        let Some(filter) = &self.path else {
-            return Some(true);
-        };
-        let path = path()?;
-        let fits = filter(story.connection, &path.text, path.whole);
-        // What is missing of it could fit.
-        (fits || path.whole).then_some(fits)
-    }
 }
 
 /// Collects requests that have ended.

@@ -6,8 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::events::{Ev, Role, ABSENT};
 use crate::named::{at_work, Known, Listener};
-use crate::stages::Cut;
-use crate::stitch::Mark;
+use crate::stitch::{Cut, Mark};
 
 /// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
 const ASLEEP: u64 = 3;

@@ -5,9 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::named::{path, Known, Listener};
 use crate::names::{Names, Path, Told};
-use crate::now::Wanted;
-use crate::stages::Cut;
-use crate::stitch::{Mark, Story};
+use crate::stitch::{Cut, Mark, Story};
+use crate::wanted::Wanted;
 
 /// A request that is kept, with what is known of it.
 #[derive(Clone, Debug)]

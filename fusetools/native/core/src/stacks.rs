@@ -7,11 +7,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::elf;
 use crate::events::Chain;
-use crate::flame::Named;
-use crate::programs::{Files, Programs};
+use crate::files::Files;
+use crate::programs::Programs;
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
-use crate::unwind::Reach;
 
 /// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
 pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
@@ -24,6 +23,29 @@ pub const DEEPEST: usize = 1024;
 const MOST_NODES: usize = 1 << 22;
 /// Bytes of all stacks as text.
 const MOST_TEXT: usize = 1 << 30;
+
+/// How far a user stack goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// To where the thread began.
+    Whole,
+    /// A program's tables tell nothing of the rest.
+    #[default]
+    Cut,
+    /// As far as frame pointers lead, or no further than the kernel.
+    Unfollowed,
+    /// As far as it was copied.
+    Copied,
+}
+
+/// Different addresses, and of them those that nothing named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// There was something to name them by: symbols of the recording, or those that were asked for.
+    pub known: bool,
+    pub addresses: u64,
+    pub nameless: u64,
+}
 
 /// Where a frame's code is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

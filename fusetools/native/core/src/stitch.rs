@@ -11,6 +11,7 @@
 //! under way at once have each their own time: their sum may be longer than the call.
 
 mod caller;
+mod cut;
 mod daemon;
 mod kernel;
 mod scheduler;
@@ -29,8 +30,9 @@ use crate::filters::Filters;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Key, Request, Requests, Told};
-use crate::stages::Cut;
 
+pub(crate) use cut::Piece;
+pub use cut::{Cut, Stage, BETWEEN, STAGES};
 use daemon::Unread;
 use kernel::{place, Place};
 use slab::{Open, Slot};
@@ -38,7 +40,7 @@ pub use task::Idle;
 use task::{
     Callback, Read, Run, State, Syscall, Task, Tasks, MOST_CALLBACKS, MOST_MADE, MOST_READS,
 };
-pub use trace::{Fate, Mark, Story, FATES, MARKS, MARK_NAMES};
+pub use trace::{Fate, Mark, RequestCounts, Story, FATES, MARKS, MARK_NAMES};
 
 const MOST_COMMS: usize = 1 << 16;
 

@@ -17,9 +17,9 @@ use object::read::elf::{
 };
 use object::{Endianness, FileKind};
 
-use crate::elf;
+use crate::elf::{self, hex};
+use crate::files::Files;
 use crate::gopclntab;
-use crate::programs::Files;
 use crate::spaces::MappedFile;
 
 /// Lines of a kallsyms that only an extract has (see `Kernel::extract`): a symbol of a stack, and where the one
@@ -312,10 +312,6 @@ fn first_is_better(a: &Function, b: &Function) -> bool {
 /// The first address of a page from here on.
 fn page_after(address: u64) -> u64 {
     address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// PT_LOAD: vaddr, size in memory, offset in the file.

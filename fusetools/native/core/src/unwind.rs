@@ -15,9 +15,9 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::Endianness;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::programs::Files;
+use crate::files::Files;
 use crate::spaces::{MappedFile, Space, Spaces};
-use crate::stacks::DEEPEST;
+use crate::stacks::{Reach, DEEPEST};
 
 /// Bits of perf's register mask (arch/x86/include/uapi/asm/perf_regs.h).
 const BP: u32 = 6;
@@ -107,20 +107,6 @@ pub struct Unwound {
 
 /// The kernel copies no more (PERF_SAMPLE_STACK_USER, perf_event_open(2)).
 const LARGEST: usize = 1 << 16;
-
-/// How far a user stack goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// To where the thread began.
-    Whole,
-    /// A program's tables tell nothing of the rest.
-    #[default]
-    Cut,
-    /// As far as frame pointers lead, or no further than the kernel.
-    Unfollowed,
-    /// As far as it was copied.
-    Copied,
-}
 
 /// Whether the registers of a mask are such that stacks can be unwound from them.
 pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {

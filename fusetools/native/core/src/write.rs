@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use self::bundles::Bundle;
-use self::head::{encode_event_desc, mismatch, Event, Head, SAMPLE_TIME, SESSION_TEXT};
+use self::head::{encode_event_desc, Event, Head, SAMPLE_TIME, SESSION_TEXT};
 use self::returns::Returns;
 use self::source::{Mend, Perf, Source, Survey, Tasks, Trace};
 use self::stacks::{copied, has_copies, Stacks};
@@ -28,7 +28,7 @@ use self::waits::{Alike, Scope, OF_BOTH, ONE_CALL};
 use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
-use crate::programs::Files;
+use crate::files::Files;
 use crate::reader::{Kept, Reader, Window};
 use crate::record::{self, u32_at};
 use crate::tracedat::{self, TraceDat};
@@ -86,7 +86,7 @@ impl Partial {
         }
         let name = target
             .file_name()
-            .ok_or_else(|| mismatch(format!("{}: not a file's name", target.display())))?;
+            .ok_or_else(|| Error::mismatch(format!("{}: not a file's name", target.display())))?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}", std::process::id()));
@@ -296,7 +296,7 @@ fn write(
     }
     let mut head = Head::join(heads, &mut warnings.lines)?;
     if head.events.is_empty() {
-        return Err(mismatch("they hold no events"));
+        return Err(Error::mismatch("they hold no events"));
     }
     let json = match session {
         "" => readers().find_map(Reader::session).unwrap_or_default(),

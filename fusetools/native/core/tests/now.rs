@@ -4,8 +4,9 @@ mod perf_data;
 
 use fusetools_core::events::{Batch, Layer, Meaning, Role};
 use fusetools_core::filters::Filters;
-use fusetools_core::now::{By, Now, Sort, View, Wanted};
+use fusetools_core::now::{By, Now, Sort, View};
 use fusetools_core::reader::Stream;
+use fusetools_core::wanted::Wanted;
 use fusetools_core::Reader;
 use perf_data::{end, round, send, PerfData, Sample};
 use rustc_hash::FxHashMap;

@@ -1,17 +1,16 @@
 //! Single requests from events made by hand: names, the slowest, the queue, and what is written of them.
 
-use fusetools_core::analysis::RequestCounts;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::export::{Form, Rows};
 use fusetools_core::filters::Filters;
 use fusetools_core::named::{Known, Listener, Teller};
-use fusetools_core::now::Wanted;
 use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::slowest::{Kept, Numbered, Slowest};
-use fusetools_core::stitch::Stitch;
+use fusetools_core::stitch::{RequestCounts, Stitch};
+use fusetools_core::wanted::Wanted;
 use proptest::prelude::*;
 
 const DAEMON: i32 = 500;

@@ -3,7 +3,7 @@
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 use fusetools_core::filters::Filters;
-use fusetools_core::stages::Cut;
+use fusetools_core::stitch::Cut;
 use fusetools_core::stitch::{Fate, Mark, Stitch, Story, MARK_NAMES};
 use proptest::prelude::*;
 

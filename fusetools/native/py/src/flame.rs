@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Named, Who};
+use fusetools_core::flame::{flame as stacks_of, Amount, Ask, Flame, Graph, Who};
 use fusetools_core::offcpu::STATES;
+use fusetools_core::stacks::Named;
 use fusetools_core::Reader;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -14,14 +14,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fusetools_core::analysis::{analyse, Answer, Detail, RequestCounts, Series};
+use fusetools_core::analysis::{analyse, Answer, Detail, Series};
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Layer, Map, Meaning, Role};
+use fusetools_core::files::{Files, Opener};
 use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
-use fusetools_core::programs::{Files, Opener};
 use fusetools_core::reader::Window;
 use fusetools_core::spaces::MappedFile;
+use fusetools_core::stitch::RequestCounts;
 use fusetools_core::{elf, frames, live, ring, write, Error, Reader, ScanInfo};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -557,7 +558,7 @@ fn ring_collect(
 /// To be called before a process gives up its rights and merges.
 #[pyfunction]
 fn keep_vdso() {
-    fusetools_core::programs::keep_vdso();
+    fusetools_core::files::keep_vdso();
 }
 
 #[pyfunction]

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use fusetools_core::events::Meaning;
-use fusetools_core::now::{self, By, Group, Sort, View, Wanted};
+use fusetools_core::now::{self, By, Group, Sort, View};
 use fusetools_core::operations::Arch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use regex::Regex;
 
-use crate::requests::{kept_dict, operation_bits};
+use crate::requests::{kept_dict, wanted_of};
 use crate::{filters_of, meaning, CoreError, Row, Text};
 
 #[pyclass]
@@ -18,44 +17,6 @@ pub struct Now {
     inner: now::Now,
     mounts: HashMap<u64, String>,
     arch: Arch,
-}
-
-/// Operations, ns at least, a regular expression for full paths; `mounts`: where they are, by connection.
-pub fn wanted_of(
-    (operations, least, path): (Vec<String>, u64, Option<Text>),
-    mounts: HashMap<u64, String>,
-) -> PyResult<Wanted> {
-    Ok(Wanted {
-        operations: operation_bits(&operations),
-        least,
-        path: path_filter(path.as_ref().map(|path| &path.0[..]), mounts)?,
-    })
-}
-
-/// Filter of full paths; a path that does not begin at the mount point has "…" for what is not known.
-pub(crate) fn path_filter(
-    pattern: Option<&str>,
-    mounts: HashMap<u64, String>,
-) -> PyResult<Option<now::PathFilter>> {
-    let Some(pattern) = pattern else {
-        return Ok(None);
-    };
-    let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let filter = move |connection: u64, path: &str, whole: bool| {
-        let mount = mounts.get(&connection).map_or("", |mount| mount);
-        regex.is_match(&full_path(mount, path, whole))
-    };
-    Ok(Some(Box::new(filter)))
-}
-
-fn full_path(mount: &str, path: &str, whole: bool) -> String {
-    let mount = mount.trim_end_matches('/');
-    match (whole, path) {
-        (true, "") if mount.is_empty() => "/".to_owned(),
-        (true, "") => mount.to_owned(),
-        (true, path) => format!("{mount}/{path}"),
-        (false, path) => format!("{mount}/…/{path}"),
-    }
 }
 
 #[pymethods]

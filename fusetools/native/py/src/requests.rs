@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use fusetools_core::analysis::RequestCounts;
 use fusetools_core::daemons::{states, State};
 use fusetools_core::events::{Meaning, Role, ABSENT};
 use fusetools_core::export::{Form, Rows};
@@ -17,14 +16,14 @@ use fusetools_core::outcomes::{Outcome, Outcomes};
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::slowest::{Kept, Numbered, Slowest};
-use fusetools_core::stages::Cut;
-use fusetools_core::stitch::{FATES, MARK_NAMES};
+use fusetools_core::stitch::{Cut, RequestCounts, FATES, MARK_NAMES};
+use fusetools_core::wanted::{PathFilter, Wanted};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use regex::Regex;
 
-use crate::now::wanted_of;
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
 /// What a question about requests is asked with.
@@ -371,4 +370,42 @@ pub fn export<'py>(
     dict.set_item("rows", rows)?;
     dict.set_item("servants", servants)?;
     Ok(dict)
+}
+
+/// Operations, ns at least, a regular expression for full paths; `mounts`: where they are, by connection.
+pub fn wanted_of(
+    (operations, least, path): (Vec<String>, u64, Option<Text>),
+    mounts: HashMap<u64, String>,
+) -> PyResult<Wanted> {
+    Ok(Wanted {
+        operations: operation_bits(&operations),
+        least,
+        path: path_filter(path.as_ref().map(|path| &path.0[..]), mounts)?,
+    })
+}
+
+/// Filter of full paths; a path that does not begin at the mount point has "…" for what is not known.
+pub(crate) fn path_filter(
+    pattern: Option<&str>,
+    mounts: HashMap<u64, String>,
+) -> PyResult<Option<PathFilter>> {
+    let Some(pattern) = pattern else {
+        return Ok(None);
+    };
+    let regex = Regex::new(pattern).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let filter = move |connection: u64, path: &str, whole: bool| {
+        let mount = mounts.get(&connection).map_or("", |mount| mount);
+        regex.is_match(&full_path(mount, path, whole))
+    };
+    Ok(Some(Box::new(filter)))
+}
+
+fn full_path(mount: &str, path: &str, whole: bool) -> String {
+    let mount = mount.trim_end_matches('/');
+    match (whole, path) {
+        (true, "") if mount.is_empty() => "/".to_owned(),
+        (true, "") => mount.to_owned(),
+        (true, path) => format!("{mount}/{path}"),
+        (false, path) => format!("{mount}/…/{path}"),
+    }
 }

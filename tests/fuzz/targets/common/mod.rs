@@ -14,7 +14,7 @@ use fusetools_core::export::{Form, Rows};
 use fusetools_core::flame::{flame, Ask, Graph};
 use fusetools_core::moments::{gather, Span};
 use fusetools_core::named::{tell, Listener};
-use fusetools_core::now::Wanted;
+use fusetools_core::wanted::Wanted;
 use fusetools_core::operations::Arch;
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;

@@ -46,27 +46,6 @@ pub struct Series {
     pub address: Option<u64>,
 }
 
-/// Requests of all operations: `begun - matched` have not ended, `ended - matched` have no begin in the recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounts {
-    pub begun: u64,
-    pub ended: u64,
-    pub matched: u64,
-    /// Of those begun: no answer came of the daemon.
-    pub unanswered: u64,
-}
-
-impl RequestCounts {
-    pub fn add(&mut self, story: &Story) {
-        let begun = story.at(Mark::Begin).is_some();
-        let ended = story.at(Mark::End).is_some();
-        self.begun += u64::from(begun);
-        self.ended += u64::from(ended);
-        self.matched += u64::from(begun && ended);
-        self.unanswered += u64::from(begun && story.is_unanswered());
-    }
-}
-
 /// A matched call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::requests::taken;
+use super::recent::taken;
 use super::{Engine, Graph, Note, Who};
 use crate::events::ABSENT;
 use crate::offcpu::{Wait, Why};

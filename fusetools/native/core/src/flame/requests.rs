@@ -1,27 +1,12 @@
 //! Across requests: the caller's stack, the request's stages, and what the daemon did for it.
 
-use std::collections::VecDeque;
-
-use rustc_hash::FxHashMap;
-
 use super::daemon::Served;
+use super::recent::{remember, taken};
 use super::waits::frame_of;
 use super::{Engine, Graph, Who};
 use crate::events::ABSENT;
 use crate::stacks::{Origin, ROOT};
 use crate::stitch::{Mark, Story, FATES};
-
-/// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
-pub(super) type Recent<T> = FxHashMap<i32, VecDeque<T>>;
-const MOST_RECENT: usize = 256;
-
-pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
-    let known = recent.entry(tid).or_default();
-    if known.len() == MOST_RECENT {
-        known.pop_front();
-    }
-    known.push_back(what);
-}
 
 /// How a stack ends that was taken when its thread went to sleep.
 const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
@@ -205,12 +190,4 @@ impl Engine<'_> {
             self.fold.add(node, unknown);
         }
     }
-}
-
-/// What a thread remembered of that very time; what is older is needed no more.
-pub(super) fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
-    let known = recent.get_mut(&tid)?;
-    let at = known.iter().position(|(at, _)| *at == time)?;
-    let (_, found) = known.remove(at)?;
-    Some(found)
 }

@@ -1,12 +1,11 @@
 //! Time off the CPU: whose it is, its stack, and who ended it.
 
-use super::requests::remember;
+use super::recent::remember;
 use super::{Engine, Graph, Note, Who};
 use crate::events::{Ev, ABSENT};
 use crate::offcpu::{State, Wait, Waker};
-use crate::stacks::{Origin, ROOT};
+use crate::stacks::{Origin, Reach, ROOT};
 use crate::stitch::Mark;
-use crate::unwind::Reach;
 
 impl Engine<'_> {
     pub(super) fn switch(&mut self, ev: &Ev) {

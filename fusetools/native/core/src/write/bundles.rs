@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::head::{mismatch, Event, Head};
+use super::head::{Event, Head};
 use crate::error::Error;
 use crate::format::{number, Format, Shape};
 use crate::record::{bit, Layout};
@@ -87,7 +87,7 @@ impl Head<'_> {
             let Some(at) = self.events.iter().position(|e| e.name() == bundle.event) else {
                 continue;
             };
-            let wrong = |what: &str| mismatch(format!("{}: {what}", bundle.event));
+            let wrong = |what: &str| Error::mismatch(format!("{}: {what}", bundle.event));
             let (system, _) = bundle.event.split_once(':').unwrap_or_default();
             let mut used: HashSet<u64> = self.kinds();
             let tracing = self.tracing.as_mut().ok_or_else(|| wrong("no format"))?;

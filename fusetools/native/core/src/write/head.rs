@@ -135,10 +135,6 @@ pub(super) struct Head<'a> {
     pub features: BTreeMap<u32, Cow<'a, [u8]>>,
 }
 
-pub(super) fn mismatch(why: impl Into<String>) -> Error {
-    Error::Mismatch { why: why.into() }
-}
-
 impl<'a> Head<'a> {
     /// Joins the heads of files recorded at once; the first one's stays where only one can be.
     pub(super) fn join(
@@ -148,7 +144,7 @@ impl<'a> Head<'a> {
         let mut heads = heads.into_iter();
         let mut joined = heads
             .next()
-            .ok_or_else(|| mismatch("no recording was given"))?;
+            .ok_or_else(|| Error::mismatch("no recording was given"))?;
         for other in heads {
             joined.absorb(other, warnings)?;
         }
@@ -165,7 +161,7 @@ impl<'a> Head<'a> {
             {
                 if mine != others {
                     let [mine, others] = [mine, others].map(|section| text(section));
-                    return Err(mismatch(format!(
+                    return Err(Error::mismatch(format!(
                         "the recordings are of different {what}: {mine} and {others}"
                     )));
                 }
@@ -175,7 +171,7 @@ impl<'a> Head<'a> {
             .iter()
             .any(|events| events.iter().any(|event| event.u64(24) & bit::TIME == 0))
         {
-            return Err(mismatch(
+            return Err(Error::mismatch(
                 "events were recorded without their time (perf record -T)",
             ));
         }
@@ -190,7 +186,7 @@ impl<'a> Head<'a> {
             .flat_map(|event| &event.ids)
             .find(|id| ids.contains(id))
         {
-            return Err(mismatch(format!(
+            return Err(Error::mismatch(format!(
                 "both have the event id {id}: not recorded at once on one machine, or given twice"
             )));
         }
@@ -199,7 +195,7 @@ impl<'a> Head<'a> {
                 if (mine.long_size, mine.page_size, mine.header_page)
                     != (others.long_size, others.page_size, others.header_page)
                 {
-                    return Err(mismatch("their kernels lay out events differently"));
+                    return Err(Error::mismatch("their kernels lay out events differently"));
                 }
                 for event in mine.absorb(&others) {
                     warnings.push(format!("{event}: its number is another event's in the first recording; its fields may be wrong"));
@@ -339,7 +335,7 @@ impl<'a> Head<'a> {
         id: u64,
     ) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
         if json.len() > SESSION_MAX {
-            return Err(mismatch(format!(
+            return Err(Error::mismatch(format!(
                 "the session's facts take {} bytes, more than {SESSION_MAX}",
                 json.len()
             )));
@@ -348,8 +344,11 @@ impl<'a> Head<'a> {
         let kind = (0..=u64::from(u16::MAX))
             .rev()
             .find(|id| !used.contains(id))
-            .ok_or_else(|| mismatch("no event number is left"))?;
-        let first = self.events.first().ok_or_else(|| mismatch("no events"))?;
+            .ok_or_else(|| Error::mismatch("no event number is left"))?;
+        let first = self
+            .events
+            .first()
+            .ok_or_else(|| Error::mismatch("no events"))?;
         let mut event = Event::tracepoint(SESSION, kind, id, first.clock(), true);
         if !first.sample_id_all() {
             event.set(40, &(event.u64(40) & !flag::SAMPLE_ID_ALL).to_le_bytes());
@@ -442,12 +441,12 @@ impl<'a> Head<'a> {
                 .any(|pair| of(&pair[0]) != of(&pair[1]))
         };
         if differ(&|event| event.sample_id_all().then_some(0)) {
-            return Err(mismatch(
+            return Err(Error::mismatch(
                 "only some have sample ids in all records (perf record --no-sample-id-all)",
             ));
         }
         if differ(&Event::clock) {
-            return Err(mismatch(
+            return Err(Error::mismatch(
                 "they were recorded on different clocks (perf record -k)",
             ));
         }
@@ -533,7 +532,9 @@ impl<'a> Head<'a> {
         if attrs.iter().filter(identified).count() % attrs.len() != 0
             || attrs.len() > 1 && attrs[0].layout.id == 0
         {
-            return Err(mismatch("its samples do not tell which event they are of"));
+            return Err(Error::mismatch(
+                "its samples do not tell which event they are of",
+            ));
         }
         let mut events = Vec::new();
         for (attr, info) in attrs.iter().zip(reader.events()) {

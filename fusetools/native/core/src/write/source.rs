@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashSet;
 
 use super::bundles::Apart;
-use super::head::{mismatch, put_lost, put_sample, Event, Head, Sample, RAW_MAX};
+use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, Stacked, Stacks};
 use super::waits::{about, about_whom, read, tells, told_by, Tells, SWITCH};
 use crate::error::Error;
@@ -589,7 +589,7 @@ impl Survey {
             "boot" => Some(7),
             "tai" => Some(11),
             clock => {
-                return Err(mismatch(format!(
+                return Err(Error::mismatch(format!(
                     "the trace.dat was recorded on the clock {clock:?}, which perf does not have (trace-cmd record -C mono)"
                 )))
             }

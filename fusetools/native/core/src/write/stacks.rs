@@ -7,19 +7,19 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::head::mismatch;
 use super::returns::Returns;
 use super::waits::{read, Alike, Scope, Shares, Tells, Waits};
 use crate::error::Error;
 use crate::events::{Map, Side};
 use crate::file::Attr;
-use crate::programs::{is_of_program, Files, Programs};
+use crate::files::Files;
+use crate::programs::{is_of_program, Programs};
 use crate::reader::{space_change, Reader};
 use crate::record::{u64_at, Layout};
 use crate::spaces::Spaces;
-use crate::stacks::CONTEXT_USER;
+use crate::stacks::{Reach, CONTEXT_USER};
 use crate::symbols::{Kernel, Table};
-use crate::unwind::{can_unwind, only_address, Copied, Reach, Unwinding, Unwound};
+use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 
 /// Different stacks that are remembered as done, and different places in files that are to be named.
 const MOST_SEEN: usize = 1 << 20;
@@ -451,7 +451,9 @@ impl<'a> Stacks<'a> {
         out.extend(programs.lines());
         match u32::try_from(out.len()) {
             Ok(_) => Ok(out),
-            Err(_) => Err(mismatch("their lists of symbols are longer than 4 GiB")),
+            Err(_) => Err(Error::mismatch(
+                "their lists of symbols are longer than 4 GiB",
+            )),
         }
     }
 }

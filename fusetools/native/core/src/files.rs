@@ -1,0 +1,123 @@
+//! The files of programs, where a machine has them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, fs, io};
+
+use rustc_hash::FxHashMap;
+
+use crate::elf::{self, hex};
+use crate::input;
+use crate::spaces::MappedFile;
+
+type Open = dyn Fn(&Path) -> io::Result<fs::File> + Send + Sync;
+
+/// Opens a file for reading that this process itself may not open.
+#[derive(Clone)]
+pub struct Opener(pub Arc<Open>);
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opener")
+    }
+}
+
+/// Where the files of programs are on this machine.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// Below which the paths of a recording are; "" is this machine.
+    pub root: PathBuf,
+    /// Files that are reached by another name: of a daemon in another mount namespace, or deleted.
+    pub places: FxHashMap<MappedFile, PathBuf>,
+    /// Mount points below which nothing may be opened: their file system does not answer.
+    pub avoid: Vec<PathBuf>,
+    /// Who opens them. None: this process.
+    pub opener: Option<Opener>,
+}
+
+/// The bytes of a file, read: one that gets shorter, or whose file system fails, is an error and not a signal.
+pub type Image = Vec<u8>;
+
+impl Files {
+    /// The file, if it is here and the one that was mapped, as far as its build id tells. The kernel's part of each
+    /// program, "[vdso]", is that of the process that asks.
+    pub fn open(&self, file: &MappedFile) -> Option<Image> {
+        if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
+            return own_vdso();
+        }
+        let image = self.image(&self.place(file)?)?;
+        let known = elf::build_id_in(&image).ok()?;
+        let wanted = hex(&file.build_id);
+        let same = wanted.is_empty() || known.is_none_or(|known| known == wanted);
+        same.then_some(image)
+    }
+
+    /// A debug file, if it is here and has that build id, or none is known.
+    pub fn open_debug(&self, place: &Path, build_id: &str) -> Option<Image> {
+        let image = self.image(place)?;
+        let known = elf::build_id_in(&image).ok()?;
+        (build_id.is_empty() || known.as_deref() == Some(build_id)).then_some(image)
+    }
+
+    /// Where the file is; None for what is no file: "[vdso]", "//anon".
+    pub fn place(&self, file: &MappedFile) -> Option<PathBuf> {
+        if let Some(place) = self.places.get(file) {
+            return Some(place.clone());
+        }
+        let path = file.path.strip_prefix('/')?;
+        (!path.starts_with('/')).then(|| self.below(path))
+    }
+
+    fn below(&self, path: &str) -> PathBuf {
+        match self.root.as_os_str().is_empty() {
+            true => Path::new("/").join(path),
+            false => self.root.join(path),
+        }
+    }
+
+    /// The roots below which the file's debug file may lie: this one, and that of the process it is reached through.
+    pub fn roots(&self, place: &Path) -> Vec<PathBuf> {
+        let mut roots = vec![self.below("")];
+        let parts: Vec<_> = place.iter().take(3).collect();
+        if let [_, proc, pid] = parts[..] {
+            let pid = pid.to_string_lossy();
+            if proc == "proc" && pid.bytes().all(|byte| byte.is_ascii_digit()) {
+                roots.push(format!("/proc/{pid}/root").into());
+            }
+        }
+        roots
+    }
+
+    fn image(&self, place: &Path) -> Option<Image> {
+        if self.avoid.iter().any(|mount| place.starts_with(mount)) {
+            return None;
+        }
+        match &self.opener {
+            Some(Opener(open)) => input::read_file(&open(place).ok()?, elf::MOST).ok(),
+            None => input::read(place, elf::MOST).ok(),
+        }
+    }
+}
+
+/// Reads the kernel's part of programs now: once a process has given up its rights it may not read its own memory.
+pub fn keep_vdso() {
+    own_vdso();
+}
+
+/// What the kernel maps into every process, for system calls that need none.
+fn own_vdso() -> Option<Vec<u8>> {
+    static KEPT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    KEPT.get_or_init(read_vdso).clone()
+}
+
+fn read_vdso() -> Option<Vec<u8>> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let len = u64::from_str_radix(end, 16).ok()?.checked_sub(start)?;
+    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= 1 << 20)?];
+    let memory = fs::File::open("/proc/self/mem").ok()?;
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, start).ok()?;
+    Some(bytes)
+}

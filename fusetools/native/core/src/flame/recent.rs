@@ -1,0 +1,25 @@
+//! What is remembered of threads until a story tells whose it is.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+/// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
+pub(super) type Recent<T> = FxHashMap<i32, VecDeque<T>>;
+const MOST_RECENT: usize = 256;
+
+pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
+    let known = recent.entry(tid).or_default();
+    if known.len() == MOST_RECENT {
+        known.pop_front();
+    }
+    known.push_back(what);
+}
+
+/// What a thread remembered of that very time; what is older is needed no more.
+pub(super) fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
+    let known = recent.get_mut(&tid)?;
+    let at = known.iter().position(|(at, _)| *at == time)?;
+    let (_, found) = known.remove(at)?;
+    Some(found)
+}

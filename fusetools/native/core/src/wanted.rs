@@ -1,0 +1,46 @@
+//! Which requests are asked for one by one.
+
+use crate::names::Path;
+use crate::stitch::Story;
+
+/// Which requests are printed.
+pub struct Wanted {
+    /// A set of bits.
+    pub operations: u64,
+    /// ns at least.
+    pub least: u64,
+    /// Of the path below the mount, with the connection.
+    pub path: Option<PathFilter>,
+}
+
+pub type PathFilter = Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync>;
+
+impl Wanted {
+    /// Of all paths, however long they took.
+    pub fn of(operations: u64) -> Wanted {
+        Wanted {
+            operations,
+            least: 0,
+            path: None,
+        }
+    }
+
+    /// Whether it is wanted; None: it would be, if its path were known and is the right one.
+    pub fn is(
+        &self,
+        story: &Story,
+        duration: u64,
+        path: impl FnOnce() -> Option<Path>,
+    ) -> Option<bool> {
+        if self.operations & story.operation.bit() == 0 || duration < self.least {
+            return Some(false);
+        }
+        let Some(filter) = &self.path else {
+            return Some(true);
+        };
+        let path = path()?;
+        let fits = filter(story.connection, &path.text, path.whole);
+        // What is missing of it could fit.
+        (fits || path.whole).then_some(fits)
+    }
+}
