@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -159,10 +158,7 @@ class Tracefs:
         arch/x86/kernel/kprobes/core.c). What is of the place, and not of the return, is in the
         column of the entry's probe too.
         """
-        try:
-            lines = (self.root / "kprobe_profile").read_text().splitlines()
-        except OSError:
-            return {}
+        lines = self._read("kprobe_profile").splitlines()
         missed = {field[0]: int(field[2]) for field in map(str.split, lines) if len(field) == 3}
         return {
             name: n - missed.get(name[: -len(RETURN)], 0)
@@ -191,12 +187,8 @@ class Tracefs:
 
     def _kernel_reason(self) -> str:
         """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
-        with contextlib.suppress(OSError):
-            lines = (self.root / "error_log").read_text().splitlines()
-            told = [line for line in lines if "error:" in line]
-            if told:
-                return told[-1].partition("error:")[2].strip()
-        return ""
+        told = [line for line in self._read("error_log").splitlines() if "error:" in line]
+        return told[-1].partition("error:")[2].strip() if told else ""
 
 
 def mount() -> bool:
