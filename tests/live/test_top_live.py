@@ -73,8 +73,10 @@ def printed(recording: Path) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def nearest_rank(values: list[int], percent: int) -> int:
-    return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
+def nearest_rank(values: list[int], percent: int, further: int) -> int:
+    """The percentile, or what lies `further` places behind it."""
+    rank = math.ceil(len(values) * percent / 100) + further
+    return sorted(values)[min(max(rank, 1), len(values)) - 1]
 
 
 def test_rates_and_percentiles_are_those_of_stock_perf(
@@ -100,15 +102,21 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
     compared = 0
     for operation, ended in expected.items():
         durations = [ns for end, ns in ended if top["start_ns"] < end <= top["end_ns"]]
-        if len(durations) < 100:
+        if len(durations) < 300:
             continue
         row = rows[operation]
         compared += 1
-        # Both take the times of the same two moments, each with its own reading of the clock.
+        # Both take the times of the same two moments, each with its own reading of the clock: a
+        # request at an edge of the time is in one alone, and one between whose readings its CPU
+        # was taken away lasted longer for one. Each of those moves a rank by one place.
         assert row["requests"] == pytest.approx(len(durations), rel=0.02, abs=2)
+        few = 5 + abs(row["requests"] - len(durations))
         for name, percent in (("p50_ns", 50), ("p99_ns", 99)):
-            assert row[name] == pytest.approx(nearest_rank(durations, percent), rel=0.02, abs=3000)
-        assert row["exec_ns"] == pytest.approx(sum(durations) / len(durations), rel=0.02, abs=3000)
+            low, high = (nearest_rank(durations, percent, places) for places in (-few, few))
+            assert low * 0.98 - 3000 <= row[name] <= high * 1.02 + 3000
+        mean, longest = sum(durations) / len(durations), max(durations)
+        near = 3000 + few * longest / len(durations)
+        assert row["exec_ns"] == pytest.approx(mean, rel=0.02, abs=near)
         assert row["queue_ns"] + row["rtt_ns"] == pytest.approx(row["exec_ns"])
     assert compared >= 2
     # One caller after the other waits all the time.
