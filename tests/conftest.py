@@ -19,11 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-        # Each kind by itself, and both beside the rest (pytest --dist loadgroup): there is one
-        # recording at a time, and a virtual machine takes a whole CPU.
-        for kind in ("live", "vm"):
-            if item.get_closest_marker(kind):
-                item.add_marker(pytest.mark.xdist_group(kind))
+        # pytest --dist loadgroup: there is one recording at a time on this host; a file's tests in
+        # a virtual machine share what one of them recorded.
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.xdist_group("live"))
+        elif item.get_closest_marker("vm"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
+BUSY = 4  # times the patience, for who does not sleep
 LARGEST = 16 << 20  # bytes of one answer
 
 
@@ -49,8 +50,11 @@ class _Child(Generic[R]):
         finally:
             os._exit(status)
 
-    def next(self, end: float) -> tuple[bool, R | None]:
-        """(whether an answer came before ``end``, on time.monotonic()'s clock, and the answer)."""
+    def next(self, patience: float, end: float) -> tuple[bool, R | None]:
+        """(whether an answer came, and the answer): within ``patience`` seconds, of a child that
+        only waits for a CPU within some times more, and before ``end``, of time.monotonic()."""
+        begin = time.monotonic()
+        until, last = min(begin + patience, end), min(begin + BUSY * patience, end)
         while True:
             if len(self.buffer) >= _HEAD.size:
                 (size,) = _HEAD.unpack_from(self.buffer)
@@ -60,13 +64,21 @@ class _Child(Generic[R]):
                     data = self.buffer[_HEAD.size : _HEAD.size + size]
                     self.buffer = self.buffer[_HEAD.size + size :]
                     return True, json.loads(data)
-            left = end - time.monotonic()
+            left = until - time.monotonic()
             if left <= 0 or not select.select([self.reader], [], [], left)[0]:
-                return False, None
+                if until >= last or not self._runs():
+                    return False, None
+                until = min(time.monotonic() + patience / 4, last)
+                continue
             part = os.read(self.reader, 1 << 16)
             if not part:
                 return False, None
             self.buffer += part
+
+    def _runs(self) -> bool:
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat") as stat:
+            return stat.read().rpartition(") ")[2].startswith("R")
+        return False
 
     def end(self) -> None:
         os.close(self.reader)
@@ -83,8 +95,8 @@ class _Child(Generic[R]):
 def each(
     items: Iterable[T], answer: Callable[[T], R], patience: float, end: float
 ) -> Iterator[tuple[T, R | None]]:
-    """(item, answer(item)) of each; None for one that took longer than ``patience`` seconds, and
-    for all that are left at ``end``, a time of time.monotonic().
+    """(item, answer(item)) of each; None for one that slept or ran for longer than _Child.next()
+    waits, and for all that are left at ``end``, a time of time.monotonic().
 
     ``answer`` runs in a child process, and its result must be made of what JSON has: a
     tuple becomes a list.
@@ -94,7 +106,7 @@ def each(
         child = _Child(left, answer)
         try:
             while left:
-                came, result = child.next(min(time.monotonic() + patience, end))
+                came, result = child.next(patience, end)
                 item = left.pop(0)
                 yield item, result
                 if not came:

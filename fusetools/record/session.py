@@ -55,7 +55,7 @@ from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome
 
 CALIBRATIONS = 1000
-SYSCALLS = 10_000
+SYSCALLS = 2_000
 SYSCALL = "raw_syscalls:sys_enter"
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
 KILLED = 2.0  # after SIGKILL
@@ -262,8 +262,6 @@ class Recording(Probing, Finishing):
         if self.ring and self.perf:
             self.ring.start()
             self.ring.resume()
-            if self.plan.in_part:
-                self.slices = Slices(self.plan, self.perf, self._sizes)
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]
@@ -414,6 +412,8 @@ class Recording(Probing, Finishing):
         begin = self.began = time.monotonic()
         if self.workload and not self.attached:
             self.workload.start()
+        if self.ring and self.plan.in_part:
+            self.slices = Slices(self.plan, self.perf, self._sizes)
         limit = None if self.request.duration is None else begin + self.request.duration
         self._wait(limit)
         self.outcome.seconds = time.monotonic() - begin

@@ -26,7 +26,8 @@ SWITCH = OF_BOTH[0]
 
 
 class Slices:
-    """``sizes``: bytes of what perf has written, and of ftrace's events."""
+    """``sizes``: bytes of what perf has written, and of ftrace's events. Made when the workload
+    begins: events that arming made may be written until a while later, and tell nothing of it."""
 
     def __init__(self, plan: ProbePlan, perf: Perf, sizes: Callable[[], tuple[int, int]]) -> None:
         stacks = (event.name for event in plan.events if event.stack and event.name in PAIRED)
@@ -40,7 +41,7 @@ class Slices:
         now = time.monotonic()
         self._due = now + PERIOD
         self._since = now
-        self._written = deque([(now, *sizes())])
+        self._written: deque[tuple[float, int, int]] = deque()
 
     def go_on(self) -> float:
         """Begins or ends a slice when it is time; seconds until it wants to be called again."""
@@ -56,6 +57,8 @@ class Slices:
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
         self._written.append((now, *self._sizes()))
+        if len(self._written) == 1:
+            return PERIOD
         while self._written[1][0] <= now - LOOKED:
             self._written.popleft()
         since, *before = self._written[0]

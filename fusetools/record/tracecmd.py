@@ -240,6 +240,8 @@ def _graph_entries(
     assert report.stdout is not None
     try:
         for line in report.stdout:
+            if not any(name in line for name in names):  # most lines: quicker than the pattern
+                continue
             match = pattern.match(line)
             if match and match[4] in names:
                 yield int(match[1]), int(match[2] + match[3])

@@ -135,7 +135,7 @@ def test_slow_names_the_thread_that_downloads(
         waited += helper.waited
     assert len(main) == 1
     assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
-    command = [sys.executable, "-m", "fusetools", "slow", "-n", "1", "-i", recording.path]
+    command = [sys.executable, "-m", "fusetools", "slow", "read", "-n", "1", "-i", recording.path]
     text = subprocess.run(list(map(str, command)), capture_output=True, text=True).stdout
     said = " ".join(text.split())
     assert f"for thread {main.pop()}, which called poll" in said

@@ -144,8 +144,10 @@ def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
 def looked_at(mount: Hanging) -> dict[str, Any]:
     time.sleep(LONG)
     status, result = stuck("--mount", mount.path)
-    ours = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
-    assert not ours & set(result["silent"])  # other processes of the host may be
+    print(result)  # shown when a test fails
+    pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
+    threads = {int(path.name) for pid in pids for path in Path(f"/proc/{pid}/task").iterdir()}
+    assert not threads & set(result["silent"])  # other processes of the host may be
     (found,) = result["mounts"]
     assert status == 3 if found["state"] == "stuck" else status == 0
     return found  # type: ignore[no-any-return]

@@ -72,6 +72,14 @@ def test_few_waits_have_their_stacks_all(monkeypatch: pytest.MonkeyPatch) -> Non
     assert scene.told == [""]
 
 
+def test_events_of_arming_are_not_the_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are written while it runs: its beginning had no stacks."""
+    scene = Scene(monkeypatch)
+    scene.rate, scene.bytes = 0.5 * MANY, 1 << 20
+    scene.run(1)
+    assert scene.told == [""]
+
+
 @pytest.mark.parametrize("copies", [0.0, 0.6, 1.4])
 def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """… and those of calls that may wait for somebody have all, unless these are many."""

@@ -171,6 +171,22 @@ def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
     assert [cause.kind for cause in found] == ["unanswered"]
 
 
+def test_clocks_that_differ_hide_no_cause() -> None:
+    """A hypervisor took the caller's CPU for a while: the thread seems to wait for longer. It is
+    asked when nobody else can be the cause."""
+    peer = Socket("tcp", "10.0.0.1:3128", "SYN-SENT", send_queue=1)
+
+    def connects(tid: int, age: float) -> Task:
+        return thread(tid, age, call="connect", descriptors=(Descriptor(7, "socket:[9]", peer),))
+
+    asks = caller(age=300.0)
+    for age, known in ((299.0, True), (301.0, True), (330.0, False)):
+        (cause, *_) = causes(asks, connects(102, age), reader(101))
+        assert ("thread 102" in " ".join((cause.text, *cause.chain))) == known
+    (cause, *_) = causes(asks, connects(102, 301.0), connects(103, 299.0), reader(101))
+    assert "thread 103" in " ".join((cause.text, *cause.chain))
+
+
 def test_a_deadlock_is_one_cause_from_whichever_thread() -> None:
     one = thread(101, call="futex", lock=Lock("mutex", 1, 102))
     two = thread(102, call="futex", lock=Lock("mutex", 2, 101))
@@ -288,6 +304,20 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
 
     begin = time.monotonic()
     found = list(bounded.each([1, 2, 3], answer, 0.3, begin + 30))
+    assert found == [(1, 10), (2, None), (3, 30)]
+
+
+def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not all of it: what others have made may keep a child busy for ever."""
+
+    def answer(item: int) -> int:
+        end = time.monotonic() + (60 if item == 2 else 0.6)
+        while time.monotonic() < end:
+            pass
+        return item * 10
+
+    monkeypatch.setattr(bounded, "BUSY", 10)
+    found = list(bounded.each([1, 2, 3], answer, 0.3, time.monotonic() + 30))
     assert found == [(1, 10), (2, None), (3, 30)]
 
 

@@ -44,13 +44,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
 @pytest.fixture
 def guest(kernel: vm.Kernel, tmp_path: Path) -> vm.Guest:
     """Runs a command in a fresh guest with tmp_path shared; its exit status must be 0."""
-
-    def run(command: str, timeout: float = 1200) -> vm.Result:
-        result = vm.run(kernel, command, tmp_path, timeout)
-        assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
-        return result
-
-    return run
+    return vm.guest(kernel, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import vm
@@ -39,7 +41,8 @@ pytestmark = pytest.mark.vm
 MOUNT = f"""set -e
 mkdir /run/mount
 {SAMPLES}/make_tree /run/tree
-{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount
+{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --delay statfs=5ms --socket /run/talk \\
+  /run/tree /run/mount
 {RUNNING}{FAILS}
 ftrace() {{
   cd {TRACING}
@@ -113,74 +116,137 @@ class Script:
         return self.numbers[event]
 
 
-def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    guest(
-        f"""{MOUNT}
+# How one workload is recorded, by the options that say so.
+WAYS = {"graph": "", "kprobe": "--backend kprobe"}
+
+
+@pytest.fixture(scope="session")
+def recorded(kernel: vm.Kernel, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with WAY.data of a workload by each of the WAYS, what was said, what the sample had
+    counted before and after, and what was left."""
+    folder = tmp_path_factory.mktemp(f"recorded-{kernel.suite}")
+    script = f"""{MOUNT}
         export PATH={tools}:$PATH
-        {FUSETOOLS} record -- {SAMPLES}/workload mixed --processes 2 /run/mount \\
-          > workload.json 2> said
-        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
-        ftrace > after
-        {FUSETOOLS} count --json > count.json
-        {FUSETOOLS} hist --json > hist.json
-        perf script --ns -F tid,time,event,trace > script 2> script.log
-        perf script -F comm,event,ip,sym > stacks 2> stacks.log
-        perf evlist -v > evlist
-        stat -c %d /run/mount > device"""
-    )
-    said = (tmp_path / "said").read_text()
+        cat /proc/kallsyms > kallsyms
+        stat -c %d /run/mount > device
+        own() {{ {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > $1; }}"""
+    for way, options in WAYS.items():
+        script += f"""
+        own {way}.before
+        {FUSETOOLS} record {options} -o {way}.data -- \
+          {SAMPLES}/workload mixed --processes 2 /run/mount > {way}.workload 2> {way}.said
+        own {way}.after
+        ftrace > {way}.left"""
+    script += f"""
+        {FUSETOOLS} count --json -i graph.data > count.json"""
+    vm.guest(kernel, folder)(script)
+    return folder
+
+
+def own(folder: Path, way: str) -> Counter[str]:
+    """Callback -> calls during a recording, as the sample counted them, with those never called."""
+    before, after = (own_counts((folder / f"{way}.{w}").read_text()) for w in ("before", "after"))
+    return Counter({name: count - before[name] for name, count in after.items()})
+
+
+def answer(folder: Path, command: str, way: str = "graph") -> str:
+    """What a command's --json says of a recording, here."""
+    return subprocess.run(
+        [FUSETOOLS, command, "--json", "-i", folder / f"{way}.data"],
+        stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+def script(tools: Path, folder: Path, way: str, fields: str) -> str:
+    """What stock perf prints of a recording, here, with the guest's kernel symbols."""
+    command = [tools / "perf", "script", "-i", folder / f"{way}.data", "-F", fields, "--ns"]
+    return subprocess.run(
+        [*map(str, command), "--kallsyms", str(folder / "kallsyms")],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+def test_counts_equal_the_samples_own(recorded: Path, tools: Path) -> None:
+    assert json.loads((recorded / "graph.workload").read_text())["errors"] == {}
+    called = own(recorded, "graph")
+    counted = answer(recorded, "count")
+    assert counts(counted, "daemon") == +called
+
+    histograms = json.loads(answer(recorded, "hist"))
+    daemon = [one for one in histograms["histograms"] if one["layer"] == "daemon"]
+    assert {one["function"]: (one["count"], one["unmatched"]) for one in daemon} == {
+        name: (count, 0) for name, count in called.items()
+    }
+
+    # The same file says the same there, and stock perf reads it.
+    assert (recorded / "count.json").read_text() == counted
+    events = Counter(line.strip(": ") for line in script(tools, recorded, "graph", "event").split())
+    lookups = [events[f"fuse_daemon:cvmfs_lookup{end}"] for end in ("", "__return")]
+    assert lookups == [called["cvmfs_lookup"]] * 2
+
+    # Which file each request is about, by the inodes that lookups were answered with.
+    slowest = fusetools.open(recorded / "graph.data").slowest(most=10_000)
+    assert not slowest.guessed
+    found = [one for one in slowest.requests if one.operation in ("lookup", "getattr", "read")]
+    assert len(found) == sum(called[f"cvmfs_{name}"] for name in ("lookup", "getattr", "read"))
+    assert all(one.whole and one.path and one.inode for one in found)
+    read = {one.path for one in found if one.operation == "read"}
+    assert read == {"dir-00/pages", "dir-01/pages"}  # of each process its own
+
+
+def test_the_full_path(kernel: vm.Kernel, recorded: Path, tools: Path) -> None:
+    said = (recorded / "graph.said").read_text()
     assert "none lost" in said
     assert "warning" not in said and "missing" not in said
     assert re.search(r"\d+ kernel functions, requests, 14 callbacks", said)
-    assert list(tmp_path.glob("*.trace.dat")) == []
+    assert list(recorded.glob("*.trace.dat")) == []
 
     # Nothing is left behind, and ftrace is as it was.
-    assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+    for way in WAYS:
+        assert (recorded / f"{way}.left").read_text() == (recorded / "before").read_text()
 
-    # Counts are the sample's own, in the daemon and in requests.
-    own = own_counts((tmp_path / "counters").read_text())
-    counted = (tmp_path / "count.json").read_text()
-    assert counts(counted, "daemon") == +own
-    requests = counts(counted, "request")
+    # Counts are the sample's own, in requests.
+    called = own(recorded, "graph")
+    requests = counts(answer(recorded, "count"), "request")
     # libfuse refuses it, for there is no callback, and the kernel asks no more: each process once
     flushes = requests.pop("FUSE_FLUSH")
     assert flushes in (1, 2)
-    named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
+    named = {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+called).items()}
     assert requests == Counter(named)
 
     # Each request is queued, copied to the daemon and ended, once.
-    total = json.loads((tmp_path / "hist.json").read_text())["recording"]["requests"]
-    assert total["begun"] == total["ended"] == total["matched"] == sum(own.values()) + flushes
-    script = Script((tmp_path / "script").read_text())
-    assert script.in_order
-    begun = script.stage("begin")
+    total = json.loads(answer(recorded, "hist"))["recording"]["requests"]
+    assert total["begun"] == total["ended"] == total["matched"] == sum(called.values()) + flushes
+    seen = Script(script(tools, recorded, "graph", "tid,time,event,trace"))
+    assert seen.in_order
+    begun = seen.stage("begin")
     if {unique for _, unique in begun} == {0}:  # numbered later, 6.12 to 6.14
         assert kernel.suite == "trixie"
-        begun = script.stage("sent")
-    assert len(begun) == len(set(begun)) == total["begun"] == len(script.stage("begin"))
-    assert Counter(script.stage("sent")) == Counter(script.stage("end")) == Counter(begun)
-    device = int((tmp_path / "device").read_text())
+        begun = seen.stage("sent")
+    assert len(begun) == len(set(begun)) == total["begun"] == len(seen.stage("begin"))
+    assert Counter(seen.stage("sent")) == Counter(seen.stage("end")) == Counter(begun)
+    device = int((recorded / "device").read_text())
     assert {connection for connection, _ in begun} == {device}
 
     # function_graph and kprobes saw the same calls, on one clock: theirs hold the graph's.
-    waits = script.events["fuse_kernel:request_wait_answer"]
+    waits = seen.events["fuse_kernel:request_wait_answer"]
     # A return probe would cut the kernel's stacks there.
     paired = kernel.suite != "bullseye"
-    assert script.events["fuse_kernel:request_wait_answer__return"] == (waits if paired else 0)
-    assert waits == script.calls["request_wait_answer"]
+    assert seen.events["fuse_kernel:request_wait_answer__return"] == (waits if paired else 0)
+    assert waits == seen.calls["request_wait_answer"]
     background = ("cvmfs_read", "cvmfs_release", "cvmfs_releasedir")  # nobody waits for those
-    assert waits == total["begun"] - sum(own[name] for name in background)
-    assert script.calls["fuse_request_end"] == total["ended"]
-    assert script.calls["fuse_statfs"] == own["cvmfs_statfs"]
-    assert script.calls["fuse_dir_open"] == own["cvmfs_opendir"]
+    assert waits == total["begun"] - sum(called[name] for name in background)
+    assert seen.calls["fuse_request_end"] == total["ended"]
+    assert seen.calls["fuse_statfs"] == called["cvmfs_statfs"]
+    assert seen.calls["fuse_dir_open"] == called["cvmfs_opendir"]
     told = 0
-    for (function, tid), times in script.probes.items():
+    for (function, tid), times in seen.probes.items():
         if function != "request_wait_answer":
             continue
         returns = [*times[1:], sys.maxsize]  # one ends before the next one
         if paired:
-            returns = script.probes["request_wait_answer__return", tid]
-        spans = script.spans["request_wait_answer", tid]
+            returns = seen.probes["request_wait_answer__return", tid]
+        spans = seen.spans["request_wait_answer", tid]
         assert len(times) == len(returns) == len(spans)
         for before, (begin, end), after in zip(times, spans, returns):
             told += 1
@@ -188,7 +254,7 @@ def test_the_full_path(kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path
     assert told == waits
 
     # The stacks of those who wait are whole.
-    waiting = waiting_stacks((tmp_path / "stacks").read_text())
+    waiting = waiting_stacks(script(tools, recorded, "graph", "comm,event,ip,sym"))
     assert waiting
     for stack in waiting:
         caller = stack.index("request_wait_answer") + 1
@@ -233,53 +299,37 @@ def reaches_user(stack: list[str]) -> bool:
 
 
 def test_answers_of_function_graph_kprobes_and_the_sample_agree(
-    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path
+    kernel: vm.Kernel, recorded: Path, tools: Path
 ) -> None:
-    guest(
-        f"""{MOUNT}
-        export PATH={tools}:$PATH
-        own() {{ {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > $1; }}
-        for backend in graph kprobe; do
-          own $backend.before
-          {FUSETOOLS} record --backend $backend -o $backend.data -- \
-            {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json 2> $backend.said
-          own $backend.after
-          {FUSETOOLS} count --json -i $backend.data > $backend.json
-        done
-        perf script -i kprobe.data -F comm,event,ip,sym > stacks 2> stacks.log"""
-    )
-    for backend in ("graph", "kprobe"):
-        before, after = (
-            own_counts((tmp_path / f"{backend}.{when}").read_text()) for when in ("before", "after")
-        )
-        own = {name[len("cvmfs_") :]: n - before[name] for name, n in after.items()}
-        assert all(own[operation] > 0 for operation in REQUEST_EACH.values())
+    for way in WAYS:
+        calls = {name[len("cvmfs_") :]: n for name, n in own(recorded, way).items()}
+        assert all(calls[operation] > 0 for operation in REQUEST_EACH.values())
 
-        called = counts((tmp_path / f"{backend}.json").read_text(), "kernel")
+        called = counts(answer(recorded, "count", way), "kernel")
         assert {name: called[name] for name in REQUEST_EACH} == {
-            name: own[operation] for name, operation in REQUEST_EACH.items()
+            name: calls[operation] for name, operation in REQUEST_EACH.items()
         }
 
         # A lookup in each layer, and which of the kernel's functions it was depends on what was
         # looked up before.
-        recording = fusetools.open(tmp_path / f"{backend}.data")
+        recording = fusetools.open(recorded / f"{way}.data")
         lookups = Counter[str]()
         for one in recording.hist("lookup").histograms:
             if one.function != "fuse_atomic_open":  # makes one by fuse_lookup
                 lookups[one.layer] += one.count
                 assert one.unmatched == 0
-        assert lookups["kernel"] == lookups["request"] == lookups["daemon"] == own["lookup"]
+        assert lookups["kernel"] == lookups["request"] == lookups["daemon"] == calls["lookup"]
 
         # Every request is seen queued, copied to the daemon, ended, and its caller running on;
         # for those in the background nobody waits.
         requests = recording.requests()
-        assert len(requests.begin) >= sum(own.values())
+        assert len(requests.begin) >= sum(calls.values())
         assert (requests.begin > 0).all()
         assert (requests.begin <= requests.sent).all() and (requests.sent <= requests.end).all()
         woken = requests.woken > 0
         assert (requests.end <= requests.woken)[woken].all()
         alone = Counter(OPCODES[int(opcode)] for opcode in requests.opcode[~woken])
-        assert alone == Counter({name: own[name] for name in OPCODES.values()})
+        assert alone == Counter({name: calls[name] for name in OPCODES.values()})
 
         # The tree and the histogram of a function are of the same calls.
         for function in (*REQUEST_EACH, "request_wait_answer"):
@@ -289,12 +339,49 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
             assert of.count == called[function]
 
     # Return probes cut the stacks of those who wait on some kernels: that is said, and only there.
-    waiting = waiting_stacks((tmp_path / "stacks").read_text())
+    waiting = waiting_stacks(script(tools, recorded, "kprobe", "comm,event,ip,sym"))
     assert waiting
     cut = {not reaches_user(stack) for stack in waiting}
     assert cut == {kernel.suite == "bullseye"}
-    said = "missing: the callers in kernel stacks" in (tmp_path / "kprobe.said").read_text()
+    said = "missing: the callers in kernel stacks" in (recorded / "kprobe.said").read_text()
     assert cut == {said}
+
+
+def usual(operation: dict[str, Any]) -> list[str]:
+    """Stages that most requests have: now and then a caller has its answer before it sleeps."""
+    most = 0.5 * operation["matched"]
+    return [s["name"] for s in operation["stages"] if s["requests"] > most]
+
+
+def test_both_ways_tell_the_same_stages(recorded: Path) -> None:
+    told = {}
+    for way in WAYS:
+        found = json.loads(answer(recorded, "stages", way))
+        requests = found["recording"]["requests"]
+        assert requests["begun"] > 1_000
+        assert requests["matched"] >= 0.999 * requests["begun"]
+        for o in found["operations"]:
+            assert sum(s["total_ns"] for s in o["stages"]) == o["total_ns"]
+        told[way] = {(o["operation"], o["waits"]): o for o in found["operations"] if o["matched"]}
+    for key, o in told["graph"].items():
+        other = told["kprobe"].get(key)
+        if key[0] in ("read", "flush"):  # whether a page's reader sleeps is a matter of time
+            continue
+        assert other and other["matched"] == o["matched"], key
+        assert usual(other) == usual(o), key
+    before, after = ["vfs_entry", "setup"], ["caller_wakeup", "vfs_exit"]
+    inside = ["queue", "dispatch", "daemon", "reply"]
+    for way in told:
+        # After the lookup of its path.
+        assert usual(told[way]["statfs", True]) == ["between", "setup", *inside, *after]
+        assert usual(told[way]["lookup", True]) == [*before, *inside, "caller_wakeup"]
+        assert usual(told[way]["release", False]) == inside
+        daemon = next(s for s in told[way]["statfs", True]["stages"] if s["name"] == "daemon")
+        assert daemon["p50_ns"] > 5_000_000
+        # Nothing but its sleeping is counted so, and of some request nearly all of it.
+        assert 0 < daemon["parts_ns"]["blocked"] < daemon["total_ns"]
+        stories = fusetools.open(recorded / f"{way}.data").stories()
+        assert stories.blocked[stories.of("statfs")].max() > 0.7 * 5_000_000
 
 
 def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:

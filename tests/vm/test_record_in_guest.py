@@ -12,8 +12,6 @@ import pytest
 import vm
 from samplefs import RUNNING, SAMPLES, own_counts
 
-import fusetools
-
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 TRACING = Path("/sys/kernel/tracing")
 pytestmark = pytest.mark.vm
@@ -35,64 +33,6 @@ find /sys/fs/cgroup -name 'fusetools*'; running; }} > left || true
 def counts(text: str, layer: str) -> Counter[str]:
     rows = json.loads(text)["counts"]
     return Counter({row["function"]: row["count"] for row in rows if row["layer"] == layer})
-
-
-def test_counts_equal_the_samples_own(
-    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path
-) -> None:
-    guest(
-        f"""{mount()}
-        export PATH={tools}:$PATH
-        {FUSETOOLS} record -- {SAMPLES}/workload mixed --processes 2 /run/mount \\
-          > workload.json 2> said
-        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
-        {LEFT}
-        {FUSETOOLS} count --json > count.json
-        {FUSETOOLS} hist --json > hist.json"""
-    )
-    assert json.loads((tmp_path / "workload.json").read_text())["errors"] == {}
-    own = own_counts((tmp_path / "counters").read_text())
-    counted = (tmp_path / "count.json").read_text()
-    assert counts(counted, "daemon") == +own  # without those never called
-
-    histograms = json.loads((tmp_path / "hist.json").read_text())
-    daemon = [one for one in histograms["histograms"] if one["layer"] == "daemon"]
-    assert {one["function"]: (one["count"], one["unmatched"]) for one in daemon} == {
-        name: (count, 0) for name, count in own.items()
-    }
-    requests = counts(counted, "request")
-    del requests["FUSE_FLUSH"]  # refused once by libfuse, for there is no callback
-    assert requests == Counter(
-        {name.replace("cvmfs_", "FUSE_").upper(): n for name, n in (+own).items()}
-    )
-
-    # The same file says the same here, and stock perf reads it.
-    here = subprocess.run(
-        [FUSETOOLS, "count", "--json", "-i", tmp_path / "perf.data"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert here.stdout == counted
-    script = subprocess.run(
-        [tools / "perf", "script", "-i", tmp_path / "perf.data", "-F", "event"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lookups = Counter(line.split(":")[1] for line in script.stdout.splitlines() if ":" in line)
-    assert lookups["cvmfs_lookup"] == lookups["cvmfs_lookup__return"] == own["cvmfs_lookup"]
-
-    # Which file each request is about, by the inodes that lookups were answered with.
-    slowest = fusetools.open(tmp_path / "perf.data").slowest(most=10_000)
-    assert not slowest.guessed
-    found = [one for one in slowest.requests if one.operation in ("lookup", "getattr", "read")]
-    assert len(found) == own["cvmfs_lookup"] + own["cvmfs_getattr"] + own["cvmfs_read"]
-    assert all(one.whole and one.path and one.inode for one in found)
-    read = {one.path for one in found if one.operation == "read"}
-    assert read == {"dir-00/pages", "dir-01/pages"}  # of each process its own
-
-    assert (tmp_path / "left").read_text() == ""
 
 
 def test_what_a_killed_recording_left_is_removed_and_only_that(
