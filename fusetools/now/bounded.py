@@ -10,6 +10,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from fusetools.host.rights import limit_memory
@@ -76,7 +77,7 @@ class _Child(Generic[R]):
             self.buffer += part
 
     def _runs(self) -> bool:
-        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat") as stat:
+        with contextlib.suppress(OSError), Path(f"/proc/{self.pid}/stat").open() as stat:
             return stat.read().rpartition(") ")[2].startswith("R")
         return False
 

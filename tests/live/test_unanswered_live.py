@@ -22,6 +22,8 @@ from sample import Mounter, SampleMount, until
 import fusetools
 from fusetools.results.hist import READ_TO_REPLY
 
+pytestmark = pytest.mark.live
+
 RAWFS = Path(__file__).with_name("rawfs.py")
 SLEEPS = {"hrtimer_nanosleep", "__x64_sys_clock_nanosleep", "common_nsleep"}
 COMMANDS = ("hist", "count", "stages", "slow", "queue", "errors")

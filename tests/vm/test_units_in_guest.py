@@ -12,12 +12,11 @@ import vm
 from samplefs import REPOSITORY
 
 PYTHON = Path(sys.prefix) / "bin" / "python"
-# Those that read a host, plan for it, or show a recording, as far as an emulated CPU does them in a
-# minute.
+# Those that read a host, or plan for it.
 FILES = (
     "test_capabilities test_host_btf test_host_facts test_host_probe test_host_stored"
     " test_plan test_plan_bundles test_plan_counting test_plan_kernel test_plan_returns"
-    " test_record_tracefs test_render test_cli"
+    " test_record_tracefs"
 )
 pytestmark = pytest.mark.vm
 
