@@ -126,7 +126,7 @@ def main() -> None:
             more["kallsyms"] = _by_number(more["kallsyms"], os.O_RDONLY)
     except OSError as error:
         why = f"{error.filename}: {error.strerror}"
-        json.dump({"error": ["cannot merge the recording", why]}, sys.stdout)
+        _answer({"error": ["cannot merge the recording", why]})
         return
     drop_privileges()
     limit_memory(size + MEMORY + MEMORY_OF_A_THREAD * (os.cpu_count() or 1), None)
@@ -145,7 +145,15 @@ def main() -> None:
         for number, path in zip([*inputs, output], paths):
             words = [word.replace(number, os.path.basename(path)) for word in words]
         info = {"error": words}
-    json.dump(info, sys.stdout)
+    _answer(info)
+
+
+def _answer(info: object) -> None:
+    """To who asked, if it has not been killed meanwhile."""
+    data = json.dumps(info).encode()
+    with contextlib.suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(1, data) :]
 
 
 def _by_number(path: str, flags: int) -> str:

@@ -146,7 +146,7 @@ def looked_at(mount: Hanging) -> dict[str, Any]:
     status, result = stuck("--mount", mount.path)
     print(result)  # shown when a test fails
     pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
-    threads = {int(path.name) for pid in pids for path in Path(f"/proc/{pid}/task").iterdir()}
+    threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}
     assert not threads & set(result["silent"])  # other processes of the host may be
     (found,) = result["mounts"]
     assert status == 3 if found["state"] == "stuck" else status == 0
