@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from fusetools.host.files import Files
+from fusetools.host.processes import read_stat
 from fusetools.host.rights import limit_memory
 
 T = TypeVar("T")
@@ -77,9 +79,8 @@ class _Child(Generic[R]):
             self.buffer += part
 
     def _runs(self) -> bool:
-        with contextlib.suppress(OSError), Path(f"/proc/{self.pid}/stat").open() as stat:
-            return stat.read().rpartition(") ")[2].startswith("R")
-        return False
+        stat = read_stat(Files(Path("/")), self.pid)
+        return stat is not None and stat.state == "R"
 
     def end(self) -> None:
         os.close(self.reader)

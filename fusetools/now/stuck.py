@@ -331,10 +331,11 @@ class _Graph:
             and not self._waits_for_workers(task)
             and task.state not in "Tt"
         ]
+        waits.sort(key=lambda task: -(task.age or 0.0))
         # Who waits for longer than the oldest caller does not work for any of them. Their clocks
         # may differ: who seems to wait for a little longer is asked where nobody else is there.
         for most in (SKEW, TAKEN + PART_TAKEN * (oldest or 0.0)):
-            for task in sorted(waits, key=lambda task: -(task.age or 0.0)):
+            for task in waits:
                 if task.age is None or oldest is None or task.age <= oldest + most:
                     key, cause = self._cause(connection, daemon, task)
                     counts[key] += 1
