@@ -20,9 +20,13 @@ from mounts import wait_until
 from sample import BUILD, Mounter, SampleMount
 from schemas import held
 
+from fusetools.host.files import Files
+from fusetools.host.processes import read_stat
+
 pytestmark = pytest.mark.live
 
 TRACEFS = Path("/sys/kernel/tracing")
+HOST = Files(Path("/"))
 EVENTS = ("fuse:fuse_request_send", "fuse:fuse_request_end")
 
 
@@ -46,7 +50,17 @@ def stock_perf(output: Path, mount: SampleMount) -> subprocess.Popen[bytes]:
     argv = ["perf", "record", "-a", "-q", "-o", str(output), "-k", "CLOCK_MONOTONIC", "-m", "8M"]
     for event in EVENTS:
         argv += ["-e", event, "--filter", f"connection == {mount.connection}"]
-    return subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    perf = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    # Whoever began in the same clock tick as top, or later, may record its probes, which then stay.
+    began = read_stat(HOST, perf.pid)
+    assert began
+    wait_until(lambda: perf.poll() is not None or ticks() > began.start, "the next clock tick")
+    return perf
+
+
+def ticks() -> int:
+    """Of the clock by which the kernel says when a process began."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def printed(recording: Path) -> dict[str, list[tuple[int, int]]]:
