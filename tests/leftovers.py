@@ -35,7 +35,8 @@ def state() -> dict[str, str]:
     found["mounts"] = "\n".join(sorted(_text(Path("/proc/self/mountinfo")).splitlines()))
     groups = Path("/sys/fs/cgroup").rglob("fusetools-*")
     found["cgroups"] = " ".join(sorted(map(str, groups)))
-    found["notes"] = " ".join(sorted(name for name in _names(RUN) if name != "lock"))
+    notes = [path for path in RUN.glob("*/*") if path.name != "lock"]
+    found["notes"] = " ".join(sorted(map(str, notes)))
     return found
 
 

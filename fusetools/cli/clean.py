@@ -14,7 +14,9 @@ def command() -> None:
 
     with Lock(["fusetools", "clean"]) as lock:
         removed = lock.clean()
-    for what in removed.what:
+        beside = lock.beside()
+        mounted = not removed.left and lock.unmount()
+    for what in removed.what + (("mount of tracefs",) if mounted else ()):
         click.echo(f"removed {printable(what)}")
     if removed.left:
         raise Error(
@@ -22,5 +24,7 @@ def command() -> None:
             "; ".join(removed.left),
             "end whoever uses it, then again: fusetools clean",
         )
-    if not removed.what:
+    if not (removed.what or mounted):
         click.echo("nothing was left")
+    for one in beside:
+        click.echo(f"left alone, as it runs: {printable(one)}")

@@ -199,7 +199,11 @@ def call_graph(value: str) -> tuple[str, int]:
     metavar="SIZE",
     help="With --flight: bytes of each CPU's buffer (64M).  [default: 2M for each second]",
 )
-@click.option("--wait", is_flag=True, help="Wait until another recording on this host has ended.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait until no other recording is in the way, for function_graph.",
+)
 @click.option("--force", is_flag=True, help="Record even if FILE is on a traced mount.")
 @click.option(
     "--json",

@@ -7,11 +7,12 @@ import click
 
 @click.command()
 def command() -> None:
-    """Have the flight recorder write what it holds now, and print the recording's name.
+    """Have each flight recorder write what it holds now, and print the recording's name.
 
     The flight recorder is fusetools record --flight SECONDS, and goes on.
     """
     from fusetools.now.flight import snap
     from fusetools.printable import printable
 
-    click.echo(printable(snap()))
+    for name in snap():
+        click.echo(printable(name))

@@ -95,7 +95,7 @@ def fly(
             with prepared(request, arguments, warn) as (lock, removed, user, facts, plan):
                 if not request.force:
                     check_feedback(output, plan)
-                plan = bundled(facts, plan)
+                plan = bundled(facts, plan, lock.number)
                 flight = FlightRecorder(lock, request, arguments, user, facts, plan, output)
                 flight.account, flight.written, flight.warn = account, written, warn
                 with flight:
@@ -451,19 +451,21 @@ class Shelf:
                 os.unlink(one.name + ACCOUNT, dir_fd=directory)
 
 
-def snap() -> str:
-    """Has the flight recorder of this host write a recording; where that is. Error: there is none,
-    or it could not."""
+def snap() -> Iterator[str]:
+    """Has each flight recorder of this host write a recording; where these are, one by one. Error:
+    there is none, or one could not."""
     try:
-        places = [path / SOCKET for path in DIRECTORY.iterdir()] if DIRECTORY.exists() else []
+        names = os.listdir(DIRECTORY) if DIRECTORY.exists() else []
     except PermissionError as error:
         raise Error(
             "cannot ask the flight recorder", "root alone can", "sudo fusetools snap"
         ) from error
+    found = False
+    places = sorted(path for name in names for path in (DIRECTORY / name).glob("perf.*"))
     for place in places:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             try:
-                client.connect(str(place))
+                client.connect(str(place / SOCKET))
             except OSError:
                 continue  # none, or it was killed
             parts = []
@@ -477,5 +479,7 @@ def snap() -> str:
             )
         if "error" in answer:
             raise Error(*answer["error"])
-        return str(answer["output"])
-    raise Error("no flight recorder runs here", "", _NO_RECORDER)
+        found = True
+        yield str(answer["output"])
+    if not found:
+        raise Error("no flight recorder runs here", "", _NO_RECORDER)

@@ -5,44 +5,55 @@ each took 2.3 s, two of 14 each 0.4 s (Linux 6.18, 2 CPUs). From Linux 5.4 on an
 several probes with the same arguments, and an argument can be a constant: a number in each probe
 tells them apart. In the recording each probe has an event of its own again
 (native/core/src/write/bundles.rs).
+
+Recordings that run at once cannot have events of the same names in the kernel: but the first one's
+all have names of their recording's number, the same way.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusetools.host.facts import HostFacts
-from fusetools.plan.events import Event, Probe
+from fusetools.plan.events import RETURN, Event, Probe
 from fusetools.plan.planner import ProbePlan
 
 CONSTANT = "imm-value"  # as tracefs' README calls it
 MOST = 1 << 16  # numbers of a bundle's probes
 
 
-def bundled(facts: HostFacts, plan: ProbePlan) -> ProbePlan:
+def can_be_numbered(fetch_args: Sequence[str]) -> bool:
+    """Whether this kernel's events can have other names than their probes: only there can two
+    recordings run at once."""
+    return CONSTANT in fetch_args
+
+
+def bundled(facts: HostFacts, plan: ProbePlan, recording: int = 0) -> ProbePlan:
     """The plan with as few events as this kernel allows for the probes in daemons.
 
-    Those of the kernel's own functions stay as they are: where clocks are compared, function by
-    function, they are read before the recording is put together.
+    ``recording``: which of those that run at once it is; of another than 0 can_be_numbered().
     """
-    if CONSTANT not in facts.fetch_args:
+    if not can_be_numbered(facts.fetch_args):
         return plan
+    plan = _named(plan, recording)
     scopes = {event.name: replace(event, name="") for event in plan.events}
     alike: dict[tuple[object, ...], list[Probe]] = defaultdict(list)
     for probe in plan.probes:
-        if not probe.in_kernel and probe.event in scopes:
+        if not probe.in_kernel and probe.recorded_as in scopes:
             types = tuple((name, value.rpartition(":")[2]) for name, value in probe.arguments)
             group = probe.event.partition(":")[0]
-            alike[group, probe.kind, types, scopes[probe.event]].append(probe)
+            alike[group, probe.kind, types, scopes[probe.recorded_as]].append(probe)
     found: dict[str, Probe] = {}
     events: dict[str, Event] = {}
     together = [probes for probes in alike.values() if 1 < len(probes) < MOST]
     for index, probes in enumerate(together, 1):
-        name = f"{probes[0].event.partition(':')[0]}:bundle_{index}"
+        group = probes[0].event.partition(":")[0]
+        name = f"{group}:{_prefix(recording)}bundle_{index}"
         for number, probe in enumerate(probes, 1):
             found[probe.event] = replace(probe, bundle=name, number=number)
-            events[probe.event] = replace(scopes[probe.event], name=name)
+            events[probe.recorded_as] = replace(scopes[probe.recorded_as], name=name)
     return replace(
         plan,
         probes=tuple(found.get(probe.event, probe) for probe in plan.probes),
@@ -50,7 +61,7 @@ def bundled(facts: HostFacts, plan: ProbePlan) -> ProbePlan:
     )
 
 
-def unbundled(plan: ProbePlan) -> ProbePlan:
+def unbundled(plan: ProbePlan, recording: int = 0) -> ProbePlan:
     """The plan with an event for each probe again."""
     shared: dict[str, list[str]] = defaultdict(list)
     for probe in plan.probes:
@@ -62,4 +73,25 @@ def unbundled(plan: ProbePlan) -> ProbePlan:
         for name in shared.get(event.name, [event.name])
     ]
     probes = (replace(probe, bundle="", number=0) for probe in plan.probes)
+    return _named(replace(plan, probes=tuple(probes), events=tuple(events)), recording)
+
+
+def _named(plan: ProbePlan, recording: int) -> ProbePlan:
+    """The plan whose probes are recorded under names of that recording's alone, each by itself."""
+    if not recording:
+        return plan
+    bases = dict.fromkeys(probe.event.removesuffix(RETURN) for probe in plan.probes)
+    numbers = {base: number for number, base in enumerate(bases, 1)}
+    names = {}
+    for event in (probe.event for probe in plan.probes):
+        base = event.removesuffix(RETURN)
+        group = event.partition(":")[0]
+        # A return is told by its name (Tracefs.missed_returns).
+        names[event] = f"{group}:{_prefix(recording)}{numbers[base]}{event[len(base) :]}"
+    probes = (replace(probe, bundle=names[probe.event], number=1) for probe in plan.probes)
+    events = (replace(event, name=names.get(event.name, event.name)) for event in plan.events)
     return replace(plan, probes=tuple(probes), events=tuple(events))
+
+
+def _prefix(recording: int) -> str:
+    return f"recording_{recording}_" if recording else ""

@@ -37,11 +37,13 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
     probes = tuple(p for p in plan.probes if p.role in ("entry", "reply", "begin"))
     scopes = {event.name: event for event in plan.events}
     rows = [
-        Counted(p.event, _scope(scopes, p), p.function, p.operation, p.layer, p.address or None)
+        Counted(
+            p.recorded_as, _scope(scopes, p), p.function, p.operation, p.layer, p.address or None
+        )
         for p in probes
         if p.role != "begin"
     ]
-    begins = [p.event for p in probes if p.role == "begin"]
+    begins = [p.recorded_as for p in probes if p.role == "begin"]
     begins += [name for name in ("fuse:fuse_request_send",) if name in scopes and not begins]
     for name in begins:
         only = scopes[name].filter if name in scopes else ""
@@ -87,4 +89,5 @@ def too_many(plan: ProbePlan) -> list[str]:
 
 
 def _scope(scopes: dict[str, Event], probe: Probe) -> str:
-    return scopes[probe.event].filter if probe.event in scopes else ""
+    scope = scopes.get(probe.recorded_as)
+    return scope.filter if scope else ""

@@ -13,6 +13,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
+from fusetools.plan.bundles import unbundled
 from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
 from fusetools.plan.events import DURATIONS
 from fusetools.plan.request import Count
@@ -86,7 +87,7 @@ def is_daemons(row: Counted) -> bool:
 def count(request: Count, arguments: Sequence[str]) -> Live:
     """Counts while the workload runs. Error: nothing could be counted."""
     with prepared(request, arguments) as (lock, _, user, facts, plan):
-        plan, rows = counting(plan)
+        plan, rows = counting(unbundled(plan, lock.number))
         if not rows:
             raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
         recording = _Counting(lock, request, arguments, user, facts, plan)
@@ -128,7 +129,7 @@ class _Counting(Recording):
         self._check_signals()
 
     def _rows_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
-        gone = {probe.event for probe in self.refused}
+        gone = {probe.recorded_as for probe in self.refused}
         self.rows = tuple(row for row in self.rows if row.event not in gone)
         return command_line(self._rows(False), perf, str(self.raw), fifos)
 

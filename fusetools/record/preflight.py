@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fusetools.core import native
@@ -16,9 +17,11 @@ from fusetools.host.files import Files, bounded, check_answers
 from fusetools.host.mounts import PATIENCE, with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
+from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
 from fusetools.plan import planner, probeset
+from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
@@ -27,6 +30,13 @@ from fusetools.record.attached import Attached
 from fusetools.record.perf import Refused
 from fusetools.record.state import Lock, Removed, started
 from fusetools.record.workload import User, caller, cannot_run
+
+# It has one user.
+NOT_BESIDE = Missing(
+    "function_graph",
+    "another recording runs, whose stacks it would cut: kernel functions are recorded by kprobes",
+    "fusetools record --wait -- …",
+)
 
 
 def prepare(
@@ -166,11 +176,29 @@ def prepared(
             )
         with _tracefs(lock):
             facts, plan = prepare(request, chosen)  # runs commands: signals are not held back yet
+            if plan.graph or not can_be_numbered(facts.fetch_args):
+                facts, plan = _alone(lock, request, chosen, facts, plan)
             try:
                 yield lock, removed, user, facts, plan
             except Refused:
                 check_obstacles(read_host())  # by its trial
                 raise
+
+
+def _alone(
+    lock: Lock,
+    request: Request,
+    chosen: probeset.ProbeSet | None,
+    facts: HostFacts,
+    plan: ProbePlan,
+) -> tuple[HostFacts, ProbePlan]:
+    """Sees to it that no other recording runs, or plans to run beside it."""
+    apart = can_be_numbered(facts.fetch_args)
+    if apart and request.backend == "auto" and not request.wait and lock.beside():
+        facts, plan = prepare(replace(request, backend="kprobe"), chosen)
+        return facts, replace(plan, unavailable=(*plan.unavailable, NOT_BESIDE))
+    fix = "fusetools record --backend kprobe …   (beside it)" if apart else ""
+    return prepare(request, chosen) if lock.stay_alone(fix) else (facts, plan)
 
 
 def _check_callers(request: Request) -> None:
@@ -196,16 +224,10 @@ def _check_command(name: str) -> None:
 @contextlib.contextmanager
 def _tracefs(lock: Lock) -> Iterator[None]:
     """tracefs at its place: mounted for the time of the recording where it is not."""
-    if Path(tracefs.PLACE, "events").exists():
-        yield
-        return
-    lock.state.mounted, lock.state.tracefs = True, tracefs.PLACE
-    lock.write()
+    if not Path(tracefs.PLACE, "events").exists():
+        lock.mount()
     try:
-        lock.state.mounted = tracefs.mount()
         yield
     finally:
         if not (lock.state.probes or lock.state.ftrace or lock.state.instance):
-            if lock.state.mounted:
-                tracefs.unmount()
-            lock.forget()
+            lock.unmount()

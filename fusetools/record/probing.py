@@ -26,7 +26,7 @@ class Probing(Things):
     def _make_probes(self, held: Sequence[str] = ()) -> None:
         """``held``: events of before that could not be removed."""
         assert self.facts.tracefs is not None
-        self.tracefs = Tracefs(self.facts.tracefs)
+        self.tracefs = Tracefs(self.facts.tracefs, theirs=self.lock.theirs)
         self.state.tracefs, self.state.since = self.facts.tracefs, self.tracefs.since
         events = (*held, *(probe.recorded_as for probe in self.plan.probes))
         self.state.probes = list(dict.fromkeys(events))
@@ -36,7 +36,7 @@ class Probing(Things):
                 try:
                     self.tracefs.add(probe)
                 except Error as error:
-                    if probe.bundle:
+                    if self._shares(probe):
                         self._unbundle()  # and once more, each by itself
                         return
                     self._refuse(probe, error.why)
@@ -45,22 +45,26 @@ class Probing(Things):
         """Gives each probe an event of its own: of one that shares an event the kernel does not
         say what is wrong with it."""
         assert self.tracefs is not None
-        if not any(probe.bundle for probe in self.plan.probes):
+        if not any(map(self._shares, self.plan.probes)):
             return
         held = self.tracefs.remove(self.state.probes)
-        self.plan = unbundled(self.plan)
+        self.plan = unbundled(self.plan, self.lock.number)
         self._make_probes(held)
+
+    def _shares(self, probe: Probe) -> bool:
+        """Whether its event is of others, too."""
+        return sum(one.recorded_as == probe.recorded_as for one in self.plan.probes) > 1
 
     def _refuse(self, probe: Probe, why: str) -> None:
         """Goes on without the probes of a function: what the kernel refuses shows only then."""
         assert self.tracefs is not None
         gone = [one for one in self.plan.probes if one.place == probe.place]
         self.refused += gone
-        names = {one.event for one in gone}
+        names = {one.recorded_as for one in gone}
         self.tracefs.remove(names)
         self.plan = replace(
             self.plan,
-            probes=tuple(one for one in self.plan.probes if one.event not in names),
+            probes=tuple(one for one in self.plan.probes if one.recorded_as not in names),
             events=tuple(one for one in self.plan.events if one.name not in names),
         )
         what, layer = f"kernel function {probe.place}", probe.layer

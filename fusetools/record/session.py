@@ -106,8 +106,12 @@ def record(
         lock, removed, user, facts, plan = prepared_
         if not request.force:
             check_feedback(output, plan)
-        recording = Recording(lock, request, arguments, user, facts, bundled(facts, plan), output)
+        plan = bundled(facts, plan, lock.number)
+        recording = Recording(lock, request, arguments, user, facts, plan, output)
         recording.warn = warn
+        for one in lock.beside():
+            why = f"another recording ran beside this one, and takes time of it: {one}"
+            recording.outcome.warnings.append(why)
         with recording:
             recording.workload = late.workload if late else None
             recording.arm()
@@ -562,9 +566,9 @@ class Recording(Probing, Finishing):
             self.lost["ftrace"] = self.ring.lost
         self._stop_graph()
         missed = self.tracefs.missed_returns() if self.tracefs and self.state.probes else {}
-        for event in (probe.event for probe in self.plan.probes if probe.in_kernel):
-            if (count := missed.get(event.partition(":")[2], 0)) > 0:
-                self.misses[event] = count
+        for probe in (probe for probe in self.plan.probes if probe.in_kernel):
+            if (count := missed.get(probe.recorded_as.partition(":")[2], 0)) > 0:
+                self.misses[probe.event] = count
         for pid, start in self.daemons.items():
             if started(pid) != start:
                 self.outcome.warnings.append(f"the daemon, pid {pid}, ended during the recording")

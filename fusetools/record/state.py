@@ -1,8 +1,10 @@
-"""One recording at a time, and a note of everything it makes, for whoever cleans up after it.
+"""Who records, and a note of everything that a recording makes, for whoever cleans up after it.
 
-/run/fusetools/lock is held while a recording runs, and says by whom. /run/fusetools/state.json
-lists exactly what it made, each thing before it is made: a recording killed by SIGKILL leaves that
-note, and the next one, or `fusetools clean`, removes what stands there and nothing else.
+/run/fusetools/lock is held while a recording runs: by all that can run beside each other, or by the
+one that cannot. Each has a number of its own, N: /run/fusetools/N/lock says who has it, and
+/run/fusetools/N/state.json lists exactly what it made, each thing before it is made. A recording
+killed by SIGKILL leaves that note, and the next one, or `fusetools clean`, removes what stands in
+it and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from fusetools.record import cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
 DIRECTORY = Path("/run/fusetools")
-
+MOST_AT_ONCE = 8  # recordings
+MOUNTED = "mounted"  # the note that tracefs was mounted for recordings
+TRANSIENT = 1.0  # seconds for which another may hold the lock only to begin, or to end
 
 _EVENT = re.compile(r"fuse_(daemon|kernel):[A-Za-z0-9_]{1,63}")
 _FOLDER = re.compile(r"perf\.[a-z0-9_]{8}")
@@ -51,7 +55,6 @@ class State:
 
     tracefs: str = ""
     since: int = 0
-    mounted: bool = False
     probes: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     scratch: list[Note] = field(default_factory=list)
@@ -79,7 +82,6 @@ class State:
             )
             and (state.instance == "" or instance.NAME.fullmatch(state.instance) is not None)
             and 0 <= state.since < 1 << 63
-            and isinstance(state.mounted, bool)
             and isinstance(state.expedited, bool)
         )
         if not good:
@@ -102,85 +104,118 @@ class Removed:
 
 
 class Lock:
-    """Held by one recording; a context manager. ``waiting``: called once with who holds it, where
-    another does; it is waited for then. Error: who holds it, where that is not given.
+    """Held by one recording; a context manager. Those that can run beside each other: each has a
+    ``number``, and a ``directory`` of its own below ``place``. ``waiting``: called once with who is
+    in the way, where somebody is; they are waited for then. Error: who is in the way, where that is
+    not given.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        directory: Path = DIRECTORY,
+        place: Path = DIRECTORY,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
-        self.directory = directory
-        self._file = directory / "state.json"
-        self._new = directory / "state.new"
-        try:
-            with contextlib.suppress(FileExistsError):
-                directory.mkdir(mode=0o700)
-            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if os.fstat(folder).st_uid != os.geteuid():
-                    raise PermissionError(errno.EPERM, "it belongs to somebody else")
-                os.fchmod(folder, 0o700)  # whoever can open the lock can hold it
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._descriptor = os.open("lock", flags, 0o600, dir_fd=folder)
-                os.fchmod(self._descriptor, 0o600)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            why = error.strerror or str(error)
-            fix = "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {directory}"
-            raise Error(f"cannot use {directory}", why, fix) from error
-        try:
-            self._take(waiting)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps([os.getpid(), *command]).encode(), 0)
-        self._new.unlink(missing_ok=True)  # of one that was killed while it wrote that
-        self.leftover = _read(self._file)
+        self.place = self.directory = place
+        self._waiting = waiting
+        self._command = json.dumps([os.getpid(), *command]).encode()
         self.state = State()
+        with contextlib.ExitStack() as opened:
+            self._descriptor = _open_lock(place)
+            opened.callback(os.close, self._descriptor)
+            self._take(fcntl.LOCK_SH)
+            self.number = self._numbered()
+            opened.callback(os.close, self._own)
+            self.directory = place / str(self.number)
+            self._file, self._new = self.directory / "state.json", self.directory / "state.new"
+            self._new.unlink(missing_ok=True)  # of one that was killed while it wrote that
+            self.leftover = _read(self._file)
+            self._opened = opened.pop_all()
 
-    def _take(self, waiting: Callable[[str], None] | None) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            refused = self._refused()
-            if waiting is None:
-                raise refused from error
-            waiting(f"waiting for another recording: {refused.why}")
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # a signal ends that
+    def _take(self, how: int, fix: str = "") -> bool:
+        """Whether somebody had to be waited for."""
+        end = time.monotonic() + TRANSIENT
+        waited = False
+        while True:
+            try:
+                fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
+                return waited
+            except OSError as error:
+                if time.monotonic() > end:
+                    refused = self._refused(fix)
+                    if self._waiting is None:
+                        raise refused from error
+                    self._waiting(f"waiting for another recording: {refused.why}")
+                    fcntl.flock(self._descriptor, how)  # a signal ends that
+                    return True
+            waited = True
+            time.sleep(0.02)
 
-    def _refused(self) -> Error:
-        """Names who holds the lock, by the kernel's own word; it writes its command right after it
-        got the lock."""
-        files = Files(Path("/"))
-        what, command = "another recording is running", ""
-        holder = lock_holder(files, os.fstat(self._descriptor))
-        for _ in range(20):
-            with contextlib.suppress(ValueError, TypeError):
-                pid, *words = json.loads(os.pread(self._descriptor, 1 << 20, 0))
-                if pid == holder:
-                    command = " ".join(words)
-                    break
-            time.sleep(0.01)
-        fix = "wait for it (fusetools record --wait …)"
-        if holder is None:
-            place = self.directory / "lock"
-            return Error(what, f"a process that is not seen here holds {place}", fix)
-        why = f"pid {holder}: {command or comm(files, holder)}"
-        if " --flight" in command:  # it never ends
-            fix = "fusetools snap   (what happened last)"
-        return Error(what, why, f"{fix}, or stop it: kill -INT {holder}")
+    def stay_alone(self, fix: str = "") -> bool:
+        """From now on no other recording runs; whether one had to be waited for. Error: as of the
+        lock; ``fix``: how to go on beside the others."""
+        waited = self._take(fcntl.LOCK_EX, fix)
+        self.number = 0
+        return waited
+
+    def _numbered(self) -> int:
+        """Takes the first number that is free. Error: there is none."""
+        for number in range(MOST_AT_ONCE):
+            self._own = _open_lock(self.place / str(number))
+            try:
+                fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(self._own)
+                continue
+            os.ftruncate(self._own, 0)
+            os.pwrite(self._own, self._command, 0)
+            return number
+        raise self._refused()
+
+    def _others(self) -> list[tuple[int, Path]]:
+        """(pid, directory) of each recording that runs beside this one."""
+        found = []
+        for number in range(MOST_AT_ONCE):
+            path = self.place / str(number)
+            with contextlib.suppress(OSError):
+                holder = lock_holder(Files(Path("/")), os.stat(path / "lock"))
+                if holder is not None and path != self.directory:
+                    found.append((holder, path))
+        return found
+
+    def beside(self) -> list[str]:
+        """Who records beside this one, in words."""
+        return [_words(pid, path) for pid, path in self._others()]
+
+    def theirs(self) -> set[int]:
+        """The processes by which others record; each records its own events alone."""
+        states = (_read(path / "state.json") for _, path in self._others())
+        return {pid for state in states if state for pid, _ in state.processes}
+
+    def _refused(self, fix: str = "") -> Error:
+        """Names who is in the way, by the kernel's own word."""
+        what = "another recording is running"
+        fix_of_flight = fix or "fusetools snap   (what happened last)"  # it never ends
+        fix = fix or "wait for it (fusetools record --wait …)"
+        others = self._others()
+        if not others:
+            holder = lock_holder(Files(Path("/")), os.fstat(self._descriptor))
+            if holder is None:
+                place = self.place / "lock"
+                return Error(what, f"a process that is not seen here holds {place}", fix)
+            others = [(holder, self.place)]
+        pid, path = others[0]
+        if " --flight" in _words(pid, path):
+            fix = fix_of_flight
+        why = "; ".join(_words(*other) for other in others)
+        return Error(what, why, f"{fix}, or stop it: kill -INT {pid}")
 
     def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
+        os.ftruncate(self._own, 0)
+        self._opened.close()
 
     def write(self) -> None:
         """Puts the state on record; to be called before a thing is made."""
@@ -188,18 +223,88 @@ class Lock:
         self._new.replace(self._file)  # in a directory that only root may enter
 
     def clean(self) -> Removed:
-        """Removes what a killed recording left, and its note."""
-        if self.leftover is None:
-            return Removed((), ())
-        removed = clean(self.leftover, self.directory)
-        if not removed.left:
-            self.leftover = None
-            self.forget()
-        return removed
+        """Removes what killed recordings left, and their notes."""
+        what: list[str] = []
+        left: list[str] = []
+        for number in range(MOST_AT_ONCE):
+            path = self.place / str(number)
+            if not path.exists():
+                continue
+            with contextlib.ExitStack() as opened:
+                if path != self.directory:
+                    descriptor = _open_lock(path)
+                    opened.callback(os.close, descriptor)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except OSError:
+                        continue  # it runs
+                note = _read(path / "state.json")
+                if note is None:
+                    continue
+                removed = clean(note, path, self.theirs)
+                what += removed.what
+                left += removed.left
+                if not removed.left:
+                    (path / "state.json").unlink(missing_ok=True)
+        self.leftover = None if not left else self.leftover
+        return Removed(tuple(what), tuple(left))
 
     def forget(self) -> None:
         """Everything in the state is gone."""
         self._file.unlink(missing_ok=True)
+
+    def mount(self) -> None:
+        """Mounts tracefs, for whoever records at the same time, too; noted before."""
+        (self.place / MOUNTED).touch(mode=0o600)
+        if not tracefs.mount() and not Path(tracefs.PLACE, "events").exists():
+            (self.place / MOUNTED).unlink(missing_ok=True)
+
+    def unmount(self) -> bool:
+        """Undoes mount(), unless others record; the last that is done with the lock."""
+        note = self.place / MOUNTED
+        if not note.exists():
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False  # the last of them does it
+        tracefs.unmount()
+        note.unlink(missing_ok=True)
+        return True
+
+
+def _open_lock(folder: Path) -> int:
+    """The descriptor of the lock in a folder of root's alone. Error: there is none, nor can be."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(opened).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+            os.fchmod(opened, 0o700)  # whoever can open the lock can hold it
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open("lock", flags, 0o600, dir_fd=opened)
+            os.fchmod(descriptor, 0o600)
+            return descriptor
+        finally:
+            os.close(opened)
+    except OSError as error:
+        why = error.strerror or str(error)
+        fix = "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {folder}"
+        raise Error(f"cannot use {folder}", why, fix) from error
+
+
+def _words(pid: int, path: Path) -> str:
+    """Who holds the lock in a folder: it writes its command right after it got the lock."""
+    for _ in range(20):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            with (path / "lock").open("rb") as lock:
+                said, *words = json.loads(lock.read(1 << 20))
+            if said == pid:
+                return f"pid {pid}: {' '.join(words)}"
+        time.sleep(0.01)
+    return f"pid {pid}: {comm(Files(Path('/')), pid)}"
 
 
 def _read(file: Path) -> State | None:
@@ -220,8 +325,11 @@ def _read(file: Path) -> State | None:
             return State()
 
 
-def clean(state: State, directory: Path = DIRECTORY) -> Removed:
-    """Removes everything that a state lists. What is gone already is no matter."""
+def clean(
+    state: State, directory: Path = DIRECTORY, theirs: Callable[[], set[int]] = set
+) -> Removed:
+    """Removes everything that a state lists. What is gone already is no matter. ``theirs``: the
+    processes by which others record now."""
     what: list[str] = []
     left: list[str] = []
     for pid, start in reversed(state.processes):
@@ -243,7 +351,7 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
         if place.exists():
             (what if instance.remove(place, 20.0) else left).append(f"ftrace instance {place}")
     if state.probes and state.tracefs:
-        fs = tracefs.Tracefs(state.tracefs, state.since)
+        fs = tracefs.Tracefs(state.tracefs, state.since, theirs)
         there = [name for name in state.probes if fs.has(name)]
         held = fs.remove(there, 20.0)  # a perf that has not been noted may still be leaving
         left += [f"probe {name} (in use)" for name in held]
@@ -262,9 +370,6 @@ def clean(state: State, directory: Path = DIRECTORY) -> Removed:
             (what if done else left).append(text)
     if state.expedited and graceperiods.expedite(False):
         what.append("the kernel's grace periods as they were")
-    if state.mounted and not left:
-        tracefs.unmount()
-        what.append(f"mount of tracefs on {state.tracefs}")
     return Removed(tuple(what), tuple(left))
 
 

@@ -240,7 +240,8 @@ class Streaming(Recording):
 def streaming(request: Request, arguments: Sequence[str]) -> Iterator[Streaming]:
     """A stream of requests, armed. Error: nothing can be recorded."""
     with prepared(request, arguments) as (lock, _, user, facts, plan):
-        stream = Streaming(lock, request, arguments, user, facts, bundled(facts, plan))
+        plan = bundled(facts, plan, lock.number)
+        stream = Streaming(lock, request, arguments, user, facts, plan)
         with stream:
             stream.arm()
             yield stream

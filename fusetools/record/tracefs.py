@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fusetools.errors import Error
@@ -24,10 +24,14 @@ PLACED = "/sys/kernel/debug/kprobes/list"
 
 class Tracefs:
     """The kprobe and uprobe events of a tracefs mounted at ``root``; ours are made since ``since``
-    (clock ticks since the boot), by default since this process began."""
+    (clock ticks since the boot), by default since this process began. ``theirs``: the processes by
+    which other recordings are made now, of their own events alone."""
 
-    def __init__(self, root: str, since: int | None = None) -> None:
+    def __init__(
+        self, root: str, since: int | None = None, theirs: Callable[[], set[int]] = set
+    ) -> None:
         self.root = Path(root)
+        self._theirs = theirs
         own = read_stat(Files(Path("/")), os.getpid())
         self.since = own.start if since is None and own else since or 0
 
@@ -65,7 +69,7 @@ class Tracefs:
         lines = self._read("uprobe_events").split("\n")
         made = Counter(line.partition(" ")[0].partition(":")[2].replace("/", ":") for line in lines)
         shared = {event for event in events if made[event] > 1}
-        if shared and recorders(Files(Path("/")), self.since):
+        if shared and self._recorders():
             return shared
         return {event for event in shared if self._is_on(event)}
 
@@ -78,11 +82,14 @@ class Tracefs:
         # "1"; also "0*": on, for a trigger
         return any(self._read(top + place).strip() not in ("", "0") for top in ["", *instances])
 
+    def _recorders(self) -> list[int]:
+        pids = recorders(Files(Path("/")), self.since)
+        return sorted(set(pids) - self._theirs()) if pids else []
+
     def users(self) -> str:
         """Who may record our events now, in words."""
         files = Files(Path("/"))
-        pids = recorders(files, self.since)
-        named = [f"{comm(files, pid)} (pid {pid})" for pid in pids[:3]]
+        named = [f"{comm(files, pid)} (pid {pid})" for pid in self._recorders()[:3]]
         return ", ".join(named) or "somebody (ftrace?)"
 
     def _remove(self, event: str) -> bool:
@@ -97,8 +104,8 @@ class Tracefs:
 
     def why_not_on(self, probe: Probe) -> str:
         """Switches an event on and off again; why that cannot be done, "" when it can."""
-        why = self._switch(probe.event, True)
-        self._switch(probe.event, False)
+        why = self._switch(probe.recorded_as, True)
+        self._switch(probe.recorded_as, False)
         return why
 
     def _switch(self, event: str, on: bool) -> str:

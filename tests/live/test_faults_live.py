@@ -118,7 +118,7 @@ class Case:
 
     def state(self) -> dict[str, object]:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, object] = json.loads((RUN / "state.json").read_text())
+            found: dict[str, object] = json.loads((RUN / "0" / "state.json").read_text())
             return found
         return {}
 

@@ -265,34 +265,75 @@ def test_no_such_mount(sample_mount: Mounter, tmp_path: Path) -> None:
     assert f"no FUSE file system is mounted on {tmp_path}" in done.stderr
 
 
-def test_a_second_recording_is_refused_by_name(sample_mount: Mounter, tmp_path: Path) -> None:
-    mount = sample_mount()
-    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
-        done = Done(start(tmp_path, "--mount", mount.path, "--", "true"))
-        clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True)
-        first.terminate()
-        Done(first)
-    for status, stderr in ((done.status, done.stderr), (clean.returncode, clean.stderr)):
-        assert status == 1
-        assert stderr.startswith("fusetools: another recording is running\n")
-        assert f"pid {first.pid}: fusetools record --mount {mount.path} -- sleep 60" in stderr
-        assert f"kill -INT {first.pid}" in stderr
-    assert first.returncode == 128 + signal.SIGTERM
-    assert (tmp_path / "perf.data").exists()
+def probes(counted: Counter[str]) -> Counter[str]:
+    return Counter({f"fuse_daemon:{name}": n for name, n in counted.items() if n})
 
 
-def test_a_second_recording_waits(sample_mount: Mounter, tmp_path: Path) -> None:
+def test_recordings_at_once_are_each_exact(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Of the same daemon and of different ones, as its own counters say; and a third command."""
+    one, two = sample_mount(), sample_mount()
+    with (
+        begin(tmp_path, "--mount", one.path, "-o", "first.data") as first,
+        begin(tmp_path, "-o", "both.data") as second,
+    ):
+        before = callbacks(one), callbacks(two)
+        top = subprocess.run(
+            [*COMMAND, "top", "--mount", one.path, "--once", "--json", "--interval", "0.2"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert top.returncode == 0, top.stderr
+        one.mixed(2)
+        two.workload("stat", 101, "dir-00/file-000")
+        till_then = callbacks(one) - before[0]
+        first.send_signal(signal.SIGINT)
+        done_first = Done(first)
+        one.workload("open", 53, "dir-00/file-000")
+        own = callbacks(one) - before[0] + callbacks(two) - before[1]
+        second.send_signal(signal.SIGINT)
+        done_second = Done(second)
+    for done, name, wanted in (
+        (done_first, "first.data", till_then),
+        (done_second, "both.data", own),
+    ):
+        assert done.status == 0, done.stderr
+        assert "none lost" in done.stderr and " stay, " not in done.stderr
+        seen = counts(tmp_path / name)
+        assert not [event for event in seen if "recording_" in event or "bundle" in event]
+        assert sum(wanted.values()) > 1000
+        recorded = Counter({e: n for e, n in seen.items() if e.startswith("fuse_daemon:cvmfs_")})
+        entries = Counter({e: n for e, n in recorded.items() if not e.endswith("__return")})
+        assert entries == Counter({e: n for e, n in probes(wanted).items() if e in entries})
+        assert sum(entries.values()) > 1000
+    said = f"another recording ran beside this one, and takes time of it: pid {first.pid}: "
+    assert said in done_second.stderr and said not in done_first.stderr
+
+
+def test_a_killed_recording_is_cleared_up_beside_one_that_runs(
+    sample_mount: Mounter, tmp_path: Path
+) -> None:
     mount = sample_mount()
-    with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as first:
-        second = start(tmp_path, "--wait", "-o", "second.data", "--mount", mount.path, "--", "true")
-        assert second.stderr is not None
-        line = second.stderr.readline()
-        assert line.startswith(f"fusetools: waiting for another recording: pid {first.pid}: ")
-        assert not (tmp_path / "second.data").exists()
-        first.terminate()
-        Done(first)
-    assert Done(second).status == 0
-    assert (tmp_path / "perf.data").exists() and (tmp_path / "second.data").exists()
+    with (
+        begin(tmp_path, "--mount", mount.path, "-o", "killed.data") as killed,
+        begin(tmp_path, "--mount", mount.path) as other,
+    ):
+        theirs = [line for line in own_probes() if "recording_1_" in line]
+        assert theirs and len(own_probes()) > len(theirs)
+        killed.kill()
+        killed.communicate()
+        clean = subprocess.run([*COMMAND, "clean"], capture_output=True, text=True, check=True)
+        assert "probes" in clean.stdout
+        running = f"left alone, as it runs: pid {other.pid}: fusetools record "
+        assert running in clean.stdout
+        assert own_probes() == theirs
+        before = callbacks(mount)
+        mount.workload("stat", 101, "dir-00/file-000")
+        own = callbacks(mount) - before
+        other.send_signal(signal.SIGINT)
+        done = Done(other)
+    assert done.status == 0, done.stderr
+    seen = counts(tmp_path / "perf.data")
+    assert seen["fuse_daemon:cvmfs_lookup"] == own["cvmfs_lookup"] > 100
+    (tmp_path / "killed.data.partial").unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -487,7 +487,7 @@ def test_clean_names_what_it_removed_harmlessly(
     run: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = Removed(("/tmp/\udcff\x1b[2J/.x.00000000",), ())
-    lock = contextlib.nullcontext(SimpleNamespace(clean=lambda: removed))
+    lock = contextlib.nullcontext(SimpleNamespace(clean=lambda: removed, beside=list, unmount=bool))
     monkeypatch.setattr(state, "Lock", lambda _: lock)
     done = run("clean")
     assert done.exit_code == 0

@@ -346,7 +346,8 @@ GOOD = {"probes": ["fuse_daemon:cvmfs_lookup"], "processes": [[12345, 7]]}
 )
 def test_a_hostile_note_lists_nothing(hostile: dict[str, object], tmp_path: Path) -> None:
     assert State.from_json(dict(GOOD)).probes == GOOD["probes"]
-    file = tmp_path / "state.json"
+    file = tmp_path / "0" / "state.json"
+    file.parent.mkdir()
     file.write_text(json.dumps({**GOOD, **hostile}))
     with Lock(["fusetools"], tmp_path) as lock:
         assert lock.leftover == State()
@@ -357,12 +358,12 @@ def test_a_note_that_is_no_file_of_roots(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(json.dumps(GOOD))
     run = tmp_path / "run"
-    run.mkdir()
-    (run / "state.json").symlink_to(other)
+    (run / "0").mkdir(parents=True)
+    (run / "0/state.json").symlink_to(other)
     with Lock(["fusetools"], run) as lock:
         assert lock.leftover == State()
-    (run / "state.json").unlink()
-    os.mkfifo(run / "state.json")
+    (run / "0/state.json").unlink()
+    os.mkfifo(run / "0/state.json")
     with Lock(["fusetools"], run) as lock:
         assert lock.leftover == State()
 

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 from test_plan import KERNELS, host, make
 
-from fusetools.plan.bundles import bundled, unbundled
+from fusetools.plan.bundles import bundled, can_be_numbered, unbundled
+from fusetools.plan.events import RETURN
 from fusetools.plan.planner import ProbePlan
 
 
@@ -53,3 +54,32 @@ def test_the_probes_of_an_event_are_alike_and_told_apart() -> None:
             assert kind == f"{probe.kind}:{bundle.replace(':', '/')}"
             assert place == probe.place
             assert arguments[-1] == f"probe=\\{probe.number}:u16"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_recordings_at_once_share_no_event(kernel: str) -> None:
+    """Nor a name of one, by which the kernel tells how often each was hit."""
+    plan = without(kernel)
+    if not can_be_numbered(host(kernel).fetch_args):
+        assert kernel in ("3.10", "4.18")
+        return
+    seen: set[str] = set()
+    for number in range(3):
+        shared = bundled(host(kernel), plan, number)
+        found = set()
+        for one in (shared, unbundled(shared, number)):
+            assert [probe.event for probe in one.probes] == [probe.event for probe in plan.probes]
+            events = Counter(event.name for event in one.events)
+            names = {probe.recorded_as for probe in one.probes}
+            assert {events[name] for name in names} == {1}
+            # The rest is the kernel's, and everybody's.
+            assert not [name for name in set(events) - names if name.startswith("fuse_")]
+            for probe in one.probes:
+                name = probe.recorded_as.partition(":")[2]
+                assert len(name) < 64
+                returns = probe.event.endswith(RETURN) and "bundle" not in name
+                assert name.endswith(RETURN) == returns
+            found |= names
+        assert not found & seen
+        seen |= found
+        assert len(shared.events) == len(bundled(host(kernel), plan).events)

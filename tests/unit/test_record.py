@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -19,7 +20,7 @@ from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
 from fusetools.plan.events import Event
 from fusetools.record import graceperiods, instance
-from fusetools.record.state import Lock, State, clean, started
+from fusetools.record.state import MOST_AT_ONCE, Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded
 
@@ -81,24 +82,57 @@ def test_workload_that_is_never_started() -> None:
     assert workload.exit_status == 127
 
 
-def test_lock_refuses_a_second_by_name(tmp_path: Path) -> None:
-    with Lock(["fusetools", "record", "--", "find"], tmp_path), pytest.raises(Error) as caught:
-        Lock(["fusetools", "record"], tmp_path)
+def test_recordings_run_beside_each_other(tmp_path: Path) -> None:
+    with Lock(["fusetools", "top"], tmp_path) as first, Lock(["fusetools"], tmp_path) as second:
+        assert (first.number, second.number) == (0, 1)
+        assert second.beside() == [f"pid {os.getpid()}: fusetools top"]
+        first.state.processes = [(4711, 1)]
+        first.write()
+        assert (first.theirs(), second.theirs()) == (set(), {4711})
+        assert second.clean().what == ()  # the first runs
+        assert first.directory.joinpath("state.json").exists()
+        with pytest.raises(Error) as caught:
+            second.stay_alone()
+        assert caught.value.what == "another recording is running"
+        assert caught.value.why == f"pid {os.getpid()}: fusetools top"
+
+
+def test_more_recordings_than_there_are_numbers(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as held:
+        for number in range(MOST_AT_ONCE):
+            assert held.enter_context(Lock(["fusetools", "top"], tmp_path)).number == number
+        with pytest.raises(Error, match="another recording is running"):
+            Lock(["fusetools"], tmp_path)
+
+
+def test_who_is_alone_refuses_a_second_by_name(tmp_path: Path) -> None:
+    with Lock(["fusetools"], tmp_path):
+        pass
+    with Lock(["fusetools", "record", "--", "find"], tmp_path) as first:
+        assert not first.stay_alone()
+        with pytest.raises(Error) as caught:
+            Lock(["fusetools", "record"], tmp_path)
     assert caught.value.what == "another recording is running"
     assert caught.value.why == f"pid {os.getpid()}: fusetools record -- find"
     with Lock(["fusetools"], tmp_path):  # and now it is free
         pass
 
 
-def test_lock_waits_for_who_holds_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_lock_waits_for_who_is_in_the_way(tmp_path: Path, alone: bool) -> None:
+    """Either of the two is to be alone."""
     heard: list[str] = []
     first = Lock(["fusetools", "record", "--", "find"], tmp_path)
+    if not alone:
+        first.stay_alone()
 
     def let_go(text: str) -> None:
         heard.append(text)
         threading.Timer(0.2, first.__exit__).start()
 
-    with Lock(["fusetools", "record"], tmp_path, let_go):
+    with Lock(["fusetools", "record"], tmp_path, let_go) as second:
+        assert second.stay_alone() == alone
+        assert second.number == 0
         assert heard == [
             f"waiting for another recording: pid {os.getpid()}: fusetools record -- find"
         ]
@@ -117,7 +151,7 @@ def test_lock_without_permission(tmp_path: Path) -> None:
 
 
 def test_clean_removes_exactly_what_is_noted(tmp_path: Path) -> None:
-    ours, others = tmp_path / "run/perf.0123abcd", tmp_path / "run/perf.others_"
+    ours, others = tmp_path / "run/0/perf.0123abcd", tmp_path / "run/0/perf.others_"
     with Lock(["fusetools"], tmp_path / "run") as lock:
         lock.state.folders = [ours.name, "perf.00000000"]
         lock.write()
@@ -192,12 +226,13 @@ def test_clean_ends_the_process_that_is_meant_and_no_other() -> None:
     "text", ["", "{", "[]", '{"unknown": 1}', '{"processes": 3}', "\0", "1" * 5000]
 )
 def test_a_damaged_note_lists_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "state.json").write_text(text)
-    (tmp_path / "state.new").write_text(text)  # it was killed while it wrote
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/state.json").write_text(text)
+    (tmp_path / "0/state.new").write_text(text)  # it was killed while it wrote
     with Lock(["fusetools"], tmp_path) as lock:
         assert lock.clean().what == ()
-    assert not (tmp_path / "state.json").exists()
-    assert not (tmp_path / "state.new").exists()
+    assert not (tmp_path / "0/state.json").exists()
+    assert not (tmp_path / "0/state.new").exists()
 
 
 def test_session_fits_into_its_samples() -> None:

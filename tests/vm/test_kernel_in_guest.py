@@ -399,11 +399,20 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         cat {TRACING}/current_tracer > tracer
         {FUSETOOLS} record --backend kprobe -- {workload} > workload.json 2> said
         {FUSETOOLS} count --json > count.json
+        echo nop > {TRACING}/current_tracer
+        echo > {TRACING}/set_ftrace_filter
+        {FUSETOOLS} record --backend kprobe -o beside.data > beside-began 2> beside-said &
+        beside=$!
+        until grep -q 'fusetools: tracing' beside-said; do kill -0 $beside; sleep 0.3; done
+        fails {FUSETOOLS} record --backend graph -o no.data -- {workload} > refused-beside 2>&1
+        {FUSETOOLS} record -o too.data -- {workload} > workload.json 2> too
+        kill -INT $beside
+        wait $beside
+        {FUSETOOLS} count --json -i beside.data > beside.json
+        {FUSETOOLS} count --json -i too.data > too.json
         {FUSETOOLS} record --backend kprobe --functions 'nothing_*' -o none.data -- {workload} \
           > workload.json 2> none
         {FUSETOOLS} count --json -i none.data > none.json
-        echo nop > {TRACING}/current_tracer
-        echo > {TRACING}/set_ftrace_filter
         # The stacks that it records would be cut.
         /usr/bin/perf record -q -a -e sched:sched_switch -o /run/theirs sleep 999 2> theirs-said &
         theirs=$!
@@ -430,6 +439,17 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
     assert functions["request_wait_answer"] == 3 * 31
     # the attributes are asked for anew once in each stat
     assert functions["fuse_getattr"] == 31
+    # Two at once, each with kprobes of its own; function_graph would cut the stacks of others.
+    refused = (tmp_path / "refused-beside").read_text()
+    assert refused.startswith("fusetools: another recording is running\n"), refused
+    assert "fix: fusetools record --backend kprobe …   (beside it)" in refused
+    said = (tmp_path / "too").read_text()
+    assert "another recording ran beside this one" in said
+    assert "missing: function_graph: another recording runs, whose stacks it would cut" in said
+    for name in ("beside.json", "too.json"):
+        both = (tmp_path / name).read_text()
+        assert counts(both, "request") == Counter(FUSE_LOOKUP=2 * 31, FUSE_GETATTR=31)
+        assert counts(both, "kernel")["request_wait_answer"] == 3 * 31
     # What no function matches is said, and the rest is recorded.
     none = (tmp_path / "none").read_text()
     said = "missing: kernel function nothing_*: this kernel has none of that name to trace"
