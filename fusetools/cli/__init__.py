@@ -24,7 +24,7 @@ DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 COMMANDS = {
     "doctor": "Show what this host can trace, and how to fix what is missing.",
     "record": "Record a workload on FUSE mounts into one perf.data.",
-    "snap": "Have the flight recorder write what it holds now, and print the recording's name.",
+    "snap": "Have each flight recorder write what it holds now, and print the recording's name.",
     "stuck": "Show which FUSE mounts hang, who waits there, and why the daemon does not answer.",
     "top": "Show which operations, processes and files keep FUSE mounts busy at this moment.",
     "trace": "Print requests as they end: operation, file, caller, time and error.",

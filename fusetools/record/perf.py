@@ -178,6 +178,7 @@ class Perf(Recorder):
     """A `perf record` (or `perf stat`) that has opened its events and waits."""
 
     noise = ("Events ", "[ perf record:", "Usage:", "or: perf", "Run 'perf", "Warning:")
+    again = 1.0  # while it begins a signal is lost at times: it was waited for until SIGTERM
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "perf.log")
@@ -244,7 +245,5 @@ class Overwriting(Perf):
 
     def stop(self) -> bool:
         """At once: by SIGINT it would write its buffers."""
-        if self.process is not None and not self.ended:
-            self.process.kill()
-            self.process.wait()
+        self.kill()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ class Recorder:
     complaint."""
 
     noise: tuple[str, ...] = ()
+    again = math.inf  # seconds after which it is asked once more to end
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -56,12 +58,19 @@ class Recorder:
             if self.process is None or self.ended:
                 break
             good = good and number == signal.SIGINT
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)  # also what a script of that name has started
             end = time.monotonic() + seconds
             while not self.ended and (left := end - time.monotonic()) > 0:
-                until_ended(self.process.pid, left)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, number)  # also what a script of that name started
+                until_ended(self.process.pid, min(left, self.again))
         return good
+
+    def kill(self) -> None:
+        """At once; of what it has nothing is wanted."""
+        if self.process is not None and not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def complaint(self) -> str:
         """What it said when it failed, in one line; empty: nothing."""

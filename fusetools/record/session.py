@@ -255,7 +255,7 @@ class Recording(Probing, Finishing):
             except Error:
                 if self.ring:
                     self.ring.clear()
-                self.perf.stop()  # it may hold the probes that are removed now
+                self.perf.kill()  # it may hold the probes that are removed now
                 refused = [] if tried else self._cannot_be_placed()
                 if not refused:
                     raise

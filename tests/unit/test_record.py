@@ -14,12 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from mounts import wait_until
 
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
 from fusetools.plan.events import Event
 from fusetools.record import graceperiods, instance
+from fusetools.record.recorder import Recorder
 from fusetools.record.state import MOST_AT_ONCE, Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded
@@ -297,3 +299,16 @@ def test_clean_puts_grace_periods_back(tmp_path: Path, monkeypatch: pytest.Monke
     assert clean(State()).what == () and setting.read_text() == "1"  # somebody else's
     assert clean(State(expedited=True)).what == ("the kernel's grace periods as they were",)
     assert setting.read_text() == "0"
+
+
+def test_a_recorder_that_misses_the_first_signal_is_asked_again(tmp_path: Path) -> None:
+    script = """trap 'trap "exit 0" INT' INT; echo; while :; do sleep 0.01; done"""
+    recorder = Recorder(tmp_path / "log")
+    recorder.again = 0.2
+    recorder.start(["sh", "-c", script], lambda: None, tmp_path)
+    wait_until(lambda: (tmp_path / "log").read_text() == "\n", "the trap")
+    assert recorder.end(60.0)
+    assert recorder.process is not None and recorder.process.returncode == 0
+    recorder.start(["sh", "-c", "trap '' INT TERM; sleep 600"], lambda: None, tmp_path)
+    recorder.kill()
+    assert recorder.process.returncode == -signal.SIGKILL
