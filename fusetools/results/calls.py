@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fusetools.results.rows import Columns
 
-@dataclass(frozen=True)
-class Calls:
+
+@dataclass(frozen=True, repr=False)
+class Calls(Columns):
     """Matched calls as columns of equal length, by start; system calls that made a request.
 
     ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
@@ -33,8 +35,8 @@ class Calls:
         return np.isin(self.function, codes)
 
 
-@dataclass(frozen=True)
-class RequestColumns:
+@dataclass(frozen=True, repr=False)
+class RequestColumns(Columns):
     """FUSE requests as columns of equal length, by begin.
 
     Times are ns on the recording's clock, 0 where they were not seen; ``callback_start`` and

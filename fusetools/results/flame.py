@@ -54,7 +54,7 @@ class Named:
     nameless: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
@@ -90,3 +90,7 @@ class Stacks:
     facts: Facts
 
     JSON_HIDDEN = ("stacks", "kinds", "facts")
+
+    def __repr__(self) -> str:
+        what = " ".join(filter(None, (self.graph, self.asked)))
+        return f"<Stacks of {self.facts.name}: {what}, {len(self.stacks)} stacks>"

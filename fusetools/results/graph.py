@@ -56,7 +56,7 @@ class GraphCall:
     children: list[GraphCall] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphCalls:
     """Single calls by start, to be taken once; ``first``: the recording's first event, ns."""
 
@@ -64,3 +64,6 @@ class GraphCalls:
     first: int
     unmatched: int
     facts: Facts
+
+    def __repr__(self) -> str:
+        return f"<GraphCalls of {self.facts.name}, to be taken once>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MOST = 50  # rows of a table
 
@@ -18,19 +18,39 @@ class Rows:
         return f"<{type(self).__name__}{of}: {len(getattr(self, self.ROWS))} {self.ROWS}>"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         from fusetools.results.encode import fields
 
         rows = [fields(row) for row in getattr(self, self.ROWS)[:MOST]]
         plain = [key for key in rows[0] if _is_plain(rows[0][key])] if rows else []
+        return _table(repr(self), plain, ([row[key] for key in plain] for row in rows))
 
-        def line(tag: str, cells: Iterable[object]) -> str:
-            texts = ("" if cell is None else escape(str(cell)) for cell in cells)
-            return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
-        body = "".join(line("td", [row[key] for key in plain]) for row in rows)
-        return f"<p>{escape(repr(self))}</p><table>{line('th', plain)}{body}</table>"
+class Columns:
+    """Of a result that has numpy columns of equal length."""
+
+    def columns(self) -> dict[str, Sequence[object]]:
+        return {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns().values())))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} rows, {len(self.columns())} columns>"
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        return _table(repr(self), columns, zip(*(column[:MOST] for column in columns.values())))
+
+
+def _table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    from html import escape
+
+    def line(tag: str, cells: Iterable[object]) -> str:
+        texts = ("" if cell is None else escape(str(cell)) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<p>{escape(above)}</p><table>{line('th', names)}{body}</table>"
 
 
 def _is_plain(value: object) -> bool:

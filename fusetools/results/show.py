@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
 from fusetools.results.request import Request
+from fusetools.results.rows import Rows
 from fusetools.results.units import Ns
 
 
@@ -18,8 +19,8 @@ class Moment:
     daemon: str
 
 
-@dataclass(frozen=True)
-class Shown:
+@dataclass(frozen=True, repr=False)
+class Shown(Rows):
     """One request's story; ``guessed`` as in Slowest."""
 
     request: Request
@@ -27,4 +28,5 @@ class Shown:
     guessed: bool
     facts: Facts
 
+    ROWS = "moments"
     JSON_HIDDEN = ("facts",)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fusetools.results.rows import Columns
 
-@dataclass(frozen=True)
-class Stories:
+
+@dataclass(frozen=True, repr=False)
+class Stories(Columns):
     """Requests as columns of equal length, by begin; what is not told is 0, of what is signed -1.
 
     ``marks`` names the columns that are times, in ns on the recording's clock, or 0: what happens

@@ -21,6 +21,19 @@ def test_results_show_themselves() -> None:
     assert "<th>min_ns</th>" in shown and f"<td>{found.histograms[0].min}</td>" in shown
 
 
+def test_no_result_shows_itself_at_length() -> None:
+    recording = fusetools.open(DEMO)
+    columns = recording.requests()
+    results = (recording.calls(), columns, recording.stories(), recording.stacks("off-cpu"))
+    more = recording.show(int(columns.unique[0])), recording.stages(), recording.slowest()
+    for result in (*results, *more):
+        assert repr(result).startswith(f"<{type(result).__name__}") and len(repr(result)) < 80
+    assert repr(columns) == f"<RequestColumns: {len(columns.begin)} rows, 12 columns>"
+    shown = columns._repr_html_()
+    assert shown.count("<tr>") == 1 + min(len(columns), 50)
+    assert "<th>unique</th>" in shown and f"<td>{columns.unique[0]}</td>" in shown
+
+
 def test_names_are_text_in_a_notebook() -> None:
     errors = fusetools.open(DEMO).errors()
     from dataclasses import replace
