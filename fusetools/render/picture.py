@@ -1,4 +1,4 @@
-"""Flame graphs in the form that a file's name asks for, by the package flame."""
+"""Flame graphs in the form that a file's name asks for, by fusetools.flame."""
 
 from __future__ import annotations
 

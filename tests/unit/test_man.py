@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 import shutil
@@ -45,6 +46,33 @@ def test_the_pages_name_is_the_commands_help(name: str) -> None:
     said = re.search(r"^\.Nd (.*)$", PAGES[f"fusetools-{name}"].read_text(), re.MULTILINE)
     help_ = cli.COMMANDS[name]
     assert said and said[1] == help_[0].lower() + help_[1:-1]
+
+
+def test_every_command_is_in_the_first_page() -> None:
+    page = PAGES["fusetools"].read_text()
+    for name, help_ in cli.COMMANDS.items():
+        assert f"\n.It Cm {name}\n{help_}\n" in page
+        assert f"\n.Xr fusetools-{name} 1 ,\n" in page[page.index(".Sh SEE ALSO") :]
+
+
+def keys(schema: object) -> set[str]:
+    """The keys of all objects that a schema describes."""
+    if not isinstance(schema, dict):
+        return set()
+    parts = [keys(value) for value in schema.values()]
+    return set(schema.get("properties", ())).union(*parts)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "--json" in options(name)])
+def test_pages_name_keys_of_the_schema(name: str) -> None:
+    page = PAGES[f"fusetools-{name}"].read_text()
+    paragraphs = re.split(r"(?m)^(?=\.(?:Pp|Sh|Ss|It|El)\b)", page)
+    text = "".join(part for part in paragraphs if "Fl -json" in part)
+    files = {ROOT / file for file in re.findall(r"docs/schema/[\w-]+\.json", text)}
+    assert ROOT / f"docs/schema/{name}.json" in files
+    words = re.findall(r"Li (.*)", text)
+    named = {word for line in words for word in line.split() if re.fullmatch("[a-z_]+", word)}
+    assert named <= set().union(*(keys(json.loads(file.read_text())) for file in files))
 
 
 @pytest.mark.parametrize("page", PAGES)
