@@ -19,6 +19,7 @@ from fusetools.names import LAYERS
 # of 4,096 bytes that lie on the stack make the difference; posixovl has several. perf copies no
 # more than MOST_STACK_BYTES.
 STACK_BYTES = 8192
+LEAST_STACK_BYTES = 512
 MOST_STACK_BYTES = 65528
 
 Row = dict[str, object]

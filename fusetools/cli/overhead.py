@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
-from fusetools.cli.record import OF_RECORD, warn
+from fusetools.cli.record import OF_RECORD, check, warn
 from fusetools.cli.record import command as record
-from fusetools.plan.request import Workload
+from fusetools.plan.request import LimitedOptions, Workload
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
@@ -31,8 +33,7 @@ def command(
     workload: tuple[str, ...],
     repeat: int,
     as_json: bool,
-    mounts: tuple[str, ...],
-    **options: Any,
+    **options: Unpack[LimitedOptions],
 ) -> None:
     """Measure what recording costs a workload, layer by layer.
 
@@ -41,10 +42,10 @@ def command(
     """
     from fusetools.experiments.overhead import overhead
 
+    check(options)
     progress = Progress()
-    paths = tuple(os.path.abspath(path) for path in mounts)
     with tempfile.TemporaryFile() as log:
-        request = Workload(mounts=paths, command=workload, log=log.fileno(), wait=True, **options)
+        request = Workload(command=workload, log=log.fileno(), wait=True, **options)
         try:
             result = overhead(request, repeat, sys.argv[1:], progress, warn=warn)
         finally:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -16,17 +16,21 @@ from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.missing import Missing
 from fusetools.plan.request import (
+    BACKENDS,
     CALL_GRAPHS,
     DETAILS,
     Attach,
     Caller,
     Flight,
+    Options,
     Request,
     Workload,
 )
-from fusetools.session import MOST_STACK_BYTES, STACK_BYTES
+from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
 
 if TYPE_CHECKING:  # slow to import
+    from typing_extensions import Unpack
+
     from fusetools.plan.conditions import Condition
     from fusetools.plan.planner import ProbePlan
     from fusetools.record.state import Removed
@@ -72,9 +76,34 @@ def call_graph(value: str) -> tuple[str, int]:
         ways = ", ".join(CALL_GRAPHS)
         raise click.BadParameter(f"{value!r} is none of {ways}, or one with bytes (dwarf,32768)")
     size = int(text) & ~7 if comma else STACK_BYTES
-    if not 512 <= size <= MOST_STACK_BYTES:
-        raise click.BadParameter(f"{text} is no size from 512 to {MOST_STACK_BYTES}")
+    if not LEAST_STACK_BYTES <= size <= MOST_STACK_BYTES:
+        least = LEAST_STACK_BYTES
+        raise click.BadParameter(f"{text} is no size from {least} to {MOST_STACK_BYTES}")
     return how, size
+
+
+def _with_bytes(ctx: click.Context, _: click.Parameter, value: tuple[str, int]) -> str:
+    """Each of the two as an option of its own."""
+    ctx.params["stack_bytes"] = value[1]
+    return value[0]
+
+
+def _absolute(_: click.Context, __: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.abspath(path) for path in paths)
+
+
+class RecordOptions(Options):
+    """With those that neither sweep nor overhead has."""
+
+    output: str
+    force: bool
+    wait: bool
+
+
+def check(options: Options) -> None:
+    """UsageError: they contradict each other."""
+    if options["wakers"] and options["detail"] != "stacks":
+        raise click.UsageError("--wakers requires --detail stacks")
 
 
 @click.command(
@@ -86,6 +115,7 @@ def call_graph(value: str) -> tuple[str, int]:
     "--mount",
     "mounts",
     multiple=True,
+    callback=_absolute,
     metavar="PATH",
     help="Trace the FUSE file system on PATH (repeatable); wait for it where nothing is mounted.  "
     "[default: all mounts]",
@@ -107,8 +137,8 @@ def call_graph(value: str) -> tuple[str, int]:
 )
 @click.option(
     "--backend",
-    type=click.Choice(["auto", "graph", "kprobe", "tracepoint"]),
-    default="auto",
+    type=click.Choice(BACKENDS),
+    default=BACKENDS[0],
     show_default=True,
     help="Record kernel functions by function_graph (trace-cmd), by kprobes, or not at all; auto "
     "takes the best one available.",
@@ -128,6 +158,7 @@ def call_graph(value: str) -> tuple[str, int]:
 @click.option(
     "--call-graph",
     type=call_graph,
+    callback=_with_bytes,
     default="auto",
     show_default=True,
     metavar="[auto|fp|dwarf|kernel][,BYTES]",
@@ -213,10 +244,16 @@ def call_graph(value: str) -> tuple[str, int]:
 )
 def command(
     workload: tuple[str, ...],
-    mounts: tuple[str, ...],
+    caller: int | None,
+    duration: float | None,
+    max_size: int,
+    flight: float | None,
+    conditions: tuple[Condition, ...],
+    keep: int | None,
+    buffer: int | None,
     as_json: bool,
     dry_run: bool,
-    **options: Any,
+    **options: Unpack[RecordOptions],
 ) -> None:
     """Record a workload on FUSE mounts into one perf.data.
 
@@ -228,13 +265,25 @@ def command(
     # what is slow to import is for those who record
     from fusetools.record import preflight, waiting
 
-    if options["wakers"] and options["detail"] != "stacks":
-        raise click.UsageError("--wakers requires --detail stacks")
-    options["call_graph"], options["stack_bytes"] = options["call_graph"]
-    options["mounts"] = tuple(os.path.abspath(path) for path in mounts)
+    check(options)
     ctx = click.get_current_context()
-    given = {name for name in options if ctx.get_parameter_source(name) != DEFAULT}
-    request = _request(workload, options, given)
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) != DEFAULT}
+    request: Request
+    if flight is not None:
+        _check_flight(flight, workload, options["backend"], given)
+        request = Flight(
+            seconds=flight, conditions=conditions, keep=keep or 10, buffer=buffer, **options
+        )
+    else:
+        _check_no_flight(given)
+        if workload and caller is not None:
+            raise click.UsageError("--attach takes no workload")
+        if caller is not None:
+            request = Caller(caller=caller, duration=duration, max_size=max_size, **options)
+        elif workload:
+            request = Workload(command=workload, duration=duration, max_size=max_size, **options)
+        else:
+            request = Attach(duration=duration, max_size=max_size, **options)
     if dry_run:
         from fusetools.record.planned import summary
         from fusetools.render.json.answer import render as to_json
@@ -259,41 +308,26 @@ def command(
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
 
 
-def _request(workload: tuple[str, ...], options: dict[str, Any], given: set[str]) -> Request:
-    if options["flight"] is not None:
-        return _flight(workload, options, given)
+def _check_no_flight(given: set[str]) -> None:
     for name, option in OF_FLIGHT.items():
         if name in given:
             why = "it is about the recordings of a flight recorder"
             raise Error(
                 f"{option} requires --flight", why, f"fusetools record --flight 30 {option} …"
             )
-    for name in ("flight", *OF_FLIGHT):
-        del options[name]
-    caller = options.pop("caller")
-    if workload and caller is not None:
-        raise click.UsageError("--attach takes no workload")
-    if caller is not None:
-        return Caller(caller=caller, **options)
-    return Workload(command=workload, **options) if workload else Attach(**options)
 
 
-def _flight(workload: tuple[str, ...], options: dict[str, Any], given: set[str]) -> Flight:
+def _check_flight(flight: float, workload: tuple[str, ...], backend: str, given: set[str]) -> None:
     why = "a flight recorder runs until Ctrl-C, and records whoever uses the mounts"
-    fix = f"fusetools record --flight {options['flight']:g}"
+    fix = f"fusetools record --flight {flight:g}"
     for name, option in NOT_OF_FLIGHT.items():
         if name in given:
             raise Error(f"--flight takes no {option}", why, fix)
     if workload:
         raise Error("--flight takes no workload", why, fix)
-    if options["backend"] == "graph":
+    if backend == "graph":
         why = "function_graph has no buffers that perf could write"
         raise Error("--flight cannot record by function_graph", why, f"{fix} --backend kprobe")
-    for name in ("caller", "duration"):
-        del options[name]
-    options["seconds"] = options.pop("flight")
-    options["keep"] = options["keep"] or 10
-    return Flight(**options)
 
 
 def _fly(request: Flight, as_json: bool) -> None:

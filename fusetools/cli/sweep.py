@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from fusetools.cli.options import say, whole
 from fusetools.cli.progress import Progress
-from fusetools.cli.record import OF_RECORD
+from fusetools.cli.record import OF_RECORD, check
 from fusetools.cli.record import command as record
 from fusetools.errors import Error
+from fusetools.plan.request import LimitedOptions
 from fusetools.printable import printable
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from fusetools.experiments.folder import Folder
 
 INTERRUPTED = 130
@@ -63,7 +65,7 @@ def command(
     caches: str | None,
     output: str | None,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[LimitedOptions],
 ) -> None:
     """Run a command over a grid of parameters, recorded or only timed.
 
@@ -97,7 +99,7 @@ def command(
     else:
         _check_command(words)
         chosen = experiment.Experiment(words, given).checked()
-    options["mounts"] = tuple(os.path.abspath(path) for path in options["mounts"])
+    check(options)
     chosen = replace(chosen, trace=not no_trace, caches=caches or chosen.caches, recording=options)
     if chosen.needs_mount:
         from fusetools.experiments.sweep import the_mount
@@ -108,7 +110,7 @@ def command(
     path = Path(output or (f"sweep-{own.stem}" if own else "sweep"))
     from fusetools.record.preflight import owner
 
-    _run(Folder.create(path, chosen, repeat or 5, owner(bool(options["as_root"]))), as_json)
+    _run(Folder.create(path, chosen, repeat or 5, owner(options["as_root"])), as_json)
 
 
 def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -174,8 +174,8 @@ def _one(
         requests: Mapping[str, Requests] = {}
         if experiment.trace:
             recording_ = str(by_descriptor(place) / "perf.data")
-            options = {**experiment.recording, "wait": True}
-            request = Workload(command=command, output=recording_, log=log, **options)
+            options = experiment.recording
+            request = Workload(command=command, output=recording_, log=log, wait=True, **options)
             with Output(recording_) as there:
                 outcome = session.record(request, arguments, lambda *_: None, there, waiting)
             _check(outcome, command, log)

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from fusetools.errors import Error
 from fusetools.host.files import read_input
-from fusetools.plan.request import Attach
+from fusetools.plan.request import LimitedOptions, Workload
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,7 +63,7 @@ class Experiment:
     only: Mapping[str, str] = field(default_factory=dict)
     caches: str = "drop"
     trace: bool = True
-    recording: Mapping[str, Any] = field(default_factory=dict)
+    recording: LimitedOptions = field(default_factory=LimitedOptions)
     about: str = ""
 
     @property
@@ -136,8 +136,10 @@ class Experiment:
         return data
 
     @classmethod
-    def from_json(cls, data: Any) -> Experiment:
+    def from_json(cls, data: object) -> Experiment:
         """ValueError, TypeError or KeyError: it is none."""
+        if not isinstance(data, dict):
+            raise TypeError("it is no experiment")
         return cls(
             command=tuple(map(_text, data["command"])),
             params={_text(k): tuple(map(_text, v)) for k, v in data["params"].items()},
@@ -149,12 +151,13 @@ class Experiment:
         )
 
 
-def _recording(data: Any) -> dict[str, Any]:
-    """Options of a recording. TypeError: they are none."""
-    found: dict[str, Any] = {
-        _text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()
-    }
-    Attach(**found)
+def _recording(data: object) -> LimitedOptions:
+    """Options of a recording. TypeError or ValueError: they are none."""
+    if not isinstance(data, dict):
+        raise TypeError("it has no options of a recording")
+    rows = {_text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    found = cast(LimitedOptions, rows)
+    Workload(command=("true",), output="", log=None, wait=True, **found)
     return found
 
 

@@ -31,7 +31,6 @@ else:
     import tomli as tomllib
 
 GROUP = "fuse_kernel"
-BACKENDS = ("auto", "graph", "kprobe", "tracepoint")
 GRAPH = "fuse_*"  # the functions that function_graph records by default
 
 # Calls of one function that may be under way at once: callers that wait, threads of the daemon.
@@ -98,13 +97,14 @@ def plan(
     backend: str = "auto",
     functions: Sequence[str] = (),
     begins: bool = True,
+    counts: bool = False,
 ) -> KernelPlan:
     """What of the kernel's FUSE code to record, out of what there is.
 
-    ``connections``: those of the traced mounts; ``backend``: one of BACKENDS, or "count": kprobes
-    where there are any, for they can be counted, never function_graph; ``functions``: shell
-    patterns of kernel functions instead of the usual ones; ``begins``: with the stacks of those who
-    make requests. Error: the backend is not to be had.
+    ``connections``: those of the traced mounts; ``backend``: one of request.BACKENDS;
+    ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
+    the stacks of those who make requests; ``counts``: what can be counted: kprobes where there are
+    any, never function_graph. Error: the backend is not to be had.
     """
     if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
         raise Error("cannot use kprobes", "this kernel has none (CONFIG_KPROBE_EVENTS)")
@@ -114,7 +114,7 @@ def plan(
     probes, events, missing = made.stages()
     graph: tuple[str, ...] = ()
     shown: tuple[tuple[str, str], ...] = ()
-    why = _no_graph(facts, backend, names)
+    why = _no_graph(facts, "kprobe" if counts else backend, names)
     if why and backend == "graph":
         raise Error("cannot use function_graph", *why)
     if kprobes or not why:
@@ -131,17 +131,17 @@ def plan(
         gone = {p.event for p in probes if p.role == "return" and p.place in dict(shown)}
         probes = [probe for probe in probes if probe.event not in gone]
         events = [event for event in events if event.name not in gone]
-    if not graph and backend in ("auto", "kprobe", "count") and kprobes:
+    if not graph and backend in ("auto", "kprobe") and kprobes:
         pairs, more = _pairs(facts, names, functions, {probe.event for probe in probes})
         probes += pairs
         events += [Event(probe.event) for probe in pairs]
         missing += more
-        if backend == "auto" and why:
+        if backend == "auto" and why and not counts:
             missing.append(Missing("function_graph", *why))
     elif not graph:
         reason, mend = (*(why or ("no function matches",)), "")[:2]
         missing.append(Missing("kernel functions", reason, mend, "kernel"))
-    if backend != "count" and not facts.unwinds_kretprobes:
+    if not counts and not facts.unwinds_kretprobes:
         mend = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
         if backend == "kprobe" and not _no_graph(facts, "graph", names):
             mend = "fusetools record --backend graph -- …"
@@ -184,7 +184,7 @@ def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
     """Why not function_graph, and what mends it; empty: it can be used."""
     if backend == "tracepoint":
         return ("only tracepoints were asked for",)
-    if backend in ("kprobe", "count"):
+    if backend == "kprobe":
         return ("this kernel has no kprobes", "a kernel with CONFIG_KPROBE_EVENTS")
     if "function_graph" not in facts.tracers:
         if "kprobe" in facts.dynamic_events:

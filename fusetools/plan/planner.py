@@ -27,7 +27,7 @@ from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
 from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
 from fusetools.plan.registers import fetch
-from fusetools.plan.request import Request
+from fusetools.plan.request import Count, Request
 from fusetools.plan.returns import no_returns
 from fusetools.session import STACK_BYTES
 
@@ -333,7 +333,8 @@ def plan(
     # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
     # for it. Without the waits only the beginning tells.
     begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
-    ours = kernel.plan(facts, connections, request.backend, request.functions, begins)
+    counts = isinstance(request, Count)
+    ours = kernel.plan(facts, connections, request.backend, request.functions, begins, counts)
     if not request.functions_too and request.backend == "auto" and not request.functions:
         ours = kernel.without_functions(ours)
     ftrace = request.kept and not by_perf(facts)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
+from typing import TypedDict
 
 from fusetools.plan.conditions import Condition
-from fusetools.session import STACK_BYTES
+from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
 
+BACKENDS = ("auto", "graph", "kprobe", "tracepoint")
 CALL_GRAPHS = ("auto", "fp", "dwarf", "kernel")
 # From the cheapest on; each records what those before it do, and more.
 DETAILS = ("latency", "stages", "stacks")
@@ -14,27 +18,25 @@ DETAILS = ("latency", "stages", "stacks")
 
 @dataclass(frozen=True)
 class Request:
-    """Options of a recording: of a Workload, a Caller, or an Attach.
+    """What every kind has: Workload, Caller and Attach, which end by themselves, Flight, Stream and
+    Count. ValueError: no kind has options of such values; users' are checked before.
 
     ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
     one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
-    groups; None: by the daemon's libraries. ``duration``: seconds, None: until the workload ends,
-    or Ctrl-C. ``call_graph``: how user stacks are recorded: "fp", "dwarf", "kernel" for the
-    kernel's alone, or "auto": "fp", but "dwarf" for those waits of daemons whose code keeps no
-    frame pointers that are not for a request; ``stack_bytes``: how much of a stack is copied;
-    ``wakers``: also the stacks of those who wake others.
-    ``backend``: one of kernel.BACKENDS; ``functions``: shell patterns of the kernel's functions,
-    none: the usual ones.
-    ``force``: also where the recording is written on a traced mount; ``max_size``: bytes after
-    which it ends; ``wait``: until another recording has ended. ``detail``: one of DETAILS: requests
-    and callbacks alone; with switches, wake-ups, system calls and kernel functions; with stacks and
-    samples for flame graphs.
+    groups; None: by the daemon's libraries. ``call_graph``: how user stacks are recorded: "fp",
+    "dwarf", "kernel" for the kernel's alone, or "auto": "fp", but "dwarf" for those waits of
+    daemons whose code keeps no frame pointers that are not for a request; ``stack_bytes``: how much
+    of a stack is copied; ``wakers``: also the stacks of those who wake others.
+    ``backend``: one of BACKENDS; ``functions``: shell patterns of the kernel's functions, none: the
+    usual ones.
+    ``force``: also where the recording is written on a traced mount; ``wait``: until another
+    recording has ended. ``detail``: one of DETAILS: requests and callbacks alone; with switches,
+    wake-ups, system calls and kernel functions; with stacks and samples for flame graphs.
     """
 
     mounts: tuple[str, ...] = ()
     pid: int | None = None
     fs: str | None = None
-    duration: float | None = None
     output: str = "perf.data"
     call_graph: str = "auto"
     stack_bytes: int = STACK_BYTES
@@ -43,13 +45,17 @@ class Request:
     backend: str = "auto"
     functions: tuple[str, ...] = ()
     force: bool = False
-    max_size: int = 4 << 30
     detail: str = "stacks"
     wait: bool = False
 
     def __post_init__(self) -> None:
-        if type(self) is Request:
-            raise TypeError("a request is a Workload, a Caller, a Count, an Attach or a Stream")
+        if type(self) in (Request, Limited):
+            raise TypeError("a request is of one of the kinds below")
+        for name, values in _VALUES.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name}: {getattr(self, name)!r}")
+        if self.stack_bytes % 8 or not LEAST_STACK_BYTES <= self.stack_bytes <= MOST_STACK_BYTES:
+            raise ValueError(f"stack_bytes: {self.stack_bytes!r}")
         if self.wakers and self.detail != "stacks":
             raise ValueError("stacks of wakers need the detail stacks")
 
@@ -57,6 +63,16 @@ class Request:
     def command(self) -> tuple[str, ...]:
         """The workload's, () for none."""
         return ()
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds, None: until the workload ends, or Ctrl-C."""
+        return None
+
+    @property
+    def max_size(self) -> int:
+        """Bytes after which it ends."""
+        return sys.maxsize
 
     @property
     def callers(self) -> bool:
@@ -84,13 +100,52 @@ class Request:
         return None
 
 
+_VALUES = {"backend": BACKENDS, "call_graph": CALL_GRAPHS, "detail": DETAILS}
+
+
+class Options(TypedDict, total=False):
+    """Fields of a Request that the user has options for, whatever runs it."""
+
+    mounts: tuple[str, ...]
+    pid: int | None
+    fs: str | None
+    call_graph: str
+    stack_bytes: int
+    wakers: bool
+    as_root: bool
+    backend: str
+    functions: tuple[str, ...]
+    detail: str
+
+
+class LimitedOptions(Options, total=False):
+    """With those of a Limited one."""
+
+    max_size: int
+
+
 @dataclass(frozen=True)
-class Attach(Request):
+class Limited(Request):
+    """Ends by itself."""
+
+    duration: float | None = None
+    max_size: int = 4 << 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.duration is not None and not 0 < self.duration < math.inf:
+            raise ValueError(f"duration: {self.duration!r}")
+        if self.max_size <= 0:
+            raise ValueError(f"max_size: {self.max_size!r}")
+
+
+@dataclass(frozen=True)
+class Attach(Limited):
     """Records the daemons, whoever uses their mounts."""
 
 
 @dataclass(frozen=True)
-class Flight(Attach):
+class Flight(Request):
     """Records all the time, and writes the last ``seconds`` when one of ``conditions`` becomes true
     or somebody asks for them; ``keep`` recordings stay. ``buffer``: bytes of each CPU's buffer, a
     power of two; None: by ``seconds``."""
@@ -102,6 +157,10 @@ class Flight(Attach):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0 < self.seconds < math.inf or self.keep < 1:
+            raise ValueError("it keeps nothing")
+        if self.buffer is not None and (self.buffer < 1 or self.buffer & (self.buffer - 1)):
+            raise ValueError("a buffer is a power of two")
         if self.backend == "graph":
             raise ValueError("function_graph has no buffers that perf could write")
         if self.functions and self.backend == "auto":
@@ -116,7 +175,7 @@ class Flight(Attach):
         return False  # what perf's own buffers hold does, again and again
 
 
-class Stream(Attach):
+class Stream(Request):
     """Requests as they happen, with the names of their files and no more than that."""
 
     def __init__(self, mounts: tuple[str, ...] = ()) -> None:
@@ -132,7 +191,7 @@ class Stream(Attach):
 
 
 @dataclass(frozen=True)
-class Caller(Request):
+class Caller(Limited):
     """Records process ``caller``, which runs already, and those that descend from it."""
 
     caller: int = 0
@@ -148,7 +207,7 @@ class Caller(Request):
 
 
 @dataclass(frozen=True)
-class Workload(Request):
+class Workload(Limited):
     """Runs ``command`` and records it."""
 
     command: tuple[str, ...] = ()  # never empty
@@ -160,8 +219,14 @@ class Workload(Request):
             raise ValueError("a workload is a command")
 
 
-class Count(Workload):
-    """Counts in the kernel while the workload runs: no recording, and none of its options."""
+@dataclass(frozen=True)
+class Count(Request):
+    """Counts in the kernel while ``command`` runs: no recording, and none of its options."""
+
+    command: tuple[str, ...] = ()  # never empty
 
     def __init__(self, command: tuple[str, ...], mounts: tuple[str, ...] = ()) -> None:
-        super().__init__(command=command, mounts=mounts, backend="count")
+        super().__init__(mounts=mounts)
+        object.__setattr__(self, "command", command)
+        if not command:
+            raise ValueError("a workload is a command")

@@ -17,7 +17,7 @@ from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, is_on
 from fusetools.host.processes import open_files
 from fusetools.plan.planner import ProbePlan
-from fusetools.plan.request import Caller, Request
+from fusetools.plan.request import Caller, Limited, Request
 from fusetools.record import session
 from fusetools.record.preflight import output_of
 from fusetools.record.session import GRACE, Interrupted, Late
@@ -57,7 +57,7 @@ def record(
         with _running(request) as workload:
             began = time.monotonic()
             _wait(request.mounts, workload)
-            options = {one.name: getattr(request, one.name) for one in fields(Request)}
+            options = {one.name: getattr(request, one.name) for one in fields(Limited)}
             attached = Caller(caller=workload.pid, **options)
             late = Late(absent[0], began, workload)
             return session.record(attached, arguments, tell, place, warn, late)

@@ -201,7 +201,7 @@ def test_no_return_probe_cuts_stacks_where_function_graph_tells_the_return() -> 
         ):
             assert "request_wait_answer" in {p.place for p in kept.probes if p.role == "return"}
             assert kept.missing[-1].what == "the callers in kernel stacks"
-        assert kernel.plan(facts, [45], "count").missing == ()  # records no stacks
+        assert kernel.plan(facts, [45], counts=True).missing == ()  # records no stacks
     for name in ("6.1", "6.12", "7.2"):
         plan = kernel.plan(host(name), [45])
         assert [p.place for p in plan.probes if p.role == "return"] == ["request_wait_answer"]
