@@ -23,7 +23,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fusetools.errors import Error
 from fusetools.host.files import check_answers
@@ -72,8 +71,10 @@ class Requests:
     buckets: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
-    def from_json(cls, data: Any) -> Requests:
+    def from_json(cls, data: object) -> Requests:
         """ValueError, TypeError or KeyError: it is none."""
+        if not isinstance(data, dict):
+            raise TypeError("the requests of an operation make no sense")
         rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
         one = cls(**{**data, "buckets": rows})
         known = [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
@@ -107,8 +108,10 @@ class Run:
     requests: Mapping[str, Requests] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, data: Any) -> Run:
+    def from_json(cls, data: object) -> Run:
         """ValueError, TypeError or KeyError: it is none."""
+        if not isinstance(data, dict):
+            raise TypeError("it is no run")
         operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
         run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
         _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
@@ -146,7 +149,7 @@ class Folder:
         """One that is there, with the runs that are done. Error: it is none, or is damaged."""
         data = _read(path / DEFINITION)
         try:
-            if data["format"] != 1:
+            if not isinstance(data, dict) or data["format"] != 1:
                 raise ValueError("it was made by another version of fusetools")
             experiment = Experiment.from_json(data["experiment"]).checked()
             repeat = int(data["repeat"])
@@ -324,7 +327,7 @@ def write_text(directory: int, name: str, text: str, owner: Owner | None = None)
         raise
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     try:
         # Opening a fifo would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -334,7 +337,8 @@ def _read(path: Path) -> Any:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise Error(f"{path} is too large")
-        return json.loads(text)
+        data: object = json.loads(text)
+        return data
     except OSError as error:
         raise Error(f"cannot read {path}", error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:

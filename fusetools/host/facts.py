@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -184,25 +184,36 @@ class HostFacts:
     def from_json(cls, text: str) -> HostFacts:
         """The reverse. A field that the text lacks has its default; one that is unknown is an
         error (ValueError), as is a text that is no such record."""
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError("not a record of host facts")
+        data = _record(json.loads(text))
         data["perf"] = _tool(data.get("perf"))
         data["trace_cmd"] = _tool(data.get("trace_cmd"))
-        data["mounts"] = tuple(_mount(mount) for mount in data.get("mounts", ()))
+        data["mounts"] = tuple(_mount(mount) for mount in _list(data.get("mounts", [])))
         return _build(cls, data)
 
 
-def _tool(data: Any) -> Tool | None:
-    return None if data is None else _build(Tool, data)
+def _tool(data: object) -> Tool | None:
+    return None if data is None else _build(Tool, _record(data))
 
 
-def _mount(data: Any) -> Mount:
-    libraries = tuple(_build(Library, library) for library in data.get("libraries", ()))
-    return _build(Mount, {**data, "libraries": libraries})
+def _mount(data: object) -> Mount:
+    row = _record(data)
+    libraries = tuple(_build(Library, _record(one)) for one in _list(row.get("libraries", [])))
+    return _build(Mount, {**row, "libraries": libraries})
 
 
-def _build(cls: type[T], data: dict[str, Any]) -> T:
+def _record(data: object) -> dict[str, object]:
+    if not isinstance(data, dict):
+        raise ValueError("not a record of host facts")
+    return data
+
+
+def _list(data: object) -> list[object]:
+    if not isinstance(data, list):
+        raise ValueError("not a list of host facts")
+    return data
+
+
+def _build(cls: type[T], data: dict[str, object]) -> T:
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     unknown = set(data) - known
     if unknown:
@@ -213,5 +224,5 @@ def _build(cls: type[T], data: dict[str, Any]) -> T:
         raise ValueError(str(error)) from error
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> object:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

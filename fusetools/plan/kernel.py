@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
@@ -29,6 +29,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 GROUP = "fuse_kernel"
 GRAPH = "fuse_*"  # the functions that function_graph records by default
@@ -84,11 +87,29 @@ class _Stage(TypedDict):
     ways: list[dict[str, str]]
 
 
+class _Table(TypedDict):
+    """A row of layouts.toml."""
+
+    has: list[str]
+    lacks: NotRequired[list[str]]
+    members: dict[str, int]
+    functions: dict[str, list[str]]
+
+
+class _Config(TypedDict, total=False):
+    """What is in requests.toml, layouts.toml and functions.toml."""
+
+    stage: list[_Stage]
+    fetch: dict[str, list[str]]
+    layout: list[_Table]
+    operations: dict[str, list[list[str]]]
+
+
 @cache
-def _config(name: str) -> Mapping[str, Any]:
+def _config(name: str) -> _Config:
     package = importlib.import_module("fusetools.configs.kernel")
     text = (Path(package.__path__[0]) / f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return cast(_Config, tomllib.loads(text))
 
 
 def plan(

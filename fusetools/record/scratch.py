@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fusetools.errors import Error, merging
 from fusetools.host.files import answers
@@ -35,8 +35,10 @@ class Note(NamedTuple):
     gid: int = 0
 
     @classmethod
-    def from_json(cls, data: Any) -> Note:
+    def from_json(cls, data: object) -> Note:
         """ValueError or TypeError: it is none."""
+        if not isinstance(data, (list, tuple)):
+            raise TypeError("no scratch directory")
         path, *numbers = data
         note = cls(path, *numbers)
         if not isinstance(path, str) or not all(type(n) is int and n >= 0 for n in numbers):

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fusetools.errors import Error
 from fusetools.host.files import Files
@@ -65,8 +64,10 @@ class State:
     expedited: bool = False
 
     @classmethod
-    def from_json(cls, data: Any) -> State:
+    def from_json(cls, data: object) -> State:
         """ValueError or TypeError where it lists anything that fusetools does not make."""
+        if not isinstance(data, dict):
+            raise TypeError("it lists nothing")
         state = cls(**data)
         state.processes = [(int(pid), int(start)) for pid, start in state.processes]
         state.scratch = [Note.from_json(note) for note in state.scratch]
