@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import frame_pointers
 import pytest
 from mounts import HANGS, mount_entry, wait_until
+from sample import Mounter
 
 from fusetools.host import mounts
 from fusetools.host.facts import HostFacts, Mount
@@ -39,7 +39,7 @@ def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_daemon_of_a_mount(sample_mount: Any) -> None:
+def test_the_daemon_of_a_mount(sample_mount: Mounter) -> None:
     sample = sample_mount()
     mount = mount_at(read_host(), sample.path)
     assert (mount.daemon_pid, mount.connection) == (sample.pid, sample.connection)
@@ -54,7 +54,7 @@ def test_the_daemon_of_a_mount(sample_mount: Any) -> None:
         assert library.build_id == (build_id[1] if build_id else None)
 
 
-def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
+def test_which_code_keeps_frame_pointers(sample_mount: Mounter) -> None:
     """Of the sample as it was compiled; of all that the daemons have mapped, as readelf does."""
     whole, shipped = sample_mount(), sample_mount(as_shipped=True)
     facts = read_host()
@@ -79,7 +79,7 @@ def test_which_code_keeps_frame_pointers(sample_mount: Any) -> None:
     assert stacks in " ".join(doctor().stdout.split())
 
 
-def test_two_mounts_are_not_confused(sample_mount: Any) -> None:
+def test_two_mounts_are_not_confused(sample_mount: Mounter) -> None:
     first, second = sample_mount(), sample_mount(stripped=True)
     facts = read_host()
     for sample in (first, second):
@@ -104,7 +104,7 @@ def namespaced(script: str) -> Iterator[int]:
         shell.communicate("\n", timeout=HANGS)
 
 
-def test_mount_in_another_namespace(sample_mount: Any, tmp_path: Path) -> None:
+def test_mount_in_another_namespace(sample_mount: Mounter, tmp_path: Path) -> None:
     """The daemon sees a library, and its mount point, where this namespace has something else."""
     sample = sample_mount()  # built, and a mount of this namespace beside
     there, tree = tmp_path / "there", tmp_path / "tree"
@@ -135,7 +135,7 @@ def test_mount_in_another_namespace(sample_mount: Any, tmp_path: Path) -> None:
     assert str(there) not in [mount.path for mount in read_host().mounts]
 
 
-def test_library_replaced_under_a_running_daemon(sample_mount: Any, tmp_path: Path) -> None:
+def test_library_replaced_under_a_running_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     build, tree, path = tmp_path / "build", tmp_path / "tree", tmp_path / "mount"
     sample = sample_mount()
     shutil.copytree(sample.build, build)
@@ -182,7 +182,7 @@ def stopped(pid: int) -> Iterator[None]:
     assert not waited.is_set(), "it waited for the daemon that hangs"
 
 
-def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
+def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Mounter) -> None:
     sample = sample_mount()
     with stopped(sample.pid):
         data = json.loads(doctor("--json").stdout)
@@ -193,7 +193,7 @@ def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Any) -> None:
 
 
 def test_a_library_on_a_mount_that_hangs(
-    sample_mount: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample_mount: Mounter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its daemon is found all the same; only what is asked of the mount is given up."""
     monkeypatch.setattr(mounts, "PATIENCE", 1.0)  # it is waited for six times as long
@@ -222,7 +222,7 @@ def test_a_library_on_a_mount_that_hangs(
         daemon.wait(HANGS)
 
 
-def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) -> None:
+def test_self_test_agrees_with_a_recording(sample_mount: Mounter, tmp_path: Path) -> None:
     """What one statfs told holds for other requests: every end has the number of its send."""
     facts = read_host()
     if "fuse:fuse_request_send" not in facts.tracepoints:
@@ -244,7 +244,7 @@ def test_self_test_agrees_with_a_recording(sample_mount: Any, tmp_path: Path) ->
     assert self_test_unique(mount_at(read_host(), sample.path)) is good
 
 
-def test_what_doctor_prints(sample_mount: Any) -> None:
+def test_what_doctor_prints(sample_mount: Mounter) -> None:
     sample = sample_mount()
     done = doctor()
     facts = read_host()
@@ -260,7 +260,7 @@ def test_what_doctor_prints(sample_mount: Any) -> None:
     assert all(line.strip().startswith("/") for line in long)  # only a path is not broken
 
 
-def test_a_stripped_daemon(sample_mount: Any) -> None:
+def test_a_stripped_daemon(sample_mount: Mounter) -> None:
     """What it says of the way out is what record does."""
     sample = sample_mount(stripped=True)
     data = json.loads(doctor("--json").stdout)
@@ -272,7 +272,7 @@ def test_a_stripped_daemon(sample_mount: Any) -> None:
     assert advice["fix"].startswith("install its debug symbols")
 
 
-def test_it_is_fast(sample_mount: Any) -> None:
+def test_it_is_fast(sample_mount: Mounter) -> None:
     """It takes less than ten times the CPU time of its own help, measured beside it: the rest is
     waiting for other users of the kernel's lock. The least of three of each: a busy machine slows
     both down alike."""
@@ -338,7 +338,7 @@ main(["doctor", *sys.argv[1:]])
     ],
 )
 def test_the_mend_that_it_names_mends(
-    broken: str, mend: str, sample_mount: Any, tmp_path: Path
+    broken: str, mend: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
     """In a mount namespace of its own, so that nobody else loses tracefs; with one mount that can
     be traced, for where all mounts are dead a recording does not work."""
@@ -399,7 +399,7 @@ def test_users_of_perf_and_ftrace_are_named() -> None:
 
 
 def test_nothing_is_left_behind(
-    sample_mount: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample_mount: Mounter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample_mount()
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import mounts
 import pytest
@@ -103,6 +103,9 @@ class Hanging:
             caller.wait()
 
 
+Hang = Callable[..., Hanging]
+
+
 def _waits_in_fuse(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return "fuse_" in Path(f"/proc/{pid}/stack").read_text()
@@ -116,7 +119,7 @@ def abort(connection: int) -> None:
 
 
 @pytest.fixture
-def hang(hangfs: Path, tmp_path: Path) -> Iterator[Any]:
+def hang(hangfs: Path, tmp_path: Path) -> Iterator[Hang]:
     """hang(pattern, argument): such a mount."""
     made: list[Hanging] = []
 
@@ -153,14 +156,14 @@ def looked_at(mount: Hanging) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def test_a_quiet_mount(hang: Any) -> None:
+def test_a_quiet_mount(hang: Hang) -> None:
     mount = hang("quiet")
     assert not (mount.path / "x").exists()
     found = looked_at(mount)
     assert (found["state"], found["waiting"], found["causes"]) == ("quiet", 0, [])
 
 
-def test_a_busy_mount_is_not_stuck(hang: Any) -> None:
+def test_a_busy_mount_is_not_stuck(hang: Hang) -> None:
     mount = hang("quiet")
     script = f"while :; do stat {mount.path}/d1/x 2>/dev/null; done"
     with subprocess.Popen(["sh", "-c", script]) as busy:
@@ -173,7 +176,7 @@ def test_a_busy_mount_is_not_stuck(hang: Any) -> None:
             busy.kill()
 
 
-def test_callers_and_their_ages(hang: Any) -> None:
+def test_callers_and_their_ages(hang: Hang) -> None:
     """Each caller with its command, path and system call; ages as by our own clock."""
     mount = hang("lost")
     mount.call("one", "two")
@@ -195,7 +198,7 @@ def test_callers_and_their_ages(hang: Any) -> None:
     assert cause["kind"] == "unanswered"
 
 
-def test_two_mutexes(hang: Any) -> None:
+def test_two_mutexes(hang: Hang) -> None:
     mount = hang("mutexes")
     mount.call("one", "two", "three")
     found = looked_at(mount)
@@ -209,7 +212,7 @@ def test_two_mutexes(hang: Any) -> None:
 @pytest.mark.parametrize(
     ("pattern", "holder", "kind"), [("mutex", "holder", "mutex"), ("rwlock", "writer", "rwlock")]
 )
-def test_a_lock_that_is_held(hang: Any, pattern: str, holder: str, kind: str) -> None:
+def test_a_lock_that_is_held(hang: Hang, pattern: str, holder: str, kind: str) -> None:
     mount = hang(pattern)
     mount.call("one", "two", "three")
     found = looked_at(mount)
@@ -221,7 +224,7 @@ def test_a_lock_that_is_held(hang: Any, pattern: str, holder: str, kind: str) ->
     assert all("hang" in t["user_stack"] for t in waiting)
 
 
-def test_a_condition_that_nobody_signals(hang: Any) -> None:
+def test_a_condition_that_nobody_signals(hang: Hang) -> None:
     mount = hang("condition")
     mount.call("one")
     found = looked_at(mount)
@@ -233,7 +236,7 @@ def test_a_condition_that_nobody_signals(hang: Any) -> None:
     assert "hang" in waits["user_stack"]
 
 
-def test_a_reload_that_does_not_end(hang: Any) -> None:
+def test_a_reload_that_does_not_end(hang: Hang) -> None:
     """As of CernVM-FS, whose loader keeps requests out meanwhile."""
     mount = hang("reload")
     mount.call("one", "two")
@@ -243,7 +246,7 @@ def test_a_reload_that_does_not_end(hang: Any) -> None:
     assert "hangfs is being reloaded" in cause["text"]
 
 
-def test_a_server_that_does_not_answer(hang: Any) -> None:
+def test_a_server_that_does_not_answer(hang: Hang) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -257,7 +260,7 @@ def test_a_server_that_does_not_answer(hang: Any) -> None:
     assert f"127.0.0.1:{port} (tcp, ESTABLISHED)" in cause["text"]
 
 
-def test_a_daemon_that_waits_for_its_own_mount(hang: Any) -> None:
+def test_a_daemon_that_waits_for_its_own_mount(hang: Hang) -> None:
     mount = hang("own")
     mount.call("one")
     found = looked_at(mount)
@@ -267,7 +270,7 @@ def test_a_daemon_that_waits_for_its_own_mount(hang: Any) -> None:
     assert f"{mount.path}/d9/inner" in cause["text"]
 
 
-def test_two_daemons_that_wait_for_each_other(hang: Any, tmp_path: Path) -> None:
+def test_two_daemons_that_wait_for_each_other(hang: Hang, tmp_path: Path) -> None:
     first = hang("path", str(tmp_path / "mount1" / "d1" / "x"))
     second = hang("path", str(tmp_path / "mount0" / "d2" / "x"))
     first.call("one")
@@ -278,7 +281,7 @@ def test_two_daemons_that_wait_for_each_other(hang: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("pattern", ["child", "pipe"])
-def test_a_process_that_the_daemon_waits_for(hang: Any, pattern: str) -> None:
+def test_a_process_that_the_daemon_waits_for(hang: Hang, pattern: str) -> None:
     mount = hang(pattern)
     mount.call("one")
     found = looked_at(mount)
@@ -291,7 +294,7 @@ def test_a_process_that_the_daemon_waits_for(hang: Any, pattern: str) -> None:
     assert cause["fixes"][0][0] == f"kill -CONT {mount.thread('child')}"
 
 
-def test_a_daemon_that_is_stopped(hang: Any) -> None:
+def test_a_daemon_that_is_stopped(hang: Hang) -> None:
     """Also while nobody waits: the next one would."""
     mount = hang("quiet")
     os.kill(mount.daemon.pid, signal.SIGSTOP)
@@ -305,7 +308,7 @@ def test_a_daemon_that_is_stopped(hang: Any) -> None:
     wait_until(lambda: mount.callers[0].poll() is not None, "the caller's answer")
 
 
-def test_a_daemon_whose_cgroup_is_frozen(hang: Any, tmp_path: Path) -> None:
+def test_a_daemon_whose_cgroup_is_frozen(hang: Hang, tmp_path: Path) -> None:
     root = tmp_path / "cgroup"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "cgroup2", "none", root], capture_output=True)
@@ -331,7 +334,7 @@ def test_a_daemon_whose_cgroup_is_frozen(hang: Any, tmp_path: Path) -> None:
         subprocess.run(["umount", root], check=True)
 
 
-def test_a_killed_daemon_whose_device_another_process_holds(hang: Any) -> None:
+def test_a_killed_daemon_whose_device_another_process_holds(hang: Hang) -> None:
     """The child of hangfs has /dev/fuse of its parent, in another mount namespace."""
     mount = hang("child")
     mount.call("one")
@@ -348,7 +351,7 @@ def test_a_killed_daemon_whose_device_another_process_holds(hang: Any) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_mount_that_was_unmounted_under_its_callers(hang: Any) -> None:
+def test_a_mount_that_was_unmounted_under_its_callers(hang: Hang) -> None:
     mount = hang("lost")
     mount.call("one")
     subprocess.run(["umount", "-l", mount.path], check=True)
@@ -360,7 +363,7 @@ def test_a_mount_that_was_unmounted_under_its_callers(hang: Any) -> None:
     assert [c["pid"] for c in found["callers"]] == [mount.callers[0].pid]
 
 
-def test_many_callers_and_threads(hang: Any) -> None:
+def test_many_callers_and_threads(hang: Hang) -> None:
     """200 callers, and a daemon with more than 100 threads: all are there."""
     mount = hang("condition")
     for _ in range(20):
@@ -493,7 +496,7 @@ def test_autofs_for_which_nobody_waits_is_not_shown(tmp_path: Path) -> None:
     assert not [one for one in result["mounts"] if one["fstype"] == "autofs"]
 
 
-def test_doctor_names_the_mount_that_hangs(hang: Any) -> None:
+def test_doctor_names_the_mount_that_hangs(hang: Hang) -> None:
     mount = hang("lost")
     mount.call("one")
     time.sleep(LONG)
@@ -504,7 +507,7 @@ def test_doctor_names_the_mount_that_hangs(hang: Any) -> None:
     assert f"Hanging now: {mount.path}; fusetools stuck shows why" in text
 
 
-def test_the_text_on_80_columns(hang: Any) -> None:
+def test_the_text_on_80_columns(hang: Hang) -> None:
     mount = hang("mutex")
     mount.call("one", "two")
     time.sleep(LONG)

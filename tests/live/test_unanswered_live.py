@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Callable
 
 import pytest
 import script
@@ -160,8 +160,11 @@ class RawMount:
         return answered
 
 
+RawMounter = Callable[..., RawMount]
+
+
 @pytest.fixture
-def raw_mount(samples: Path, tmp_path: Path) -> Iterator[Any]:
+def raw_mount(samples: Path, tmp_path: Path) -> Iterator[RawMounter]:
     mounts: list[RawMount] = []
 
     def mount(*arguments: object) -> RawMount:
@@ -180,7 +183,7 @@ def raw_mount(samples: Path, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_a_daemon_without_callbacks(raw_mount: Any, tmp_path: Path, workers: int) -> None:
+def test_a_daemon_without_callbacks(raw_mount: RawMounter, tmp_path: Path, workers: int) -> None:
     delay = 20_000_000
     mount = raw_mount("--workers", workers, "--delay", delay / 1e9)
     output = tmp_path / "perf.data"
@@ -220,7 +223,7 @@ def test_a_daemon_without_callbacks(raw_mount: Any, tmp_path: Path, workers: int
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_a_daemon_that_does_not_answer(raw_mount: Any, tmp_path: Path, workers: int) -> None:
+def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, workers: int) -> None:
     """Its request counts to the recording's end; a thread that reads again has it no more."""
     mount = raw_mount("--workers", workers, "--delay", 20)
     output = tmp_path / "perf.data"
