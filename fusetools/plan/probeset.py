@@ -38,6 +38,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.files import read_input
+from fusetools.names import OPERATIONS
 from fusetools.plan.registers import ARGUMENT
 
 if sys.version_info >= (3, 11):
@@ -47,20 +48,9 @@ else:
 
 GENERIC = "libfuse"  # for daemons that no other set knows
 
-# enum fuse_opcode (include/uapi/linux/fuse.h), in lower case.
-# fmt: off
-OPERATIONS = frozenset((
-    "lookup", "forget", "getattr", "setattr", "readlink", "symlink", "mknod", "mkdir", "unlink",
-    "rmdir", "rename", "link", "open", "read", "write", "statfs", "release", "fsync", "setxattr",
-    "getxattr", "listxattr", "removexattr", "flush", "init", "opendir", "readdir", "releasedir",
-    "fsyncdir", "getlk", "setlk", "setlkw", "access", "create", "interrupt", "bmap", "destroy",
-    "ioctl", "poll", "notify_reply", "batch_forget", "fallocate", "readdirplus", "rename2", "lseek",
-    "copy_file_range", "setupmapping", "removemapping", "syncfs", "tmpfile", "statx",
-))
 ROLES = ("call", "reply", "inode", "taken")
 HELPERS = ("inode", "taken")  # of use only beside others
 FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "off")
-# fmt: on
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,14 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns, NsFloat
 
-# In their order; `between` stands for vfs_entry from a system call's second request on.
-STAGES = (
-    "vfs_entry",
-    "between",
-    "setup",
-    "queue",
-    "dispatch",
-    "daemon",
-    "reply",
-    "caller_wakeup",
-    "vfs_exit",
-)
-
-
 BY = ("comm", "pid", "daemon-thread", "mount", "size")
 
 
 @dataclass(frozen=True)
 class Stage:
     """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be told
-    apart (STAGES).
+    apart. In their order: vfs_entry (between: from a system call's second request on), setup,
+    queue, dispatch, daemon, reply, caller_wakeup, vfs_exit.
 
     ``requests`` of the operation's timed ones went through it, and took ``total`` ns in all;
     ``mean``, ``share``, ``p50``, ``p99`` and ``max`` are of all timed ones: those of the stages add
