@@ -34,11 +34,16 @@ class Event(NamedTuple):
         return found[1]
 
 
+def needs_perf() -> None:
+    """Skips the test where there is no perf."""
+    if shutil.which("perf") is None:
+        pytest.skip("this host has no perf")
+
+
 def events(recording: Path, switches: bool = False) -> list[Event]:
     """In time order, with perf's own records of switches too. Skips the test where there is no
     perf."""
-    if not shutil.which("perf"):
-        pytest.skip("no perf on this host")
+    needs_perf()
     fields = "comm,pid,tid,cpu,time,event,trace"
     command = ["perf", "script", "-f", "--ns", "-G", "-F", fields, "-i", str(recording)]
     command += ["--show-switch-events"] * switches

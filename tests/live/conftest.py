@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import mounts
 import pytest
 from left import RUN, nothing_left
 from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer
+from script import needs_perf
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,7 @@ def samples() -> Path:
 @pytest.fixture
 def leaves_nothing(alone: None, samples: Path) -> Iterator[None]:
     """Checks afterwards that recordings have left nothing on this host."""
-    if shutil.which("perf") is None:
-        pytest.skip("this host has no perf")
+    needs_perf()
     RUN.mkdir(exist_ok=True)
     yield
     nothing_left()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,6 +132,10 @@ class SampleMount:
         """The daemon's own histograms since mount: "cvmfs_lookup" -> (total, bins, overflow)."""
         return affairs.parse(self.talk())
 
+    def callbacks(self) -> Counter[str]:
+        """Calls of each callback since mount: "cvmfs_lookup" -> how many."""
+        return Counter({name: value.total for name, value in self.affairs().items()})
+
     def counters(self) -> dict[str, int]:
         """The daemon's own counters, such as "samplefs.n_delay_lookup"."""
         return affairs.counters(self.talk())
@@ -157,6 +162,16 @@ class SampleMount:
     def mixed(self, processes: int = 8) -> dict[str, Any]:
         """Makes prime numbers of every operation in each of that many processes."""
         return self._workload("mixed", "--processes", processes, self.path)
+
+    def busy(self, calls: str = "stat 97 {}/dir-00/file-000") -> subprocess.Popen[bytes]:
+        """A caller that makes these calls all the time, {} being the mount, in a session of its
+        own."""
+        command = f"{BUILD / 'workload'} {calls.format(self.path)}"
+        return subprocess.Popen(
+            ["sh", "-c", f"while {command}; do :; done"],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _workload(self, *arguments: object) -> dict[str, Any]:
         command = [str(BUILD / "workload"), *map(str, arguments)]

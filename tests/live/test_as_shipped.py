@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Callable
 
 import pytest
+from recording import recorded, run
 from sample import BUILD, Mounter, SampleMount, SlowServer
 
 import fusetools
@@ -23,10 +23,8 @@ READS = 61
 def record(mount: SampleMount, path: Path, *options: str) -> Recording:
     """READS reads, recorded with these options; each needs a download."""
     files = sorted((mount.path / "dir-00").glob("file-*"))[:7]
-    command = [sys.executable, "-m", "fusetools", "record", "--mount", mount.path, "-o", path]
-    command += [*options, "--", BUILD / "workload", "read", READS, *files]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    workload = (BUILD / "workload", "read", READS, *files)
+    recorded(path, "--mount", mount.path, *options, "--", *workload)
     return fusetools.open(path)
 
 
@@ -73,11 +71,9 @@ def test_stacks_are_whole_by_default(client: SampleMount, tmp_path: Path) -> Non
 def test_waits_for_the_next_request_are_not_copied(client: SampleMount, tmp_path: Path) -> None:
     """Copies of them overran perf's buffers: 25,000 requests a second are as many waits."""
     path = tmp_path / "perf.data"
-    command = [sys.executable, "-m", "fusetools", "record", "--mount", client.path, "-o", path]
-    command += ["--", BUILD / "workload", "stat", "2003", client.path / "dir-00" / "file-000"]
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0 and "none lost" in done.stderr, done.stderr
+    workload = (BUILD / "workload", "stat", "2003", client.path / "dir-00" / "file-000")
+    done = recorded(path, "--mount", client.path, "--", *workload)
+    assert "none lost" in done.stderr, done.stderr
     recording = fusetools.open(path)
     shown = recording.stacks("off-cpu", layers=["daemon"], everything=True)
     idle = {s: us for s, us in shown.stacks.items() if ";fuse_dev_do_read" in s}
@@ -135,8 +131,7 @@ def test_slow_names_the_thread_that_downloads(
         waited += helper.waited
     assert len(main) == 1
     assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
-    command = [sys.executable, "-m", "fusetools", "slow", "read", "-n", "1", "-i", recording.path]
-    text = subprocess.run(list(map(str, command)), capture_output=True, text=True).stdout
+    text = run("slow", "read", "-n", "1", "-i", recording.path).stdout
     said = " ".join(text.split())
     assert f"for thread {main.pop()}, which called poll" in said
     assert f"connected to 127.0.0.1:{server.port}" in said
@@ -166,7 +161,6 @@ def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
     assert shown.cut is not None and shown.cut > 0.9 * shown.total
     (note,) = [note for note in shown.notes if "cut" in note]
     assert note.endswith("fix: fusetools record --call-graph dwarf -- WORKLOAD")
-    command = [sys.executable, "-m", "fusetools", "flame", "--offcpu", "--layer", "daemon"]
-    command += ["-i", str(path), "-o", str(tmp_path / "x.svg"), "--json"]
-    figures = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    flame = ("flame", "--offcpu", "--layer", "daemon", "-i", path, "-o", tmp_path / "x.svg")
+    figures = json.loads(run(*flame, "--json", check=True).stdout)
     assert figures["cut"] == shown.cut

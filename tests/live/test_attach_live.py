@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from mounts import HANGS, wait_until
+from recording import Done, begin, record, session
 from sample import Mounter, SampleMount
 from script import events
-from test_record_live import Done, begin, callbacks, record, session
 
 import fusetools
 from fusetools import Filters
@@ -81,13 +81,13 @@ def caller(sample_mount: Mounter, tmp_path: Path) -> Iterator[tuple[SampleMount,
 def test_calls_equal_straces(caller: tuple[SampleMount, Caller], tmp_path: Path) -> None:
     """Of its threads and children, old and new, and of nobody else."""
     mount, of = caller
-    before = callbacks(mount)
+    before = mount.callbacks()
     process = begin(tmp_path, "--mount", mount.path, "--attach", of.pid)
     mount.workload("stat", 503, "dir-00/file-000")  # somebody else
     of.go.touch()
     done = Done(process)
     assert done.status == 0 and "none lost" in done.stderr, done.stderr
-    seen, own = of.calls(), callbacks(mount) - before
+    seen, own = of.calls(), mount.callbacks() - before
     assert sum(seen.values()) == OWN + CHILD + GRANDCHILD + PROGRAM
     data = tmp_path / "perf.data"
     # By stock perf: each call that made a request, by thread.

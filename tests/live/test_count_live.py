@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from recording import run
 from sample import BUILD, Mounter
+from script import needs_perf
 
 pytestmark = pytest.mark.live
 
 TRACEFS = Path("/sys/kernel/tracing")
 
 
-def run(*arguments: object, directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fusetools", "count", "--live", *map(str, arguments)]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-
-
 def test_counts_are_the_sample_s_own(sample_mount: Mounter, tmp_path: Path) -> None:
-    if shutil.which("perf") is None:
-        pytest.skip("this host has no perf")
+    needs_perf()
     mount = sample_mount()
     workload = f"{BUILD / 'workload'} mixed --processes 8 {mount.path} > workload.json; exit 7"
     begun = time.monotonic_ns()
-    done = run("--mount", mount.path, "--json", "--", "sh", "-c", workload, directory=tmp_path)
+    options = ("--mount", mount.path, "--json")
+    done = run("count", "--live", *options, "--", "sh", "-c", workload, cwd=tmp_path)
     elapsed = time.monotonic_ns() - begun
     assert done.returncode == 7, done.stderr
     result = json.loads(done.stdout)
     counted: dict[str, Counter[str]] = {"daemon": Counter(), "request": Counter()}
     for row in result["counts"]:
         counted.setdefault(row["layer"], Counter())[row["function"]] = row["count"]
-    own = Counter({name: value.total for name, value in mount.affairs().items()})
+    own = mount.callbacks()
     assert counted["daemon"] == own
     flushes = counted["request"].pop("FUSE_FLUSH", 0)  # refused, for there is no callback
     assert flushes <= 8
@@ -60,7 +54,7 @@ def test_other_daemons_of_the_same_library_are_not_counted(
         for number, one in enumerate((mount, other))
     )
     command = ("--mount", mount.path, "--json", "--", "sh", "-c", f"{both}; wait")
-    done = run(*command, directory=tmp_path)
+    done = run("count", "--live", *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "are counted, too" not in done.stderr
     counted = Counter(
@@ -70,13 +64,14 @@ def test_other_daemons_of_the_same_library_are_not_counted(
             if row["layer"] == "daemon"
         }
     )
-    assert counted == Counter({name: value.total for name, value in mount.affairs().items()})
-    assert sum(value.total for value in other.affairs().values()) > 1000
+    assert counted == mount.callbacks()
+    assert sum(other.callbacks().values()) > 1000
 
 
 def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    done = run("--mount", mount.path, "--", "stat", "-f", mount.path, directory=tmp_path)
+    workload = ("stat", "-f", mount.path)
+    done = run("count", "--live", "--mount", mount.path, "--", *workload, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "counted in the kernel" in done.stdout
     assert "overhead: " in done.stdout and " in each daemon call" in done.stdout
@@ -92,6 +87,6 @@ def test_what_counting_costs_is_said(sample_mount: Mounter, tmp_path: Path) -> N
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = run(*arguments, directory=tmp_path)
+    done = run("count", "--live", *arguments, cwd=tmp_path)
     assert done.returncode != 0
     assert said in done.stderr

@@ -21,8 +21,8 @@ import leftovers
 import pytest
 from left import RUN
 from mounts import wait_until
+from recording import COMMAND, children, environment, session
 from sample import Mounter, SampleMount
-from test_record_live import COMMAND, children, environment, session
 
 import fusetools
 

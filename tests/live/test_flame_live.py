@@ -15,8 +15,8 @@ from typing import Any
 import collapse
 import pytest
 import script
+from recording import opened, recorded, run
 from sample import BUILD, Mounter
-from test_live_answers import record
 from truth import Stock, own_calls
 
 import fusetools
@@ -39,7 +39,7 @@ def test_a_sleep_in_the_daemon_is_found(sample_mount: Mounter, tmp_path: Path) -
     the file system's own clock does; and nothing of its threads' waiting for work."""
     mount = sample_mount("--delay", "lookup=20ms")
     name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
-    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "stat", 97, mount.path / name)
+    recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "stat", 97, mount.path / name)
     stock = Stock(recording.path, mount)
     calls = [call for call in mount.calls() if call.delay_end]
     assert len(calls) == 97
@@ -123,7 +123,7 @@ def test_a_rare_long_wait_among_many_short_ones_has_its_own_stack(
     file = next(path for path in sorted(mount.tree.rglob("*")) if path.is_file())
     many = f"{WORKLOAD} stat 20000 {mount.path / file.relative_to(mount.tree)}"
     one = f"sleep 0.6; stat -f {mount.path} >/dev/null"
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"{many} & {one}; wait")
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", f"{many} & {one}; wait")
     daemon = recording.stacks("off-cpu", "statfs", layers=["daemon"], states=["blocked"])
     slept = of(daemon.stacks, "cvmfs::cvmfs_statfs")
     assert slept >= 0.95 * daemon.total / 1000 > 15_000, daemon.stacks
@@ -138,7 +138,7 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     # Another takes the CPU from it.
     with subprocess.Popen([*pin, sys.executable, "-c", "while True: pass"]) as other:
         try:
-            recording = record(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
+            recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", f"exec {shell} > {out}")
         finally:
             other.kill()
     told = json.loads(out.read_text())
@@ -182,7 +182,7 @@ def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_pat
     mount = sample_mount("--delay", "lookup=4ms:spin")
     path = tmp_path / "perf.data"
     script = f"find {mount.path} -type d; {sys.executable} -c 'import json; print(json)'"
-    recording = record(path, [mount], "sh", "-c", script)
+    recording = opened(path, [mount], "sh", "-c", script)
     seen: set[str] = set()
     for event in ("cpu-clock", "sched:sched_switch"):
         ours = _core.flame(str(path), [(event, "syscall", "", "", "stack")], {"all": True})
@@ -206,9 +206,7 @@ def test_stacks_are_perf_scripts_and_need_no_host(sample_mount: Mounter, tmp_pat
 def test_who_ended_a_wait(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     path = tmp_path / "perf.data"
-    command = [sys.executable, "-m", "fusetools", "record", "--wakers", "--mount", mount.path]
-    command += ["-o", path, "--", "find", mount.path]
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    recorded(path, "--wakers", "--mount", mount.path, "--", "find", mount.path)
     shown = fusetools.open(path).stacks("off-wake", layers=["syscall"])
     assert shown.stackless == 0 and not any("--wakers" in note for note in shown.notes)
     answered = [stack for stack in shown.stacks if "request_wait_answer" in stack]
@@ -226,9 +224,8 @@ def test_stacks_are_unwound(sample_mount: Mounter, tmp_path: Path) -> None:
     path, workload = tmp_path / "perf.data", tmp_path / "workload"
     shutil.copy(WORKLOAD, workload)
     name = next(path.name for path in sorted(mount.tree.iterdir()) if path.is_dir())
-    command: list[object] = [sys.executable, "-m", "fusetools", "record", "--call-graph", "dwarf"]
-    command += ["--mount", mount.path, "-o", path, "--", workload, "stat", 53, mount.path / name]
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    options = ("--call-graph", "dwarf", "--mount", mount.path)
+    recorded(path, *options, "--", workload, "stat", 53, mount.path / name)
     workload.unlink()
     recording = fusetools.open(path)
     shown = recording.stacks("off-cpu", "lookup", layers=["syscall"])
@@ -305,8 +302,7 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     subprocess.run([str(word) for word in command], check=True, capture_output=True, env=now)
     noted = fusetools.open(raw).stacks("on-cpu", everything=True).notes
     assert any(f"not unwound; fix, on {os.uname().nodename}: fusetools merge" in n for n in noted)
-    merge = [sys.executable, "-m", "fusetools", "merge", str(raw), "-o", str(merged)]
-    subprocess.run(merge, check=True, capture_output=True)
+    run("merge", raw, "-o", merged, check=True)
     assert merged.stat().st_size < raw.stat().st_size / 4
 
     # perf writes rounds that overlap where the host is busy; merged they are in order.

@@ -19,10 +19,10 @@ import affairs
 import pytest
 from left import own_probes
 from mounts import HANGS, wait_until
-from sample import BUILD, Mounter, SampleMount
+from recording import COMMAND, children, session, start
+from sample import Mounter, SampleMount
 from schemas import held
 from script import events
-from test_record_live import COMMAND, children, session, start
 
 import fusetools
 
@@ -108,12 +108,7 @@ def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[
 
 @contextlib.contextmanager
 def load(mount: SampleMount, what: str = "stat 97 {}/dir-00/file-000") -> Iterator[None]:
-    command = f"{BUILD / 'workload'} {what.format(mount.path)}"
-    process = subprocess.Popen(
-        ["sh", "-c", f"while {command}; do :; done"],
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = mount.busy(what)
     try:
         yield
     finally:

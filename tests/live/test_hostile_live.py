@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from mounts import wait_until
+from recording import COMMAND, environment
 from sample import BUILD, Mounter, SampleMount
-from test_record_live import COMMAND, environment
 
 import fusetools
 

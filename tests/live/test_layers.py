@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from recording import recorded
 from sample import Mounter, SampleMount
 
 from fusetools import _core
 
 pytestmark = pytest.mark.live
-FUSETOOLS = Path(sys.executable).with_name("fusetools")
 
 
 def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Series]:
     """Records the shell's commands; what was found, by the probes' own names."""
-    if not shutil.which("perf"):
-        pytest.skip("there is no perf on this host")
-    options = ["--mount", mount.path, "--fs", fs, "-o", output]
-    command = [FUSETOOLS, "record", *options, "--", "sh", "-ec", workload]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    recorded(output, "--mount", mount.path, "--fs", fs, "--", "sh", "-ec", workload)
     events = _core.describe(output)["events"]
     catalogue: list[_core.Row] = [
         ("fuse:fuse_request_send", "request", "", "", "begin"),

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import affairs
 import pytest
+from recording import opened, printed
 from sample import BUILD, Mounter, SampleMount
 
-import fusetools
 from fusetools.answers.filters import Filters
 
 pytestmark = pytest.mark.live
 WORKLOAD = BUILD / "workload"
-
-
-def fusetools_command(*arguments: object) -> str:
-    command = [sys.executable, "-m", "fusetools", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def record(output: Path, mounts: list[SampleMount], *workload: object) -> fusetools.Recording:
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
-    options = [word for mount in mounts for word in ("--mount", mount.path)]
-    command = [sys.executable, "-m", "fusetools", "record", *options, "-o", output, "--", *workload]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return fusetools.open(output)
 
 
 def own(mount: SampleMount, before: dict[str, affairs.Histogram]) -> dict[str, affairs.Histogram]:
@@ -45,7 +27,7 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     """8 processes at work: every callback, request and system call; the histograms too."""
     mount = sample_mount()
     before = mount.affairs()
-    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
+    recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
     truth = own(mount, before)
     assert len(truth) >= 12
 
@@ -94,10 +76,10 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
         assert 0 < min(added) < 4 * cost
 
     # The same by the commands.
-    printed = affairs.parse(fusetools_command("hist", "-i", recording.path, "--style", "cvmfs"))
-    assert {name: h.total for name, h in printed.items() if h.total} == daemon
+    shown = affairs.parse(printed("hist", "-i", recording.path, "--style", "cvmfs"))
+    assert {name: h.total for name, h in shown.items() if h.total} == daemon
     told = f"{cost / 1000:.2f} us" if cost >= 1000 else f"{cost:.0f} ns"
-    assert f"about {told} of probe cost" in fusetools_command("hist", "-i", recording.path)
+    assert f"about {told} of probe cost" in printed("hist", "-i", recording.path)
 
 
 def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -110,15 +92,13 @@ def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
     for name, delay in (("fast", ()), ("slow", ("lookup=200us",))):
         mount = sample_mount(delay=delay)
         files.append(tmp_path / f"{name}.data")
-        record(files[-1], [mount], WORKLOAD, "stat", 503, mount.path / "big")
+        opened(files[-1], [mount], WORKLOAD, "stat", 503, mount.path / "big")
         noted = [call for call in mount.calls() if call.operation == "lookup"]
         mount.clean()
     fast, slow = (
         {
             h["layer"]: h
-            for h in json.loads(fusetools_command("hist", "lookup", "-i", file, "--json"))[
-                "histograms"
-            ]
+            for h in json.loads(printed("hist", "lookup", "-i", file, "--json"))["histograms"]
         }
         for file in files
     )
@@ -132,7 +112,7 @@ def test_a_delay_is_found(sample_mount: Mounter, tmp_path: Path) -> None:
     assert slow["daemon"]["min_ns"] < 1.05 * min(delays) + fast["daemon"]["min_ns"]
     # A callback goes on when its request has ended.
     assert slow["request"]["mean_ns"] < slow["syscall"]["mean_ns"]
-    told = json.loads(fusetools_command("diff", *files, "--json"))["differences"]
+    told = json.loads(printed("diff", *files, "--json"))["differences"]
     (d,) = (d for d in told if d["function"] == "cvmfs_lookup")
     assert d["change"] == 0 and d["b"]["percentiles_ns"]["50"] > 200_000
 
@@ -144,7 +124,7 @@ def test_mounts_and_callers_are_told_apart(sample_mount: Mounter, tmp_path: Path
         f"{WORKLOAD} stat 211 {one.path}/big & {WORKLOAD} stat 307 {other.path}/big;"
         f" wait; find {one.path}/dir-00 > /dev/null"
     )
-    recording = record(tmp_path / "perf.data", [one, other], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [one, other], "sh", "-c", script)
 
     def lookups(**filters: Any) -> dict[str, int]:
         found = recording.counts("lookup", filters=Filters(**filters)).counts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from mounts import wait_until
+from script import needs_perf
 
 from fusetools import _core
 
@@ -30,8 +30,7 @@ FIELDS = "tid,pid,cpu,time,event,trace,ip"
 
 @pytest.fixture(scope="session", autouse=True)
 def able_to_record(tmp_path_factory: pytest.TempPathFactory) -> None:
-    if shutil.which("perf") is None:
-        pytest.skip("no perf on this host")
+    needs_perf()
     out = tmp_path_factory.mktemp("try") / "perf.data"
     command: list[str | Path] = [*SYSTEM_WIDE, "-o", out, "--", "true"]
     tried = subprocess.run(command, capture_output=True, check=False)

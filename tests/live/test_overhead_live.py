@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import statistics
 import subprocess
 import sys
@@ -11,14 +10,15 @@ from pathlib import Path
 
 import affairs
 import pytest
+from recording import run
 from sample import BUILD, Mounter
 from schemas import held
+from script import needs_perf
 
 from fusetools.render.json.answer import render as to_json
 from fusetools.results.overhead import Overhead
 
 pytestmark = pytest.mark.live
-FUSETOOLS = [sys.executable, "-m", "fusetools"]
 
 
 # In a process without other threads, as the command's is: one of pytest's could get the signal that
@@ -43,8 +43,7 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     end a recording, which is seconds. Load may add to it: in one of 3 rounds it adds less than half
     a second, of which all of its CPU time is a hundredth.
     """
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
+    needs_perf()
     mount = sample_mount()
     work = f"{BUILD / 'workload'} stat 503 {mount.path / 'dir-00/file-000'}"
     command = ("sh", "-c", f"date +%s%N >> noted; {work}; date +%s%N >> noted")
@@ -79,16 +78,10 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))  # nothing is left of the recordings
 
 
-def overhead(*arguments: object, directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [*FUSETOOLS, "overhead", *map(str, arguments)]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-
-
 def test_a_workload_that_fails_is_one_line(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
-    done = overhead(
-        "--mount", mount.path, "--", "sh", "-c", "echo it broke >&2; exit 3", directory=tmp_path
-    )
+    workload = ("sh", "-c", "echo it broke >&2; exit 3")
+    done = run("overhead", "--mount", mount.path, "--", *workload, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     first, *rest = done.stderr.splitlines()
     assert first.startswith("fusetools: the workload failed with exit status 3: sh -c ")
@@ -106,6 +99,6 @@ def test_a_workload_that_fails_is_one_line(sample_mount: Mounter, tmp_path: Path
     ],
 )
 def test_mistakes(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
-    done = overhead(*arguments, directory=tmp_path)
+    done = run("overhead", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr and "Traceback" not in done.stderr

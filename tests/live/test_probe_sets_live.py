@@ -6,19 +6,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recording import recorded, run
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(shutil.which("bindfs") is None, reason="bindfs is not installed"),
 ]
-FUSETOOLS = Path(sys.executable).with_name("fusetools")
 FILES = 13
 
 # odd_read begins with an instruction that the kernel cannot run apart.
@@ -80,22 +79,8 @@ def bound(tmp_path: Path) -> Iterator[Path]:
         daemon.wait(20)
 
 
-def record(output: Path, *arguments: object) -> str:
-    """fusetools record, when no other recording runs; what it says."""
-    command = [FUSETOOLS, "record", "-o", output, *arguments]
-    for _ in range(120):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-        if "another recording is running" not in done.stderr:
-            break
-        time.sleep(1)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 def counts(output: Path) -> dict[str, int]:
-    done = subprocess.run(
-        [FUSETOOLS, "count", "--json", "-i", output], capture_output=True, text=True, check=True
-    )
+    done = run("count", "--json", "-i", output, check=True)
     rows: list[dict[str, Any]] = json.loads(done.stdout)["counts"]
     found: dict[str, int] = {}
     for row in rows:
@@ -107,7 +92,7 @@ def test_high_level_callbacks(bound: Path, tmp_path: Path) -> None:
     """Each once for its request, though the module calls it again; with the paths."""
     output = tmp_path / "perf.data"
     reads = f"cat {bound}/f* > /dev/null"
-    said = record(output, "--mount", bound, "--", "sh", "-c", reads)
+    said = recorded(output, "--mount", bound, "--", "sh", "-c", reads).stderr
     assert " callbacks, on-CPU" in said
     seen = counts(output)
     assert seen["fuse_fs_open"] == seen["FUSE_OPEN"] == FILES
@@ -116,9 +101,7 @@ def test_high_level_callbacks(bound: Path, tmp_path: Path) -> None:
     raw = subprocess.run(["perf", "script", "-i", output], capture_output=True, text=True).stdout
     opened = raw.count("fuse_daemon:fuse_fs_open:")
     assert opened == 2 * FILES, "the module was not there"
-    slow = subprocess.run(
-        [FUSETOOLS, "slow", "--json", "-n", "100", "-i", output], capture_output=True, text=True
-    )
+    slow = run("slow", "--json", "-n", "100", "-i", output)
     for number in range(FILES):
         assert f"f{number}" in slow.stdout
 
@@ -127,7 +110,8 @@ def test_an_odd_library(bound: Path, tmp_path: Path) -> None:
     """tracefs cannot take its name, and one function cannot be probed: the rest is recorded."""
     (tmp_path / "set.toml").write_text(SET)
     output = tmp_path / "perf.data"
-    said = record(output, "--mount", bound, "--fs", tmp_path / "set.toml", "--", "ls", bound)
+    options = ("--mount", bound, "--fs", tmp_path / "set.toml")
+    said = recorded(output, *options, "--", "ls", bound).stderr
     assert "missing: callback odd_read: the kernel refuses a probe on it" in said
     seen = counts(output)
     assert "odd_open" in seen and "odd_read" not in seen

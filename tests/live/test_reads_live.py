@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Callable, NamedTuple
 import mounts
 import pytest
 from mounts import end_with_the_test, mount_entry, wait_until
+from recording import recorded, run
 
 import fusetools
 
@@ -60,13 +60,6 @@ def asking(askfs: Path, tmp_path: Path) -> Iterator[Callable[[str], Asking]]:
         daemon.wait(mounts.HANGS)
 
 
-def record(mount: Path, path: Path, *command: object) -> str:
-    words = [sys.executable, "-m", "fusetools", "record", "--mount", mount, "-o", path, "--"]
-    done = subprocess.run([*map(str, (*words, *command))], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 @pytest.mark.parametrize("how", ["pipe", "socket"])
 @pytest.mark.parametrize("call", ["read", "readv"])
 def test_a_wait_in_read_has_its_whole_stack(
@@ -74,7 +67,8 @@ def test_a_wait_in_read_has_its_whole_stack(
 ) -> None:
     mount, path = asking(how).mount, tmp_path / "perf.data"
     names = [f"{'v' if call == 'readv' else 'r'}-{i}" for i in range(ASKED)]
-    record(mount, path, "stat", "-c", "%s", *(mount / name for name in names))
+    files = (mount / name for name in names)
+    recorded(path, "--mount", mount, "--", "stat", "-c", "%s", *files)
     recording = fusetools.open(path)
     # Each stat is a lookup, and nothing else: it brings the attributes.
     (lookup,) = [h for h in recording.hist("lookup").histograms if h.layer == "request"]
@@ -101,8 +95,7 @@ def test_only_reads_from_others_are_copied(asking: Callable[[str], Asking]) -> N
         ends = Counter(links.values())
         return {fd: ends[link] for fd, link in links.items() if link.startswith("pipe:")}
 
-    words = [sys.executable, "-m", "fusetools", "record", "--mount", str(mount), "--dry-run"]
-    done = subprocess.run([*words, "--", "true"], capture_output=True, text=True, check=True)
+    done = run("record", "--mount", mount, "--dry-run", "--", "true", check=True)
     copied = {int(number) for number in re.findall(r"\bfd == (\d+)", done.stdout + done.stderr)}
     from_others = {fd for fd, ends in pipes().items() if ends == 1}
     assert from_others and copied == from_others

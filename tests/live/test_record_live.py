@@ -16,12 +16,12 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import affairs
 import pytest
 from left import TRACEFS, nothing_left, own_probes
 from mounts import HANGS, wait_until
+from recording import COMMAND, Done, begin, children, counts, environment, record, session
 from sample import BUILD, Mounter, SampleMount, until
 from schemas import held
 from script import events
@@ -30,70 +30,11 @@ import fusetools
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_no_file", "leaves_nothing")]
 
-COMMAND = [sys.executable, "-m", "fusetools"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
-    return {**kept, **more}
-
-
-def start(directory: Path, *arguments: object, **more: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, "record", *map(str, arguments)],
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=more.pop("env", environment()),
-        **more,
-    )
-
-
-class Done:
-    def __init__(self, process: subprocess.Popen[str], seconds: float = HANGS) -> None:
-        self.stdout, self.stderr = process.communicate(timeout=seconds)
-        self.status = process.returncode
-
-
-def record(directory: Path, *arguments: object, **more: Any) -> Done:
-    return Done(start(directory, *arguments, **more))
-
-
-def begin(directory: Path, *arguments: object) -> subprocess.Popen[str]:
-    """Starts a recording, and waits for the line that says that it began."""
-    process = start(directory, *arguments)
-    assert process.stderr is not None
-    seen = ""
-    for line in process.stderr:
-        seen += line
-        if "fusetools: tracing" in line:
-            return process
-    process.communicate()
-    pytest.fail(f"it did not begin: {seen}")
-
 
 def tasks(data: Path) -> str:
     """The records of tasks, as stock perf prints them: only those of the workload's."""
     command = ["perf", "script", "-i", str(data), "--show-task-events"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def counts(data: Path) -> Counter[str]:
-    return Counter(event.name for event in events(data))
-
-
-def callbacks(mount: SampleMount) -> Counter[str]:
-    return Counter({name: value.total for name, value in mount.affairs().items()})
-
-
-def session(data: Path) -> dict[str, Any]:
-    text = data.read_bytes()
-    at = text.index(b'{"format": 1')
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(
-        text[at : at + 65536].split(b"\0")[0].decode()
-    )[0]
-    return found
 
 
 def mixed(mount: SampleMount, processes: int = 8) -> list[object]:
@@ -107,9 +48,9 @@ def test_counts_equal_the_daemons_own(sample_mount: Mounter, tmp_path: Path) -> 
     work = (
         f"{BUILD}/workload mixed --processes 8 {mount.path} && {forget}; {mount.until_forgotten()}"
     )
-    before = callbacks(mount)
+    before = mount.callbacks()
     done = record(tmp_path, "--mount", mount.path, "--", "sh", "-c", work)
-    own = callbacks(mount) - before
+    own = mount.callbacks() - before
     assert done.status == 0, done.stderr
     assert "none lost" in done.stderr
     data = tmp_path / "perf.data"
@@ -276,7 +217,7 @@ def test_recordings_at_once_are_each_exact(sample_mount: Mounter, tmp_path: Path
         begin(tmp_path, "--mount", one.path, "-o", "first.data") as first,
         begin(tmp_path, "-o", "both.data") as second,
     ):
-        before = callbacks(one), callbacks(two)
+        before = one.callbacks(), two.callbacks()
         top = subprocess.run(
             [*COMMAND, "top", "--mount", one.path, "--once", "--json", "--interval", "0.2"],
             capture_output=True, text=True, check=False,
@@ -284,11 +225,11 @@ def test_recordings_at_once_are_each_exact(sample_mount: Mounter, tmp_path: Path
         assert top.returncode == 0, top.stderr
         one.mixed(2)
         two.workload("stat", 101, "dir-00/file-000")
-        till_then = callbacks(one) - before[0]
+        till_then = one.callbacks() - before[0]
         first.send_signal(signal.SIGINT)
         done_first = Done(first)
         one.workload("open", 53, "dir-00/file-000")
-        own = callbacks(one) - before[0] + callbacks(two) - before[1]
+        own = one.callbacks() - before[0] + two.callbacks() - before[1]
         second.send_signal(signal.SIGINT)
         done_second = Done(second)
     for done, name, wanted in (
@@ -326,9 +267,9 @@ def test_a_killed_recording_is_cleared_up_beside_one_that_runs(
         running = f"left alone, as it runs: pid {other.pid}: fusetools record "
         assert running in clean.stdout
         assert own_probes() == theirs
-        before = callbacks(mount)
+        before = mount.callbacks()
         mount.workload("stat", 101, "dir-00/file-000")
-        own = callbacks(mount) - before
+        own = mount.callbacks() - before
         other.send_signal(signal.SIGINT)
         done = Done(other)
     assert done.status == 0, done.stderr
@@ -344,9 +285,9 @@ def test_a_signal_ends_it_and_keeps_what_there_is(
     """Without a workload: the daemon alone, until Ctrl-C."""
     mount = sample_mount()
     with begin(tmp_path, "--mount", mount.path) as process:
-        before = callbacks(mount)
+        before = mount.callbacks()
         mount.workload("stat", 101, "dir-00/file-000")
-        own = callbacks(mount) - before
+        own = mount.callbacks() - before
         process.send_signal(number)
         done = Done(process)
     assert done.status == 0, done.stderr
@@ -497,17 +438,6 @@ def test_the_next_recording_cleans_after_sigkill(sample_mount: Mounter, tmp_path
             os.kill(pid, signal.SIGKILL)
 
 
-def children(parent: int, comm: str) -> list[int]:
-    """The children of a process that have that name."""
-    found = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if Path(f"/proc/{pid}/comm").read_text() == f"{comm}\n":
-                    found.append(int(pid))
-    return found
-
-
 def write_probe(line: str) -> None:
     descriptor = os.open(TRACEFS / "uprobe_events", os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, line.encode() + b"\n")
@@ -536,12 +466,12 @@ def test_only_the_mount_that_was_asked_for(sample_mount: Mounter, tmp_path: Path
         f"for mount in {ours.path} {other.path} {later}; do"
         f" {workload} stat 101 $mount/big >/dev/null; done"
     )
-    before = callbacks(ours)
+    before = ours.callbacks()
     try:
         done = record(tmp_path, "--mount", ours.path, "--", "sh", "-c", script)
     finally:
         subprocess.run(["fusermount3", "-u", later], check=True)
-    own = callbacks(ours) - before
+    own = ours.callbacks() - before
     own.pop("cvmfs_statfs", None)  # a question before it begins: doctor's, or record's own
     assert done.status == 0, done.stderr
     data = tmp_path / "perf.data"
@@ -596,16 +526,16 @@ def test_latency_by_ftrace_s_own_instance(sample_mount: Mounter, tmp_path: Path)
     mount, other = sample_mount(), sample_mount()
     work = f"{BUILD}/workload mixed --processes 8 "
     both = f"{work}{other.path} & {work}{mount.path}; wait"
-    before = callbacks(mount)
+    before = mount.callbacks()
     options = ["--mount", mount.path, "--detail", "latency"]
     done = record(tmp_path, *options, "--", "sh", "-c", both)
-    own = callbacks(mount) - before
+    own = mount.callbacks() - before
     assert done.status == 0, done.stderr
     assert "none lost" in done.stderr
     data = tmp_path / "perf.data"
     recorded = events(data)
     seen = Counter(event.name for event in recorded)
-    assert sum(own.values()) > 10_000 and sum(callbacks(other).values()) > 10_000
+    assert sum(own.values()) > 10_000 and sum(other.callbacks().values()) > 10_000
     for name, count in own.items():
         both_ends = seen[f"fuse_daemon:{name}"], seen[f"fuse_daemon:{name}__return"]
         assert both_ends == (count, count), name
@@ -807,9 +737,9 @@ def test_a_stripped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert f"cannot probe the daemon of {mount.path}: libcvmfs_fuse3.so" in done.stderr
     assert "is stripped" in done.stderr
     assert "fusetools record --fs libfuse" in done.stderr
-    before = callbacks(mount)
+    before = mount.callbacks()
     done = record(tmp_path, "--mount", mount.path, *mixed(mount))
-    own = callbacks(mount) - before
+    own = mount.callbacks() - before
     assert done.status == 0, done.stderr
     assert f"missing: callbacks of {mount.path}: libcvmfs_fuse3.so" in done.stderr
     recorded = events(tmp_path / "perf.data")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,6 +15,7 @@ from typing import Any
 import affairs
 import pytest
 import trace_format
+from recording import recorded
 from sample import BUILD, Mounter, SampleMount
 from truth import Stock, overlap, own_calls
 
@@ -33,12 +32,7 @@ MISSING, PRESENT, XATTRS = 101, 53, 97  # prime
 
 def record(output: Path, mount: SampleMount, script: str) -> tuple[fusetools.Recording, list[Any]]:
     """Records a shell script on the mount; returns what its programs printed as JSON, too."""
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
-    command = [sys.executable, "-m", "fusetools", "record", "--mount", mount.path, "-o", output]
-    command += ["--", "sh", "-c", script]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = recorded(output, "--mount", mount.path, "--", "sh", "-c", script)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return fusetools.open(output), said
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from left import own_probes
 from mounts import wait_until
+from recording import COMMAND, begin, children, record, session
 from sample import BUILD, ROOT, Mounter, SampleMount
-from test_record_live import COMMAND, begin, children, record, session
 
 import fusetools
 

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from affairs import Call
 from mounts import end_with_the_test
-from sample import Mounter, SampleMount, until
-from test_live_answers import WORKLOAD, fusetools_command, record
+from recording import opened, printed
+from sample import BUILD, Mounter, SampleMount, until
 from truth import Stock, behind, hold, own_calls
 
 import fusetools
 
 pytestmark = pytest.mark.live
+WORKLOAD = BUILD / "workload"
 DELAYS = {  # us: while the caller waits, and after the reply
     "lookup": ("lookup=400us", 400, 0),
     "getattr": ("getattr=300us:spin", 300, 0),
@@ -46,7 +47,7 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
             ("read 53", "big"),
         )
     )
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
     stories, calls = recording.stories(), own_calls(mount)
     stock = Stock(recording.path, mount)
     found = hold(stories, stock)
@@ -139,7 +140,7 @@ def test_a_daemon_short_of_threads(sample_mount: Mounter, tmp_path: Path, thread
     """
     mount = sample_mount("--threads", str(threads), delay=("statfs=20ms",))
     script = "".join(f"{WORKLOAD} statfs 11 {mount.path} & " for _ in range(8)) + "wait"
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
     waited = hold_queue(recording, mount, "statfs")
     assert len(waited) == 8 * 11
     calls = [call for call in mount.calls() if call.operation == "statfs"]
@@ -177,7 +178,7 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
         os.sched_setaffinity(int(thread), [busy_cpu])
     others = ",".join(map(str, sorted(os.sched_getaffinity(0) - {busy_cpu})))
     command = ["taskset", "-c", others, WORKLOAD, "statfs", 31, mount.path]
-    recording = record(tmp_path / "perf.data", [mount], *command)
+    recording = opened(tmp_path / "perf.data", [mount], *command)
     assert len(hold_queue(recording, mount, "statfs")) == 31
     stock = Stock(recording.path, mount)
     idle = [stock.idle(s.tid, s.callback_enter, s.reply) for s in stock.seen.values()]
@@ -190,7 +191,7 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
     assert lacking > 10 * (blocked + stages["queue"]["wakeup"])
     (queue,) = recording.queue().mounts
     assert queue.runnable >= lacking
-    assert "The daemon is short of CPU: " in fusetools_command("queue", "-i", recording.path)
+    assert "The daemon is short of CPU: " in printed("queue", "-i", recording.path)
 
 
 def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_what_follows_a_reply_keeps_the_only_thread(sample_mount: Mounter, tmp_p
     each time for itself, for 2 of 3, then of all 52 in 1 of 10^9 runs.
     """
     mount = sample_mount("--threads", "1", delay=("statfs=10ms:after",))
-    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "statfs", 53, mount.path)
+    recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "statfs", 53, mount.path)
     waited = hold_queue(recording, mount, "statfs")
     assert len(waited) == 53 and max(waited) > 0
 
@@ -214,8 +215,8 @@ def missing_switches(found: dict[str, Any]) -> int:
 def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     """8 processes at work: 99.9 % matched, sums exact, system calls whole."""
     mount = sample_mount()
-    recording = record(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
-    found = json.loads(fusetools_command("stages", "-i", recording.path, "--json"))
+    recording = opened(tmp_path / "perf.data", [mount], WORKLOAD, "mixed", mount.path)
+    found = json.loads(printed("stages", "-i", recording.path, "--json"))
     requests = found["recording"]["requests"]
     assert requests["begun"] > 10_000
     assert requests["matched"] >= 0.999 * requests["begun"]
@@ -270,7 +271,7 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
     mount = sample_mount(kernel_cache=60, delay=("read=2ms",))
     files = " ".join(str(mount.path / f"dir-00/file-{i:03}") for i in range(20))
     script = f"cat {mount.path}/big {files} > /dev/null"
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
     stories = recording.stories()
     read = stories.of("read")
     assert read.sum() > 10 and stories.fated("matched")[read].all()
@@ -295,22 +296,22 @@ def test_a_caller_that_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
         f"{work} & {until(f'grep -q ^{number}. /proc/$!/syscall')}; kill -9 $!; wait $!;"
         f"kill -CONT {mount.pid}; wait $first"
     )
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", script)
-    stages = json.loads(fusetools_command("stages", "-i", recording.path, "statfs", "--json"))
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
+    stages = json.loads(printed("stages", "-i", recording.path, "statfs", "--json"))
     (statfs,) = stages["operations"]
     assert (statfs["requests"], statfs["matched"]) == (2, 1)
     assert statfs["unmatched"] == {"interrupted": 1}
-    assert "1 interrupted" in fusetools_command("stages", "-i", recording.path, "statfs")
+    assert "1 interrupted" in printed("stages", "-i", recording.path, "statfs")
 
 
 def test_unfinished_is_not_lost(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount(delay=("statfs=60s",))
     script = f"{WORKLOAD} statfs 1 {mount.path} >/dev/null 2>&1 & {mount.until_in('statfs')}"
-    recording = record(tmp_path / "perf.data", [mount], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [mount], "sh", "-c", script)
     mount.process.kill()  # it would answer first
     (statfs,) = recording.stages("statfs").operations
     assert statfs.unmatched == {"unfinished": 1} and not statfs.matched
-    said = fusetools_command("stages", "-i", recording.path, "statfs")
+    said = printed("stages", "-i", recording.path, "statfs")
     assert said.startswith("statfs: 1 request, 0 matched, 1 not answered by the end\n")
 
 
@@ -318,7 +319,7 @@ def test_several_mounts(sample_mount: Mounter, tmp_path: Path) -> None:
     """Request numbers repeat between them: each story is of one daemon."""
     one, other = sample_mount(), sample_mount(delay=("statfs=1ms",))
     script = f"{WORKLOAD} statfs 211 {one.path} & {WORKLOAD} statfs 307 {other.path}; wait"
-    recording = record(tmp_path / "perf.data", [one, other], "sh", "-c", script)
+    recording = opened(tmp_path / "perf.data", [one, other], "sh", "-c", script)
     found = {o.key: o for o in recording.stages("statfs", by="mount").operations}
     assert {key: o.matched for key, o in found.items()} == {
         str(one.path): 211,

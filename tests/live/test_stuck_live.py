@@ -21,6 +21,7 @@ from typing import Any, Callable
 import mounts
 import pytest
 from mounts import wait_until
+from recording import run
 
 pytestmark = [
     pytest.mark.live,
@@ -500,10 +501,7 @@ def test_doctor_names_the_mount_that_hangs(hang: Hang) -> None:
     mount = hang("lost")
     mount.call("one")
     time.sleep(LONG)
-    done = subprocess.run(
-        [sys.executable, "-m", "fusetools", "doctor"], capture_output=True, text=True
-    )
-    text = " ".join(done.stdout.split())
+    text = " ".join(run("doctor").stdout.split())
     assert f"Hanging now: {mount.path}; fusetools stuck shows why" in text
 
 
@@ -511,11 +509,7 @@ def test_the_text_on_80_columns(hang: Hang) -> None:
     mount = hang("mutex")
     mount.call("one", "two")
     time.sleep(LONG)
-    done = subprocess.run(
-        [sys.executable, "-m", "fusetools", "stuck", "--mount", mount.path],
-        capture_output=True,
-        text=True,
-    )
+    done = run("stuck", "--mount", mount.path)
     assert done.returncode == 3
     assert "STUCK: 2 requests in flight, 2 callers blocked" in " ".join(done.stdout.split())
     assert f"held by hangfs (thread {mount.thread('holder')})" in " ".join(done.stdout.split())

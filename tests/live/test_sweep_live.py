@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mounts import wait_until
+from recording import COMMAND, run
 from sample import Mounter, SampleMount
 from schemas import held
+from script import needs_perf
 
 import fusetools
 
 pytestmark = pytest.mark.live
-FUSETOOLS = [sys.executable, "-m", "fusetools", "sweep"]
 PAGES = 1009  # of the sample tree's file `big`
 
 
 def sweep(directory: Path, *arguments: object) -> dict[str, Any]:
-    command = [*FUSETOOLS, "--json", *map(str, arguments)]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = run("sweep", "--json", *arguments, cwd=directory)
     assert done.returncode == 0, done.stderr
     return held("sweep", done.stdout)
 
@@ -34,8 +32,7 @@ def lookups(mount: SampleMount) -> int:
 
 def test_the_kernels_cache_cuts_lookups(sample_mount: Mounter, tmp_path: Path) -> None:
     """As often as the daemons' own counters say."""
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
+    needs_perf()
     mounts = [sample_mount(kernel_cache=seconds) for seconds in (60, 0)]
     before = [lookups(mount) for mount in mounts]
     where = ",".join(str(mount.path) for mount in mounts)
@@ -85,12 +82,11 @@ def test_a_delay_shows_in_bandwidth_against_block_size(
 
 
 def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path: Path) -> None:
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
+    needs_perf()
     mount = sample_mount()
     arguments = ["--mount", mount.path, "--repeat", 1, "--param", "bs=16k,1M", "--"]
     arguments += ["dd", "if={mount}/big", "of=/dev/null", "bs={bs}"]
-    process = subprocess.Popen([*FUSETOOLS, *map(str, arguments)], cwd=tmp_path)
+    process = subprocess.Popen([*COMMAND, "sweep", *map(str, arguments)], cwd=tmp_path)
     wait_until(
         lambda: any(tmp_path.glob("sweep/runs/*/1/output")) or process.poll() is not None,
         "the first run",
@@ -114,13 +110,8 @@ def test_a_sweep_killed_while_it_records_goes_on(sample_mount: Mounter, tmp_path
 
 
 def test_a_mount_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*FUSETOOLS, "--mount", "/no/mount", "--param", "n=1,2", "--", "echo", "{n}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ("--mount", "/no/mount", "--param", "n=1,2")
+    done = run("sweep", *options, "--", "echo", "{n}", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 
 import pytest
 from mounts import wait_until
-from sample import BUILD, Mounter, SampleMount
+from recording import COMMAND
+from sample import Mounter, SampleMount
 from schemas import held
 
 from fusetools.host.files import Files
@@ -31,15 +31,7 @@ EVENTS = ("fuse:fuse_request_send", "fuse:fuse_request_end")
 
 
 def fusetools(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "fusetools", *map(str, arguments)]
-
-
-def busy(mount: SampleMount) -> subprocess.Popen[bytes]:
-    """A caller that looks at one file all the time, in a session of its own."""
-    stat = f"{BUILD / 'workload'} stat 97 {mount.path}/dir-00/file-000"
-    return subprocess.Popen(
-        ["sh", "-c", f"while {stat}; do :; done"], stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    return [*COMMAND, *map(str, arguments)]
 
 
 def nothing_is_left(mount: SampleMount) -> None:
@@ -98,7 +90,7 @@ def test_rates_and_percentiles_are_those_of_stock_perf(
 ) -> None:
     mount = sample_mount(delay=("lookup=300us", "getattr=2ms:10%"))
     stock = stock_perf(tmp_path / "stock.data", mount)
-    load = busy(mount)
+    load = mount.busy()
     try:
         done = subprocess.run(
             fusetools("top", "--mount", mount.path, "--once", "--json", "--interval", 3),
@@ -245,7 +237,7 @@ def test_the_screen(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     tmux = ["tmux", "-S", str(tmp_path / "tmux")]
     command = " ".join(fusetools("top", "--mount", mount.path, "--interval", "0.5"))
-    load = busy(mount)
+    load = mount.busy()
 
     def screen() -> str:
         done = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True)

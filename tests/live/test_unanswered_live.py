@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,9 @@ from typing import Callable
 import pytest
 import script
 from mounts import mount_entry, wait_until
+from recording import run
 from sample import Mounter, SampleMount, until
+from script import needs_perf
 
 import fusetools
 from fusetools.results.hist import READ_TO_REPLY
@@ -31,11 +32,8 @@ COMMANDS = ("hist", "count", "stages", "slow", "queue", "errors")
 
 def record(output: Path, mount: Path, script: str, *more: str) -> str:
     """Records a shell script on the mount; returns what record said."""
-    if not shutil.which("perf"):
-        pytest.skip("this host has no perf")
-    command = [sys.executable, "-m", "fusetools", "record", "--mount", mount, "-o", output]
-    command += [*more, "--", "sh", "-c", script]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    needs_perf()
+    done = run("record", "--mount", mount, "-o", output, *more, "--", "sh", "-c", script)
     assert output.exists(), done.stderr
     return done.stderr
 
@@ -47,9 +45,7 @@ def closed(mount: SampleMount) -> str:
 
 
 def said(command: str, path: Path) -> str:
-    words = [sys.executable, "-m", "fusetools", *command.split(), "-i", str(path)]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, cwd=path.parent)
-    return done.stdout
+    return run(*command.split(), "-i", path, check=True, cwd=path.parent).stdout
 
 
 def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -125,8 +121,7 @@ def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_p
     workload += f"{until(gone)}; stat {mount.path}; true"
     record(output, mount.path, workload)
     page = tmp_path / "report.html"
-    report = [sys.executable, "-m", "fusetools", "report", output, "-o", page]
-    subprocess.run([str(word) for word in report], check=True, capture_output=True)
+    run("report", output, "-o", page, check=True)
     ended = f"pid {mount.pid}, ended"
     assert ended in page.read_text()
     unique = fusetools.open(output).slowest(most=1).requests[0].unique

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from recording import COMMAND, Done, counts, session, start
 from sample import BUILD, SampleMount, until
-from test_record_live import COMMAND, Done, callbacks, counts, session, start
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
@@ -30,9 +30,9 @@ def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
         mount = SampleMount(place, ["--kernel-cache", "0"], "with-symbols")
         try:
             wait_for_line(process, "fusetools: tracing")
-            before = callbacks(mount)
+            before = mount.callbacks()
             mount.workload("stat", 101, "dir-00/file-000")
-            own = callbacks(mount) - before
+            own = mount.callbacks() - before
             process.send_signal(signal.SIGINT)
             done = Done(process)
         finally:

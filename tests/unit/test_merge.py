@@ -25,7 +25,7 @@ RECORDINGS = {
 }
 SESSION = '{"format": 1, "command": ["find", "/mnt/ä\\"b"]}'
 
-needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="no perf on this host")
+needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
 
 
 def stored(name: str, directory: Path) -> Path:

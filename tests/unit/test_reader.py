@@ -38,7 +38,7 @@ def trace_unhandled(name, context, fields, sample=None):
     print(s["time"], s["pid"], s["tid"], s["cpu"], sample["ev_name"], sample["raw_buf"].hex())
 """
 
-needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="no perf on this host")
+needs_perf = pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES = REPOSITORY / "samples" / "build"
+FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+TRACING = Path("/sys/kernel/tracing")
 
 
 def own_counts(text: str) -> Counter[str]:
@@ -21,6 +24,22 @@ def own_counts(text: str) -> Counter[str]:
             name = {"multi-forget": "forget_multi"}.get(heading, heading)
             counts[f"cvmfs_{name}"] = int(total[1])
     return counts
+
+
+def mount(*options: str, build: str = "with-symbols") -> str:
+    """Shell: mounts it on /run/mount; it talks on /run/talk."""
+    samplefs = f"{SAMPLES}/{build}/samplefs --kernel-cache 0 --socket /run/talk"
+    return f"""mkdir /run/mount
+{SAMPLES}/make_tree /run/tree
+{" ".join((samplefs, *options))} /run/tree /run/mount"""
+
+
+def until_recording(said: str = "said") -> str:
+    """Shell: until what was just started, with its errors in that file, records."""
+    return f"""until grep -q 'fusetools: tracing' {said}; do
+  kill -0 $! || {{ cat {said} >&2; exit 1; }}
+  sleep 0.3
+done"""
 
 
 # Shell: a command that must not succeed (`set -e` says nothing of `! command`).
@@ -38,4 +57,10 @@ RUNNING = r"""running() {
     tr '\0' ' ' < $process/cmdline | grep -E '(perf|trace-cmd) record' || true
   done 2> /dev/null
 }
+"""
+
+# Shell: what fusetools has left behind, in the file `left`.
+LEFT = f"""{RUNNING}
+{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
+find /sys/fs/cgroup -name 'fusetools*'; running; }} > left || true
 """

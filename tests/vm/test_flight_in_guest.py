@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import SAMPLES
-from test_record_in_guest import FUSETOOLS, LEFT
+from samplefs import FUSETOOLS, LEFT, mount
 
 import fusetools
 
@@ -22,10 +21,7 @@ def test_a_slow_request_one_that_hangs_and_a_snap(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
     guest(
-        f"""mkdir /run/mount
-        {SAMPLES}/make_tree /run/tree
-        {SAMPLES}/with-symbols/samplefs --kernel-cache 0 --delay open=4s --socket /run/talk \\
-          /run/tree /run/mount
+        f"""{mount("--delay open=4s")}
         export PATH={tools}:$PATH
         lines() {{
           n=0

@@ -12,13 +12,20 @@ from typing import Any
 
 import pytest
 import vm
-from samplefs import FAILS, RUNNING, SAMPLES, own_counts
+from samplefs import (
+    FAILS,
+    FUSETOOLS,
+    RUNNING,
+    SAMPLES,
+    TRACING,
+    mount,
+    own_counts,
+    until_recording,
+)
 
 import fusetools
 
-FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
 PYTHON = Path(sys.prefix) / "bin" / "python"
-TRACING = Path("/sys/kernel/tracing")
 # The kernel takes a probe on a function of a module that is not there.
 PLACED = """
 from fusetools.plan.events import Probe
@@ -39,10 +46,7 @@ fs.remove([probe.event for probe in probes])
 pytestmark = pytest.mark.vm
 
 MOUNT = f"""set -e
-mkdir /run/mount
-{SAMPLES}/make_tree /run/tree
-{SAMPLES}/with-symbols/samplefs --kernel-cache 0 --delay statfs=5ms --socket /run/talk \\
-  /run/tree /run/mount
+{mount("--delay statfs=5ms")}
 {RUNNING}{FAILS}
 ftrace() {{
   cd {TRACING}
@@ -403,7 +407,7 @@ def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path:
         echo > {TRACING}/set_ftrace_filter
         {FUSETOOLS} record --backend kprobe -o beside.data > beside-began 2> beside-said &
         beside=$!
-        until grep -q 'fusetools: tracing' beside-said; do kill -0 $beside; sleep 0.3; done
+        {until_recording("beside-said")}
         fails {FUSETOOLS} record --backend graph -o no.data -- {workload} > refused-beside 2>&1
         {FUSETOOLS} record -o too.data -- {workload} > workload.json 2> too
         kill -INT $beside
@@ -553,10 +557,7 @@ def test_a_killed_recording_leaves_function_graph_off(
         f"""{MOUNT}
         export PATH={tools}:$PATH
         {FUSETOOLS} record -- sleep 1000 2> said &
-        until grep -q tracing said; do
-          kill -0 $! || {{ cat said >&2; exit 1; }}
-          sleep 0.3
-        done
+        {until_recording()}
         ftrace > during
         kill -9 $!
         {FUSETOOLS} clean > cleaned 2>&1

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import vm
-from samplefs import SAMPLES, own_counts
-from test_record_in_guest import LEFT, mount
+from samplefs import LEFT, SAMPLES, mount, own_counts
 
 pytestmark = pytest.mark.vm
 
@@ -31,7 +30,8 @@ def test_parts_of_a_recording_are_measured(guest: vm.Guest, tools: Path, tmp_pat
     """An emulator's times say nothing; but each part records its own events, and leaves nothing."""
     (tmp_path / "measure.py").write_text(MEASURE.format(samples=SAMPLES))
     guest(
-        f"""{mount()}
+        f"""set -e
+        {mount()}
         export PATH={tools}:$PATH
         {sys.executable} measure.py > overhead.json
         {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import vm
-from samplefs import RUNNING, SAMPLES, own_counts
+from samplefs import FUSETOOLS, LEFT, SAMPLES, TRACING, mount, own_counts, until_recording
 
-FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
-TRACING = Path("/sys/kernel/tracing")
 pytestmark = pytest.mark.vm
-
-
-def mount(build: str = "with-symbols") -> str:
-    return f"""set -e
-        mkdir /run/mount
-        {SAMPLES}/make_tree /run/tree
-        {SAMPLES}/{build}/samplefs --kernel-cache 0 --socket /run/talk /run/tree /run/mount"""
-
-
-LEFT = f"""{RUNNING}
-{{ cat {TRACING}/dynamic_events {TRACING}/uprobe_events
-find /sys/fs/cgroup -name 'fusetools*'; running; }} > left || true
-"""
 
 
 def counts(text: str, layer: str) -> Counter[str]:
@@ -39,14 +23,12 @@ def test_what_a_killed_recording_left_is_removed_and_only_that(
     guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
     guest(
-        f"""{mount()}
+        f"""set -e
+        {mount()}
         export PATH={tools}:$PATH
         echo 'p:somebody/elses fuse_lookup' > {TRACING}/dynamic_events
         {FUSETOOLS} record -- sleep 1000 2> said &
-        until grep -q tracing said; do
-          kill -0 $! || {{ cat said >&2; exit 1; }}
-          sleep 0.3
-        done
+        {until_recording()}
         kill -9 $!
         wait $! || true
         cat {TRACING}/dynamic_events > before
@@ -65,13 +47,11 @@ def test_shared_probes_stay_while_somebody_records_them(
     """The kernel frees the probes of one event also while ftrace or perf records it: the daemon
     would run into freed memory."""
     guest(
-        f"""{mount()}
+        f"""set -e
+        {mount()}
         export PATH={tools}:$PATH
         {FUSETOOLS} record -- sleep 1000 2> said &
-        until grep -q tracing said; do
-          kill -0 $! || {{ cat said >&2; exit 1; }}
-          sleep 0.3
-        done
+        {until_recording()}
         mkdir {TRACING}/instances/another
         echo 1 > {TRACING}/instances/another/events/fuse_daemon/enable
         kill -TERM $!
@@ -101,7 +81,8 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
 ) -> None:
     workload = f"{SAMPLES}/workload stat 31 /run/mount/dir-00/file-000"
     guest(
-        f"""{mount("stripped")}
+        f"""set -e
+        {mount(build="stripped")}
         export PATH={tools}:$PATH
         umount /sys/fs/cgroup
         {FUSETOOLS} record -- {workload} > without-names 2>&1
@@ -124,7 +105,8 @@ def test_what_ftrace_s_own_instance_records_is_whole(
     """Without function_graph events without a stack go through it; nothing of it is left."""
     record = f"{FUSETOOLS} record --backend kprobe --detail {detail}"
     guest(
-        f"""{mount()}
+        f"""set -e
+        {mount()}
         export PATH={tools}:$PATH
         {record} --dry-run -- true > plan
         {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json 2> said
