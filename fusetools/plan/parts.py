@@ -38,6 +38,7 @@ def _only(plan: ProbePlan, part: str) -> ProbePlan:
         graph=plan.graph if part == "kernel" else (),
         functions=plan.functions if part == "kernel" else (),
         switch_records=plan.switch_records and part == "off-CPU",
+        in_part=plan.in_part and part == "off-CPU",  # it begins with the stacks of switches
     )
 
 

@@ -64,6 +64,8 @@ def test_each_event_of_a_plan_is_in_one_part(kernel: str) -> None:
     assert sorted(map(str, made)) == sorted(map(str, whole.probes))
     assert [name for name, part in cut.items() if part.graph] == ["kernel"] * bool(whole.graph)
     assert [name for name, part in cut.items() if part.switch_records] == ["off-CPU"]
+    in_part = parts(replace(whole, in_part=True))
+    assert [name for name, part in in_part.items() if part.in_part] == ["off-CPU"]
     for part in cut.values():  # what is recorded has been made
         own = {event.name for event in part.events if event.name.startswith("fuse_")}
         assert own == {probe.event for probe in part.probes}
