@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from fusetools.errors import Error
-from fusetools.host.files import answers, bounded
+from fusetools.host.files import OPENED, answers, bounded, by_descriptor
 
 PRINTED = "-"
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -117,7 +117,7 @@ class Output:
             target = os.readlink(self.name, dir_fd=self.directory)
             kind += f" to {target}"
             fix = f"-o {shlex.quote(os.path.join(self.parent, target))}"
-        if self.path.startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")):
+        if self.path.startswith(OPENED):
             fix = "-o -"
         return self._refused(f"it is {kind}", fix)
 
@@ -144,6 +144,11 @@ class Output:
     def _new(self) -> tuple[int, str]:
         name = f".{self.name[:200]}.{os.urandom(4).hex()}"
         return os.open(name, _NEW | os.O_RDWR, 0o666, dir_fd=self.directory), name
+
+    @property
+    def stream(self) -> TextIO:
+        """Where one that is printed goes."""
+        return sys.stdout
 
     def beside(self, name: str) -> Output:
         """Another file of the same directory, whatever has become of that directory's name."""
@@ -228,11 +233,6 @@ def _allowed(owner: Owner, directory: int) -> str:
     os.setuid(owner.uid)
     os.fchdir(directory)
     return "yes" if os.access(".", os.W_OK | os.X_OK) else "no"
-
-
-def by_descriptor(descriptor: int) -> Path:
-    """A name of an open file or directory that no other process can redirect."""
-    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
 
 def new_directory(parent: int, name: str) -> int:

@@ -6,7 +6,6 @@ import codecs
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,8 @@ from fusetools import core
 from fusetools.answers.filters import Filters
 from fusetools.answers.requests import Names, Questions
 from fusetools.answers.source import Source
-from fusetools.output import Output, by_descriptor
+from fusetools.host.files import by_descriptor
+from fusetools.output import Output
 from fusetools.results.envelope import envelope
 from fusetools.results.export import Exported
 from fusetools.results.facts import Facts
@@ -41,7 +41,7 @@ def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
             with tempfile.TemporaryFile() as file:
                 found, facts = rows(file.fileno())
                 file.seek(0)
-                shutil.copyfileobj(codecs.getreader("utf-8")(file), sys.stdout)
+                shutil.copyfileobj(codecs.getreader("utf-8")(file), target.stream)
     return Exported(str(path), found["rows"], facts)
 
 

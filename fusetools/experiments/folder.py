@@ -25,17 +25,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fusetools.errors import Error
-from fusetools.host.files import check_answers
+from fusetools.host.files import by_descriptor, check_answers
 from fusetools.names import LAYERS
-from fusetools.output import (
-    Output,
-    Owner,
-    by_descriptor,
-    give,
-    new_directory,
-    new_file,
-    open_directory,
-)
+from fusetools.output import Output, Owner, give, new_directory, new_file, open_directory
 from fusetools.plan.experiment import Experiment
 
 DEFINITION = "sweep.json"

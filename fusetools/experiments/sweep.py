@@ -18,10 +18,9 @@ from fusetools.experiments import moved as said
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
 from fusetools.experiments.table import runs_csv
-from fusetools.host.facts import Mount
-from fusetools.host.files import Files
-from fusetools.host.mounts import parse_mountinfo
-from fusetools.output import Output, by_descriptor, new_file
+from fusetools.host.files import Files, by_descriptor
+from fusetools.host.mounts import of_own_namespace
+from fusetools.output import Output, new_file
 from fusetools.plan.experiment import Experiment, Point, fill
 from fusetools.plan.request import Workload
 from fusetools.record import caches, session
@@ -47,10 +46,9 @@ def the_mount(given: Sequence[str]) -> str:
     """What {mount} stands for: the first that was given, or the only one. Error: which?"""
     if given:
         return os.path.abspath(given[0])
-    text = Files(Path("/")).read("/proc/self/mountinfo", quiet=True) or ""
-    mounts: dict[str, Mount] = {mount.path: mount for mount in parse_mountinfo(text)}
+    mounts = list(dict.fromkeys(mount.path for mount in of_own_namespace(Files(Path("/")))))
     if len(mounts) == 1:
-        return next(iter(mounts))
+        return mounts[0]
     why = f"mounted: {', '.join(mounts)}" if mounts else "no FUSE file system is mounted here"
     raise Error("{mount} is ambiguous", why, "fusetools sweep --mount PATH …")
 

@@ -251,6 +251,15 @@ def bounded(
     return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
 
 
+# How names of this process's open files begin, its standard output among them.
+OPENED = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
+
+
+def by_descriptor(descriptor: int) -> Path:
+    """A name of an open file or directory that no other process can redirect."""
+    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+
 def open_regular(path: str) -> int:
     """Opens a file that anybody may have made. OSError: it cannot be, or is no regular file."""
     # Opening a fifo would wait for its writer; a terminal would become ours.

@@ -55,7 +55,7 @@ def all_namespaces(files: Files) -> list[Mount]:
     """The same mounts, without who answers them."""
     found: dict[int, Mount] = {}
     seen = {files.link("/proc/self/ns/mnt")}
-    for mount in parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or ""):
+    for mount in of_own_namespace(files):
         found.setdefault(mount.connection, mount)
     for pid in sorted(int(name) for name in files.list("/proc") if name.isdecimal()):
         namespace = files.link(f"/proc/{pid}/ns/mnt")
@@ -65,6 +65,11 @@ def all_namespaces(files: Files) -> list[Mount]:
         for mount in parse_mountinfo(files.read(f"/proc/{pid}/mountinfo", quiet=True) or ""):
             found.setdefault(mount.connection, replace(mount, seen_by=pid))
     return list(found.values())
+
+
+def of_own_namespace(files: Files) -> list[Mount]:
+    """Those of this mount namespace alone."""
+    return parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
@@ -229,7 +234,7 @@ def unanswering(files: Files, known: dict[int, bool] | None = None) -> list[str]
     ``known``: of a connection, whether it answers; it is not asked, which its daemon would count.
     """
     known = known or {}
-    mounts = parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
+    mounts = of_own_namespace(files)
     paths = sorted({mount.path for mount in mounts if mount.connection not in known})
     hung = [mount.path for mount in mounts if not known.get(mount.connection, True)]
 

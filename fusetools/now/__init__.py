@@ -1,1 +1,1 @@
-"""What is happening at this moment: read from /proc and the like, without tracing."""
+"""What is happening at this moment, from /proc and the like or from a perf that runs meanwhile."""

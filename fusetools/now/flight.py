@@ -29,13 +29,13 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import took
 from fusetools.host.facts import Tool
-from fusetools.host.files import Files
+from fusetools.host.files import Files, by_descriptor
 from fusetools.missing import Missing
 from fusetools.now import machine
 from fusetools.now.conditions import Cause, Conditions, Requests
 from fusetools.now.mounts import NewMounts
 from fusetools.now.stuck import stuck
-from fusetools.output import Output, by_descriptor
+from fusetools.output import Output
 from fusetools.plan.bundles import bundled
 from fusetools.plan.conditions import Waiting
 from fusetools.plan.planner import ProbePlan

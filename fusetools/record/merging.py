@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,9 +13,16 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.host.files import Files, check_readable, command_path, open_regular, tool_environment
+from fusetools.host.files import (
+    Files,
+    by_descriptor,
+    check_readable,
+    command_path,
+    open_regular,
+    tool_environment,
+)
 from fusetools.host.mounts import unanswering
-from fusetools.output import Output, by_descriptor, new_directory
+from fusetools.output import Output, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.results.merge import Merged
 
@@ -44,7 +50,7 @@ def merge(
                 info = native.merge(readable, str(at / "merged"), "", **_host(readable))
             if target.printed:
                 with (at / "merged").open("rb") as file:
-                    shutil.copyfileobj(file, sys.stdout.buffer)
+                    shutil.copyfileobj(file, target.stream.buffer)
             else:
                 target.take(folder, "merged")
         except native.CoreError as error:

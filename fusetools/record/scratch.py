@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusetools.errors import Error, merging
-from fusetools.host.files import answers
+from fusetools.host.files import answers, by_descriptor
 from fusetools.names import FTRACE
-from fusetools.output import Output, by_descriptor, new_directory, open_directory
+from fusetools.output import Output, new_directory, open_directory
 
 DATA, RING = "perf.data", "ring"  # what perf writes; what ftrace's instance recorded
 PARTIAL = ".partial"  # behind the recording's name: what a killed one had

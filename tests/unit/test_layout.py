@@ -32,6 +32,7 @@ LAYERS = (
     ("cli",),
     ("man", "__main__"),
 )
+MACHINE = re.compile("/(proc|sys)(/|$)")
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # What a package is by itself; `flame` knows nothing of fusetools.
 FILES = sorted(path for path in (ROOT / "fusetools").rglob("*.py"))
@@ -135,7 +136,31 @@ def test_the_binding_has_one_importer() -> None:
     assert importers == {"fusetools.core"}
 
 
+def strings(tree: ast.AST) -> Iterator[str]:
+    """All but docstrings; of an f-string its parts."""
+    documented = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and id(node) not in documented:
+            yield text
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_the_machine_is_read_in_few_places(path: Path) -> None:
+    """Others may name a file of /proc to the user, but have no path that begins there."""
+    if layer(module(path)) not in ("host", "record", "now"):
+        paths = [text for text in strings(ast.parse(path.read_text())) if MACHINE.match(text)]
+        assert not paths, f"{module(path)} reads {', '.join(paths)}: host/ does that for others"
+
+
 def test_only_the_command_line_prints() -> None:
+    """What it prints into is handed out by Output alone, for -o -."""
     for path in FILES:
         if layer(module(path)) in ("cli", "man") or path.name == "__main__.py":
             continue
@@ -143,3 +168,6 @@ def test_only_the_command_line_prints() -> None:
             called = node.func if isinstance(node, ast.Call) else None
             name = ast.unparse(called) if called else ""
             assert name not in ("print", "click.echo", "sys.exit"), f"{path}: {name}()"
+            if isinstance(node, ast.Attribute) and module(path) != "fusetools.output":
+                name = ast.unparse(node)
+                assert name not in ("sys.stdout", "sys.stderr"), f"{path}: {name}"
