@@ -9,37 +9,17 @@ from typing import TypeVar
 from fusetools.csvfile import uncell
 from fusetools.errors import Error
 from fusetools.names import LAYERS
-from fusetools.results.count import Count, Counts
+from fusetools.results.count import COLUMNS, Count, Counts
 from fusetools.results.facts import Facts, Losses, Requests
 from fusetools.results.hist import PERCENTILES, Histogram
 
 N = TypeVar("N", int, float)
-LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
-
-
-# Each line says how long its recording was and how many requests it had, so that a part of the
-# file, or lines of several, still mean something.
-COLUMNS = (
-    "function",
-    "operation",
-    "layer",
-    "count",
-    "address",
-    "matched",
-    "unmatched",
-    *LATENCY,
-    "seconds",
-    "requests",
-    "lost",
-)
-
-
 MOST_ROWS = 1_000_000
 MOST_FIGURE = 1 << 64
 
 
 def read_counts(path: Path) -> Counts:
-    """What count_csv.render() wrote, without the buckets. Raises Error if it is something else."""
+    """What render/csv/count.py wrote, without the buckets. Raises Error if it is something else."""
 
     def wrong(line: int, why: str) -> Error:
         return Error(

@@ -289,11 +289,9 @@ def command(
         from fusetools.render.json.answer import render as to_json
         from fusetools.render.text.plan import render as plan_to_text
 
-        facts, planned = preflight.planned(request)
-        if as_json:
-            click.echo(to_json("record", summary(facts, planned)), nl=False)
-        else:
-            click.echo(plan_to_text(facts, planned), nl=False)
+        planned = summary(*preflight.planned(request))
+        text = to_json("record", planned) if as_json else plan_to_text(planned)
+        click.echo(text, nl=False)
         return
     if isinstance(request, Flight):
         _fly(request, as_json)

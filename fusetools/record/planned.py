@@ -11,30 +11,33 @@ from fusetools.results.plan import Planned, PlannedProbe
 
 
 def summary(facts: HostFacts, plan: ProbePlan) -> Planned:
+    found = tuple(places(plan))
     return Planned(
         kernel=facts.kernel,
         events=plan.events,
         probes=tuple(
             PlannedProbe(what, probe.event, probe.definition())
-            for what, probes in places(plan)
+            for what, probes in found
             for probe in probes
         ),
         graph=plan.graph,
         missing=plan.unavailable,
+        functions=tuple(name for name, _ in plan.functions),
+        places=found,
     )
 
 
-def places(plan: ProbePlan) -> Iterable[tuple[str, list[Probe]]]:
+def places(plan: ProbePlan) -> Iterable[tuple[str, tuple[Probe, ...]]]:
     """The probes by mount; those of a library that several mounts use stand with the first."""
     rest = list(plan.probes)
     for target in plan.targets:
         own = _of(target, rest)
         rest = [probe for probe in rest if probe not in own]
-        yield target.mount.path, own
+        yield target.mount.path, tuple(own)
     for what, in_kernel in (("kernel", True), ("to measure the probes' cost", False)):
         own = [probe for probe in rest if probe.in_kernel == in_kernel]
         if own:
-            yield what, own
+            yield what, tuple(own)
 
 
 def _of(target: Target, probes: Iterable[Probe]) -> list[Probe]:

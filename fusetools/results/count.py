@@ -5,8 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.results.facts import Facts
-from fusetools.results.hist import Histogram
+from fusetools.results.hist import PERCENTILES, Histogram
 from fusetools.results.rows import Rows
+
+# Those of the CSV. Each line says how long its recording was and how many requests it had, so that
+# a part of the file, or lines of several, still mean something.
+LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
+COLUMNS = (
+    "function",
+    "operation",
+    "layer",
+    "count",
+    "address",
+    "matched",
+    "unmatched",
+    *LATENCY,
+    "seconds",
+    "requests",
+    "lost",
+)
 
 
 @dataclass(frozen=True)

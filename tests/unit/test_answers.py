@@ -14,10 +14,10 @@ from fake_core import FakeCore, Made, cvmfs_like, probes
 from fixtures import Fake, Invoke
 
 import fusetools
-from fusetools.answers.counts_file import COLUMNS
 from fusetools.answers.diff import diff
 from fusetools.figures import duration, number
 from fusetools.render.text import cvmfs
+from fusetools.results.count import COLUMNS
 
 
 @pytest.mark.parametrize(

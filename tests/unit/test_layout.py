@@ -83,6 +83,15 @@ def test_no_import_goes_up(path: Path) -> None:
         assert HEIGHT[other] <= HEIGHT[own] and not same, f"{module(path)} imports {name}"
 
 
+def test_renderers_read_results_alone() -> None:
+    small = {"__init__", "csvfile", "errors", "figures", "missing", "names", "printable", "session"}
+    allowed = {"render", "results", "flame", *small}
+    for path in FILES:
+        own = module(path)
+        others = {name for name in imported(path) if layer(name) not in allowed}
+        assert layer(own) != "render" or not others, f"{own} imports {', '.join(others)}"
+
+
 def no_circle(edges: Mapping[str, set[str]]) -> None:
     done: set[str] = set()
 

@@ -398,7 +398,7 @@ def test_a_plan_is_shown() -> None:
     """All that would be recorded, and nothing else, as text and as JSON."""
     facts = host()
     plan = make(facts)
-    shown = render(facts, plan)
+    shown = render(summary(facts, plan))
     made = {probe.event for probe in plan.probes}
     for event in plan.events:
         assert event.name in shown or event.name in made

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusetools.answers.counts_file import COLUMNS, LATENCY
 from fusetools.csvfile import written
-from fusetools.results.count import Count, Counts
+from fusetools.results.count import COLUMNS, LATENCY, Count, Counts
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES
 

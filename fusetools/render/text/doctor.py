@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 
 from fusetools.figures import plural
-from fusetools.plan.capabilities import Advice
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.layout import width
@@ -35,7 +33,7 @@ def render(result: Doctor) -> str:
         ]
     if facts.ftrace_users:
         lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
-    return "".join(f"{line}\n" for line in [*lines, "", *_verdict(result.works, result.advice)])
+    return "".join(f"{line}\n" for line in [*lines, "", *_verdict(result)])
 
 
 def _wrap(paragraphs: list[str] | tuple[str, ...], indent: str) -> list[str]:
@@ -54,27 +52,27 @@ def _wrap(paragraphs: list[str] | tuple[str, ...], indent: str) -> list[str]:
     ]
 
 
-def _verdict(works: bool, advice: Sequence[Advice]) -> list[str]:
-    needed = [each for each in advice if each.needed]
-    better = [each for each in advice if not each.needed]
+def _verdict(result: Doctor) -> list[str]:
+    needed = [each for each in result.advice if each.needed]
+    better = [each for each in result.advice if not each.needed]
     lines = []
-    if works:
+    if result.works:
         lines.append("Recording works here.")
     else:
         lines.append("Recording does not work here. Missing:")
     for each in needed:
-        lines += _advice(each)
+        lines += _advice(each.problem, each.mend)
     if better:
         number = f"{plural(len(better), 'thing')} would be better:"
-        if works:
+        if result.works:
             lines[-1] += f" {number}"
         else:
             lines += ["", number]
     for each in better:
-        lines += _advice(each)
+        lines += _advice(each.problem, each.mend)
     return lines
 
 
-def _advice(advice: Advice) -> list[str]:
+def _advice(problem: str, mend: str) -> list[str]:
     """A command is never wrapped: it is to be copied. Nothing may mend it."""
-    return [*_wrap([advice.problem], "  "), *ways_out(advice.mend, "    ")]
+    return [*_wrap([problem], "  "), *ways_out(mend, "    ")]

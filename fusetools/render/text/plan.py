@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from fusetools.figures import plural
-from fusetools.host.facts import HostFacts
-from fusetools.plan.planner import ProbePlan
 from fusetools.printable import printable
-from fusetools.record.planned import places
 from fusetools.render.text.footer import ways_out
 from fusetools.render.text.layout import lines
+from fusetools.results.plan import Planned
 
 
-def render(facts: HostFacts, plan: ProbePlan) -> str:
+def render(result: Planned) -> str:
     """Events with their filters, probes by mount, and what is missing."""
-    made = {probe.event for probe in plan.probes}
-    by_ftrace = sum(event.ftrace for event in plan.events)
-    of = f"{plural(len(plan.events) - by_ftrace, 'event')} for perf"
+    made = {probe.event for probe in result.probes}
+    by_ftrace = sum(event.ftrace for event in result.events)
+    of = f"{plural(len(result.events) - by_ftrace, 'event')} for perf"
     of += f", {by_ftrace} for ftrace" if by_ftrace else ""
-    said = [f"{of}, on Linux {facts.kernel}:"]
-    for event in plan.events:
+    said = [f"{of}, on Linux {result.kernel}:"]
+    for event in result.events:
         if event.name in made:
             continue
         notes = ["by ftrace" if event.ftrace else ""]
@@ -28,17 +26,17 @@ def render(facts: HostFacts, plan: ProbePlan) -> str:
         said.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))
         if event.filter:
             said.append(f"      if {event.filter}")
-    for what, probes in places(plan):
+    for what, probes in result.places:
         said += ["", f"{what}: {plural(len(probes), 'probe')}"]
         said += [
             f"  {probe.kind}  {probe.function or probe.event}  {probe.place}" for probe in probes
         ]
-    if plan.graph:
-        said += ["", f"function_graph: {plural(len(plan.functions), 'function')}"]
-        said += [f"  {name}" for name, _ in plan.functions]
-    if plan.unavailable:
+    if result.graph:
+        said += ["", f"function_graph: {plural(len(result.functions), 'function')}"]
+        said += [f"  {name}" for name in result.functions]
+    if result.missing:
         said.append("")
-    for missing in plan.unavailable:
+    for missing in result.missing:
         said.append(f"missing: {missing.what}: {missing.why}")
         said += ways_out(missing.mend, "  ")
     return lines(map(printable, said))
