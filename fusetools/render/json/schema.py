@@ -121,6 +121,20 @@ class _Made:
             "additionalProperties": False,
         }
 
+    def _typed(self, cls: type) -> Schema:
+        """Of a TypedDict, which is printed as it is."""
+        names = vars(sys.modules[cls.__module__])
+        found = {
+            key: self._node(ast.parse(of.__forward_arg__, mode="eval").body, names)
+            for key, of in cls.__annotations__.items()
+        }
+        return {
+            "type": "object",
+            "properties": found,
+            "required": sorted(vars(cls)["__required_keys__"]),
+            "additionalProperties": False,
+        }
+
     @staticmethod
     def list_of(items: Schema) -> Schema:
         return {"type": "array", "items": items}
@@ -157,6 +171,8 @@ class _Made:
             dataclasses.is_dataclass(known) or hasattr(known, "_fields")
         ):
             return self.reference(known)
+        if isinstance(known, type) and hasattr(known, "__required_keys__"):
+            return self._typed(known)
         raise TypeError(f"no schema for {name}")
 
 
