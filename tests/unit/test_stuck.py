@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fusetools.host.mounts import parse_autofs
-from fusetools.now import bounded, machine, sockets, syscalls
+from fusetools.now import bounded, children, sockets, syscalls
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
 from fusetools.now.stuck import stuck
 from fusetools.render.json.answer import render as to_json
@@ -378,7 +378,7 @@ def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: st
     array, address = _at(words)
     memory = _memory()
     try:
-        found = machine._lock(memory, 1, [address + 4 * place, operation], (1, OTHER))
+        found = children._lock(memory, 1, [address + 4 * place, operation], (1, OTHER))
     finally:
         os.close(memory)
     assert (found and (found["kind"], found["owner"])) == (kind and (kind, OTHER))
@@ -389,10 +389,10 @@ def test_strings_of_a_process() -> None:
     text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
     memory = _memory()
     try:
-        assert machine._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
-        assert machine._string(memory, 8) is None
+        assert children._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
+        assert children._string(memory, 8) is None
         endless = ctypes.create_string_buffer(b"x" * 20000)
-        assert machine._string(memory, ctypes.addressof(endless)) is None
+        assert children._string(memory, ctypes.addressof(endless)) is None
     finally:
         os.close(memory)
 
@@ -419,9 +419,9 @@ def test_this_host_is_read() -> None:
     sleeper = threading.Thread(target=end.wait)
     sleeper.start()
     try:
-        (process,) = machine._process(os.getpid())
+        (process,) = children.process(os.getpid())
         assert sleeper.native_id in [tid for tid, *_ in process["threads"]]
-        _, tid, row = machine._task((os.getpid(), sleeper.native_id or 0))
+        _, tid, row = children.task((os.getpid(), sleeper.native_id or 0))
         assert tid == sleeper.native_id
         assert row is not None and row["state"] in ("S", "R")
     finally:
