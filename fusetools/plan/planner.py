@@ -18,10 +18,10 @@ from functools import partial
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.mounts import is_on
-from fusetools.host.words import event_name, quoted
+from fusetools.host.words import event_name
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, CONNECT, READS
-from fusetools.plan import kernel
+from fusetools.names import CALIBRATION
+from fusetools.plan import kernel, tasks
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
@@ -39,43 +39,6 @@ FREQUENCY = 99
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
 # (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
 FRAME_POINTERS = 0.9
-# What stands for the workload's pid in a filter: threads that are started later have greater
-# numbers, until they begin anew; with fewer numbers than these that is too soon.
-WORKLOAD = "$workload"
-PIDS = 1 << 14
-# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
-# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
-# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
-# epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
-# accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
-# read, with which a daemon waits for its next request, too: see _streams.
-_WAITS: tuple[tuple[int, int], ...] = (
-    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
-    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
-    *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
-    *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
-)
-WAITS = " || ".join(
-    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
-    for first, last in _WAITS
-)
-# What daemons call most is decided first: read, write, pread64, readv, writev.
-WAITS = f"(id == 7 || id > 20) && ({WAITS})"
-
-# Numbers of the system calls by which a daemon takes a request (read, readv, pread64, preadv,
-# splice, io_uring_enter: the core's is_read) and answers it (their counterparts that write).
-_READS = {
-    "x86_64": (0, 17, 19, 275, 295, 426),
-    "aarch64": (63, 65, 67, 69, 76, 426),
-}
-_WRITES = {"x86_64": (1, 18, 20, 275, 296, 426), "aarch64": (64, 66, 68, 70, 76, 426)}
-_REQUEST_CALLS = {
-    arch: {
-        "raw_syscalls:sys_enter": tuple(sorted({*_READS[arch], *_WRITES[arch]})),
-        "raw_syscalls:sys_exit": _READS[arch],
-    }
-    for arch in _READS
-}
 
 # (name, virtual address, size, file offset) as native.elf_functions gives them
 Symbols = Sequence["tuple[str, int, int, int]"]
@@ -319,7 +282,7 @@ def plan(
 
     events: list[Event] = []
     mounts = [target.mount for target in found]
-    daemons = _comms(mounts, comms or {})
+    daemons = tasks.comms_of(mounts, comms or {})
     # Only for x86-64 is there an unwinder.
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
@@ -328,7 +291,7 @@ def plan(
     latency = request.detail == "latency"
     # A process that runs already stays in its own cgroup, with its limits.
     cgroup = cgroup and bool(request.command)
-    by_pid = workload and not cgroup and facts.pid_max >= PIDS and not facts.pid_namespace
+    by_pid = workload and not cgroup and facts.pid_max >= tasks.PIDS and not facts.pid_namespace
     connections = [target.mount.connection for target in found]
     # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
     # for it. Without the waits only the beginning tells.
@@ -339,30 +302,30 @@ def plan(
         ours = kernel.without_functions(ours)
     ftrace = request.kept and not by_perf(facts)
     # Of its instance no cgroup is a part: there the workload is known by numbers of threads.
-    ftrace &= latency or not workload or facts.pid_max >= PIDS
+    ftrace &= latency or not workload or facts.pid_max >= tasks.PIDS
     in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
     in_part &= by_name(facts)
     if not latency:
-        of_copied = _comms(copied, comms or {})
+        of_copied = tasks.comms_of(copied, comms or {})
         # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
         few = request.detail == "stages" and len(mounts) == 1
         if ftrace:
             cgroup, by_pid = False, workload
-        task_events = partial(_task_events, facts.arch, daemons, request)
+        task_events = partial(tasks.task_events, facts.arch, daemons, request)
         found_events = task_events(of_copied, few, cgroup, by_pid)
         if ftrace:
             # It is told of all, without stacks; perf takes those. perf is told of an event by its
             # name, and finds the first one of it.
             stacks = [it for how in ("fp", "dwarf") for it in found_events if it[1].stack == how]
             if in_part and facts.arch == "x86_64":
-                stacks += _entries([one for one in daemons if one not in of_copied])
+                stacks += tasks.entries([one for one in daemons if one not in of_copied])
             of_perf = {name for name, _ in stacks if name not in OF_BOTH}
             rest = task_events((), few, cgroup, by_pid, stacks=False)
             found_events = stacks + [it for it in rest if it[0] not in of_perf]
         events += [event for name, event in found_events if name in have]
     # Until a call ends its stack is that of its entry.
     if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
-        events += [event for event in _streams(copied, comms or {}) if event.name in have]
+        events += [event for event in tasks.streams(copied, comms or {}) if event.name in have]
     if latency:
         pass  # not asked for
     elif "sched:sched_switch" not in have:
@@ -643,149 +606,3 @@ def _needs_copies(mount: Mount) -> bool:
     return not any(one.runtime == "Go" for one in mount.libraries) and bool(
         without_frame_pointers(mount)
     )
-
-
-def _comms(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for mount in mounts:
-        if mount.daemon_pid is not None:
-            names.update(dict.fromkeys(comms.get(mount.daemon_pid) or [mount.comm or "?"]))
-    return tuple(names)
-
-
-def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
-    """A filter: one of ``fields`` is one of ``comms``."""
-    return " || ".join(f"{field} {quoted(comm)}" for field in fields for comm in comms)
-
-
-def _all(*conditions: str) -> str:
-    """A filter: each of ``conditions`` that is not empty holds."""
-    wanted = [one for one in conditions if one]
-    if len(wanted) > 1:
-        wanted = [f"({one})" if " || " in one or " && " in one else one for one in wanted]
-    return " && ".join(wanted)
-
-
-def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
-    """A filter for the events of which the stack is copied.
-
-    Not of each wait, most are for the next request: 25,000 a second of 8 KB are more than perf
-    can write. A wait for somebody else has the stack with which its system call was entered
-    (native/core/src/write/stacks.rs); where the thread sleeps for a disk or a lock of the kernel,
-    uninterruptibly, that of its switch. Not where it is preempted: with 8 callers on 2 CPUs that
-    alone lost 10,000 to 17,000 of 220,000 events.
-    """
-    mine = _any(("COMM",), copied)
-    if name == "sched:sched_switch":
-        return _all(mine, "prev_state & 2")
-    if name == "sched:sched_waking":
-        return _all(mine, _any(("comm",), daemons))
-    return _waits(copied) if name == "raw_syscalls:sys_enter" else ""
-
-
-def _entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
-    """Their calls that may wait for somebody, with the stack by frame pointers: a long wait has it
-    also while stacks of switches are taken in part (record/slices.py)."""
-    name = "raw_syscalls:sys_enter"
-    return [(name, Event(name, _waits(daemons), "fp"))] if daemons else []
-
-
-def _waits(comms: Sequence[str]) -> str:
-    """A filter for their system calls that may wait for somebody."""
-    return _all(_any(("COMM",), comms), WAITS)
-
-
-# A filter is a page long at most.
-MOST_STREAMS = 100
-
-
-def _streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list[Event]:
-    """Reads of daemons from sockets and pipes that were open when the recording began.
-
-    Only those, so that reading the next request costs nothing, also where it is spliced into a pipe
-    of the thread's own, whatever threads begin meanwhile. What they wait for in other descriptors
-    keeps the stack by frame pointers.
-    """
-    left = MOST_STREAMS
-    numbers: dict[str, set[int]] = {}
-    for mount in mounts:
-        of = numbers.setdefault(_any(("COMM",), _comms([mount], comms)), set())
-        before = len(of)
-        of.update(mount.streams[:left])
-        left -= len(of) - before
-    which = " || ".join(
-        f"({_all(who, ' || '.join(f'fd == {number}' for number in sorted(of)))})"
-        for who, of in numbers.items()
-        if of
-    )
-    return [Event(name, which, "dwarf") for name in READS] if which else []
-
-
-def _task_events(
-    arch: str,
-    daemons: Sequence[str],
-    request: Request,
-    copied: Sequence[str],
-    few: bool,
-    cgroup: bool,
-    by_pid: bool,
-    stacks: bool = True,
-) -> list[tuple[str, Event]]:
-    """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
-
-    A switch to one of them from a stranger tells no stack of theirs: it is taken without. ``few``:
-    of the daemons' system calls only those that take a request and answer it.
-
-    COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
-    the task that is woken. A uretprobe shows as a system call (uretprobe 335,
-    uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
-    daemons whose stacks are.
-
-    The stacks of the workload's own waits are copied on demand alone: mostly they end in
-    the system call whose name is known anyway, and they are as many as the requests.
-    """
-    enter = "id < 335 || id > 336" if arch == "x86_64" else ""
-    leave = "id >= 0" if arch == "x86_64" else ""
-    usual = "dwarf" if request.call_graph == "dwarf" else "fp"
-    usual = usual if stacks and request.detail == "stacks" else ""
-    pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
-    scopes = (
-        ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
-        ("sched:sched_waking", ("comm", "COMM"), "", usual if request.wakers else ""),
-        ("raw_syscalls:sys_enter", ("COMM",), enter, ""),
-        ("raw_syscalls:sys_exit", ("COMM",), leave, ""),
-    )
-    numbers = _REQUEST_CALLS.get(arch, {}) if few else {}
-    events = []
-    workload = request.callers
-    if workload and cgroup:
-        for name, fields, also, stack in scopes:
-            others = f"!({_any(fields, daemons)})" if daemons else ""
-            events.append((name, Event(name, _all(others, also), stack, workload=True)))
-    everybody = workload and not (cgroup or by_pid)
-
-    def ours(fields: Sequence[str]) -> str:
-        of = [_any(fields, daemons)] * bool(daemons)
-        return " || ".join(of + [f"{pids[field]} >= {WORKLOAD}" for field in fields if by_pid])
-
-    for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
-        own = "" if everybody else ours(fields)
-        if name in numbers and daemons and not everybody:
-            calls = " || ".join(f"id == {number}" for number in numbers[name])
-            own = _all(_any(fields, daemons), calls)
-            own = " || ".join([f"({own})"] + [f"common_pid >= {WORKLOAD}"] * by_pid)
-        others = ""
-        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
-        if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
-            events.append((name, Event(name, copy, "dwarf")))
-            others = f"!({copy})"
-        # In its cgroup's events the workload's switches to a daemon have no place.
-        if stack and (by_pid or not workload) and "next_comm" in fields:
-            from_us = ours(("prev_comm",))
-            events.append((name, Event(name, _all(from_us, others), stack)))
-            own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
-        events.append((name, Event(name, _all(own, others, also), stack)))
-    if daemons:
-        # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
-        events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
-    return events

@@ -14,7 +14,8 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.plan.events import Event
-from fusetools.plan.planner import WORKLOAD, ProbePlan
+from fusetools.plan.planner import ProbePlan
+from fusetools.plan.tasks import WORKLOAD
 from fusetools.record.recorder import Recorder
 
 # All CPUs' buffers together, and one at most and at least. 8 processes at work fill some 20 MB a

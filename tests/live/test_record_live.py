@@ -1,4 +1,7 @@
-"""`fusetools record` on this host: what it records, and that it leaves nothing behind."""
+"""`fusetools record` on this host: what it records, and that it leaves nothing behind.
+
+Long, since each option and each end of a recording has its test, all with the same helpers.
+"""
 
 from __future__ import annotations
 

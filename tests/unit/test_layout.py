@@ -1,4 +1,5 @@
-"""Imports go one way: no circle, no import upwards, and one importer of the native core.
+"""Imports go one way: no circle, no import upwards, and one importer of the native core. What else
+ARCHITECTURE.md says of folders: who reads the machine, who prints, what renderers read.
 
 LAYERS are from the bottom up; a module imports its own layer and those below. Imports under
 TYPE_CHECKING and those inside of functions count like all others.
@@ -7,6 +8,7 @@ TYPE_CHECKING and those inside of functions count like all others.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,6 +34,8 @@ LAYERS = (
     ("cli",),
     ("man", "__main__"),
 )
+LONG = 700
+SOURCES = {".py", ".pyi", ".rs", ".js", ".css", ".html", ".c", ".cc", ".h", ".sh"}
 MACHINE = re.compile("/(proc|sys)(/|$)")
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # What a package is by itself; `flame` knows nothing of fusetools.
@@ -180,3 +184,20 @@ def test_only_the_command_line_prints() -> None:
             if isinstance(node, ast.Attribute) and module(path) != "fusetools.output":
                 name = ast.unparse(node)
                 assert name not in ("sys.stdout", "sys.stderr"), f"{path}: {name}"
+
+
+def sources() -> Iterator[Path]:
+    """Files that people write; not below build/, where other tests mount file systems."""
+    for top in ("fusetools", "configs", "samples", "tests", "docs"):
+        for folder, folders, names in os.walk(ROOT / top):
+            folders[:] = {*folders} - {"build", "target"}
+            yield from (Path(folder, name) for name in names if Path(name).suffix in SOURCES)
+
+
+def test_long_files_say_why() -> None:
+    """One of more than LONG lines is split where it has a seam, or says in its first lines why it
+    has none."""
+    for path in sources():
+        lines = path.read_text(errors="replace").splitlines()
+        said = any("Long, since " in line for line in lines[:15])
+        assert said or len(lines) <= LONG, f"{path} has {len(lines)} lines: split it, or say why"

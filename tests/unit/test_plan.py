@@ -1,4 +1,7 @@
-"""The planner, on stored hosts: what would be recorded there."""
+"""The planner, on stored hosts: what would be recorded there.
+
+Long, since each rule of the planner has its test, all on the same stored hosts and callbacks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.names import CALIBRATION, READS
-from fusetools.plan import planner
+from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
 from fusetools.plan.planner import ProbePlan, Target
@@ -365,7 +368,7 @@ def test_perf_records_all_where_ftrace_cannot(lack: dict[str, object], why: str)
 
 
 def test_few_numbers_of_threads_leave_a_workload_to_perf() -> None:
-    facts = replace(host(), pid_max=planner.PIDS - 1)
+    facts = replace(host(), pid_max=tasks.PIDS - 1)
     stages = Workload(command=("x",), detail="stages")
     assert not any(event.ftrace for event in make(facts, stages).events)
     assert all(e.ftrace for e in make(facts, Workload(command=("x",), detail="latency")).events)
