@@ -68,3 +68,11 @@ def test_packages() -> None:
         for file in ROOT.glob("configs/**/__init__.py")
     }
     assert set(setup["options"]["packages"].split()) == found
+
+
+def test_linters() -> None:
+    """Of one version wherever they are pinned."""
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    ruff, actionlint = re.findall(r"^ +rev: v([0-9.]+)$", hooks, re.MULTILINE)
+    assert f"ruff =={ruff}\n" in (ROOT / "setup.cfg").read_text()
+    assert f"/actionlint@v{actionlint}\n" in (ROOT / ".github/workflows/ci.yml").read_text()
