@@ -196,20 +196,19 @@ class Lock:
     def _refused(self, fix: str = "") -> Error:
         """Names who is in the way, by the kernel's own word."""
         what = "another recording is running"
-        fix_of_flight = fix or "fusetools snap   (what happened last)"  # it never ends
-        fix = fix or "wait for it (fusetools record --wait …)"
+        wait = "wait for it (fusetools record --wait …)"
         others = self._others()
         if not others:
             holder = lock_holder(Files(Path("/")), os.fstat(self._descriptor))
             if holder is None:
                 place = self.place / "lock"
-                return Error(what, f"a process that is not seen here holds {place}", fix)
+                return Error(what, f"a process that is not seen here holds {place}", fix or wait)
             others = [(holder, self.place)]
-        pid, path = others[0]
-        if " --flight" in _words(pid, path):
-            fix = fix_of_flight
-        why = "; ".join(_words(*other) for other in others)
-        return Error(what, why, f"{fix}, or stop it: kill -INT {pid}")
+        said = [_words(pid, path) for pid, path in others]
+        # A flight recorder never ends.
+        flies = " --flight" in said[0]
+        fix = fix or ("fusetools snap   (what happened last)" if flies else wait)
+        return Error(what, "; ".join(said), f"{fix}, or stop it: kill -INT {others[0][0]}")
 
     def __enter__(self) -> Lock:
         return self

@@ -237,8 +237,7 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
             assert (meanwhile is None) == handed, request
             continue
         assert meanwhile and meanwhile["blocked_ns"] is not None, request
-        assert meanwhile["blocked_ns"] >= times * SLEPT, request
-        # How long it was on a CPU says nothing: a busy host's hypervisor takes that away meanwhile.
+        assert meanwhile["blocked_ns"] >= times * SLEPT > (meanwhile["on_cpu_ns"] or 0), request
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
     if of.fs.name in HAND_OVER:
