@@ -30,6 +30,12 @@ class Recorder:
     def start(self, argv: Sequence[str], prepare: Callable[[], None], directory: Path) -> int:
         """Starts it in a directory, in a session of its own; ``prepare`` runs in the child. Returns
         its pid."""
+
+        def begin() -> None:
+            # A script's background jobs begin with it ignored, which a program may keep.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            prepare()
+
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 list(argv),
@@ -39,7 +45,7 @@ class Recorder:
                 cwd=directory,
                 env=tool_environment(),
                 start_new_session=True,
-                preexec_fn=prepare,
+                preexec_fn=begin,
             )
         return self.process.pid
 

@@ -305,7 +305,11 @@ def test_a_recorder_that_misses_the_first_signal_is_asked_again(tmp_path: Path) 
     script = """trap 'trap "exit 0" INT' INT; echo; while :; do sleep 0.01; done"""
     recorder = Recorder(tmp_path / "log")
     recorder.again = 0.2
-    recorder.start(["sh", "-c", script], lambda: None, tmp_path)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job in a script's background
+    try:
+        recorder.start(["sh", "-c", script], lambda: None, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_until(lambda: (tmp_path / "log").read_text() == "\n", "the trap")
     assert recorder.end(60.0)
     assert recorder.process is not None and recorder.process.returncode == 0
