@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 UNITS = ("ns", "us", "ms")
-
-
-_SIZES = (("us", 1e3), ("ms", 1e6), ("s", 1e9))
+NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+# Of sizes as users write them: 64k, 500M.
+BYTES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def duration(ns: float | None, unit: str = "") -> str:
@@ -15,11 +15,11 @@ def duration(ns: float | None, unit: str = "") -> str:
     if unit == "ns":
         return f"{ns:,.0f} ns"
     if unit:
-        return f"{ns / dict(_SIZES)[unit]:,.3f} {unit}"
+        return f"{ns / NS[unit]:,.3f} {unit}"
     if abs(ns) < 999.5:
         return f"{ns:.0f} ns"
-    name, size = next((s for s in _SIZES if abs(ns / s[1]) < 999.5), _SIZES[-1])
-    value = ns / size
+    name = next((name for name, scale in NS.items() if abs(ns / scale) < 999.5), "s")
+    value = ns / NS[name]
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:,.{digits}f} {name}"
 
@@ -38,8 +38,9 @@ def number(value: float | None, sign: str = "") -> str:
     return f"{value:{sign},.{1 if abs(value) >= 9.995 else 2 if abs(value) >= 0.9995 else 3}f}"
 
 
-def plural(n: int, word: str) -> str:
-    return f"{number(n)} {word}{'' if n == 1 else 's'}"
+def plural(n: int, word: str, words: str = "") -> str:
+    """``words``: of more than one, where that is not the word with an s."""
+    return f"{number(n)} {word if n == 1 else words or f'{word}s'}"
 
 
 def at_least(ns: float | None, unit: str, least: int | None) -> str:
@@ -62,5 +63,12 @@ def size(bytes_: float | None) -> str:
     return f"{number(float(round(bytes_)))} B"
 
 
-def share(n: int, whole: int) -> str:
+def binary(bytes_: int) -> str:
+    """A limit, or what else is set, as users write it: 64M."""
+    unit = next((u for u in "GMk" if bytes_ and bytes_ % BYTES[u] == 0), "")
+    return f"{bytes_ // BYTES[unit]}{unit}"
+
+
+def share(n: float, whole: float) -> str:
+    """Per cent; "" of nothing."""
     return f"{100 * n / whole:.1f} %" if whole else ""

@@ -14,7 +14,7 @@ from fusetools.results.errors import Answered, Errors, OperationErrors
 
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     """By operation; ``patterns`` are shell patterns of operations."""
-    wanted = operations(patterns)
+    wanted = operations(patterns, source.path)
     asked = Questions(source)
     found, facts = asked(core.native.errors, filters)
     told = not guessed(asked.probes)

@@ -14,6 +14,7 @@ from fusetools.answers.graph import graph as call_graph
 from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.errors import Error
+from fusetools.figures import share
 from fusetools.host.files import answers
 from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
@@ -56,7 +57,7 @@ def flame(
         "who": None if len(sides) != 1 else "daemon" if True in sides else "workload",
         "workload": [pid for pid in (session.workload_pid, *session.descendants) if pid],
         "filters": source.core_filters(filters),
-        "operations": operations(patterns),
+        "operations": operations(patterns, source.path),
     }
     if kallsyms is not None:
         ask["kallsyms"] = kallsyms
@@ -191,10 +192,6 @@ def _cut(graph: str, found: core.native.Flame) -> int | None:
     return found["cut"] if graph != "requests" and found["user"][0] else None
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %".replace(".0 %", " %")
-
-
 def _named(found: tuple[bool, int, int], given: str | None) -> Named:
     known, addresses, nameless = found
     return Named(given or "recording" if known else "", addresses, nameless)
@@ -233,9 +230,9 @@ def _notes(
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
     total, cut = found["shown"][1], _cut(graph, found) or 0
     if cut * 1000 >= total > 0:
-        said = f"{_share(cut, total)} of the time has stacks cut before their thread's start"
+        said = f"{share(cut, total)} of the time has stacks cut before their thread's start"
         if 0 < found["daemons"] < total:
-            said += f" (of the daemon's time: {_share(found['cut_daemons'], found['daemons'])})"
+            said += f" (of the daemon's time: {share(found['cut_daemons'], found['daemons'])})"
         deep, unknown = found["cut_copied"], found["cut_unknown"]
         # Copies of all stacks would mend the rest; for x86-64 alone there is an unwinder.
         copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
@@ -246,7 +243,7 @@ def _notes(
             larger = min(4 * size, MOST_STACK_BYTES)
             how = f"{session.call_graph or 'dwarf'},{larger}"
             fix = f"; fix: {COPY.format(how)}" if larger > size else ""
-            yield f"{_share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
+            yield f"{share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
     if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
         yield "the wakers' stacks were not recorded; fix: fusetools record --wakers -- WORKLOAD"
     if found["full"]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.names import OPERATIONS
 
 
-def operations(patterns: Sequence[str]) -> list[str]:
-    """The FUSE operations that the shell patterns match. Error: one matches none."""
+def operations(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
+    """The FUSE operations that the shell patterns match. Error: one matches none; it is mended by
+    a look into the ``recording``."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in OPERATIONS):
+            look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]
             raise Error(
                 f"no FUSE operation matches {pattern}",
                 f"operations: {', '.join(sorted(OPERATIONS))}",
-                "fusetools count --layer request",
+                shlex.join(look) if recording else "",
             )
     return [name for name in sorted(OPERATIONS) if any(fnmatchcase(name, p) for p in patterns)]

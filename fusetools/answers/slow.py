@@ -28,7 +28,7 @@ def slow(
     Those that have not ended count up to the recording's end.
     """
     asked = Questions(source)
-    wanted = operations(patterns), least, None if path is None else expression(path)
+    wanted = operations(patterns, source.path), least, None if path is None else expression(path)
     found, facts = asked(core.native.slowest, filters, wanted, asked.names.mounts, most)
     kept = found["kept"]
     spans = [at_work(one) for one in kept]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from fusetools import core
 from fusetools.answers.catalogue import Probe, needed
 from fusetools.answers.filters import Filters
+from fusetools.answers.operations import operations
 from fusetools.answers.source import Source
 from fusetools.missing import Missing
 from fusetools.results.facts import Facts
@@ -38,7 +38,9 @@ def stages(
     corrected: bool = False,
 ) -> Stages:
     """By operation and stage. ``patterns``: operations, as shell patterns; ``by``: of BY;
-    ``corrected``: without what recording took. Error: that was not measured."""
+    ``corrected``: without what recording took. Error: that was not measured, or a pattern matches
+    no operation."""
+    wanted = operations(patterns, source.path)
     if corrected:
         source.corrected()  # before the pass over the recording
     catalogue = needed(source.catalogue, source.events)
@@ -50,16 +52,16 @@ def stages(
     # Of what was not measured the least that was seen.
     guess = None if "cost" in asked or not event_cost else (event_cost, source.pair_cost or 0)
     is_known = "cost" in asked or guess is not None
-    operations = [
+    rows = [
         _operation(group, by, mounts, is_known, guess)
         for group in answer["groups"]
-        if not patterns or any(fnmatchcase(group["operation"], p) for p in patterns)
+        if not patterns or group["operation"] in wanted
     ]
     by_name: dict[tuple[str, bool], int] = {}
-    for o in operations:
+    for o in rows:
         whole = (o.operation, o.waits)
         by_name[whole] = by_name.get(whole, 0) + o.total
-    operations.sort(
+    rows.sort(
         key=lambda o: (
             not o.waits,
             -by_name[o.operation, o.waits],
@@ -69,9 +71,7 @@ def stages(
             _order(o.key),
         )
     )
-    if patterns and not operations:
-        source.no_match(patterns, (group["operation"] for group in answer["groups"]))
-    return Stages(tuple(operations), by, event_cost, tuple(_joined(catalogue, facts)), facts)
+    return Stages(tuple(rows), by, event_cost, tuple(_joined(catalogue, facts)), facts)
 
 
 def _order(key: str | int | None) -> tuple[bool, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -31,8 +32,11 @@ def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_
 
     A, B … are recordings, or folders of fusetools sweep. A single folder compares its own points.
     """
+    from fusetools.answers.operations import operations as known
     from fusetools.experiments.compare import compare
+    from fusetools.results.compare import TIME
 
+    known([pattern for pattern in operations if not fnmatchcase(TIME, pattern)])
     result = compare([Path(path) for path in paths], layer)
     if as_json:
         from fusetools.render.json.answer import render as to_json

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, graph_options, opened, say
+from fusetools.cli.options import FilterOptions, filters, graph_options, opened, say, unit_option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 @click.argument("function", default="")
 @graph_options
 @click.option("--calls", is_flag=True, help="Print each call with its time.")
-@click.option(
-    "--unit",
-    type=click.Choice(["ns", "us", "ms"]),
-    help="Use this unit for all times.  [default: auto]",
-)
+@unit_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     function: str,

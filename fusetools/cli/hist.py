@@ -14,6 +14,7 @@ from fusetools.cli.options import (
     opened,
     recording_options,
     say,
+    unit_option,
 )
 
 if TYPE_CHECKING:
@@ -23,11 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|FUNCTION|GLOB]...")
 @recording_options
-@click.option(
-    "--unit",
-    type=click.Choice(["ns", "us", "ms"]),
-    help="Use this unit for all times.  [default: auto]",
-)
+@unit_option
 @click.option(
     "--style",
     type=click.Choice(["cvmfs"]),

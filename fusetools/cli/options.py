@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 import click
 
 from fusetools.errors import Error
+from fusetools.figures import BYTES, NS, UNITS
+from fusetools.names import LAYERS
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 LOST = 4  # exit status: the kernel dropped events
 F = TypeVar("F", bound=Callable[..., object])
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def span(value: str) -> int:
@@ -30,7 +31,7 @@ def span(value: str) -> int:
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(s|ms|us|ns|)", value)
     if not match:
         raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
-    return round(float(match[1]) * _SECONDS[match[2]] * 1e9)
+    return round(float(match[1]) * NS[match[2] or "s"])
 
 
 def seconds(value: str) -> float:
@@ -66,11 +67,7 @@ def pid(value: str) -> int:
 def size(value: str) -> int:
     """Bytes: 4096, 500M, 2G."""
     match = re.fullmatch(r"(\d{1,12})([kKMGT]?)", value)
-    number = (
-        int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()]
-        if match
-        else 0
-    )
+    number = int(match[1]) * BYTES[match[2]] if match else 0
     if not 1 << 20 <= number < 1 << 60:
         raise click.BadParameter(f"{value!r} is no size of 1M or more: write 500M or 2G")
     return number
@@ -89,7 +86,7 @@ _OPTIONS = {
         "--layer",
         "layers",
         multiple=True,
-        type=click.Choice(["syscall", "kernel", "request", "daemon"]),
+        type=click.Choice(LAYERS),
         help="Show only this layer (repeatable).",
     ),
     "pid": click.option(
@@ -149,6 +146,11 @@ path_option = click.option(
     type=glob,
     metavar="GLOB",
     help="Only files whose path, with the mount point, matches GLOB (* matches / too).",
+)
+
+
+unit_option = click.option(
+    "--unit", type=click.Choice(UNITS), help="Use this unit for all times.  [default: auto]"
 )
 
 

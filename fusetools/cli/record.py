@@ -329,7 +329,7 @@ def _check_flight(flight: float, workload: tuple[str, ...], backend: str, given:
 
 
 def _fly(request: Flight, as_json: bool) -> None:
-    from fusetools.figures import size, took
+    from fusetools.figures import binary, size, took
     from fusetools.now.flight import fly
     from fusetools.render.json.answer import render as to_json
     from fusetools.results.record import Outcome
@@ -343,7 +343,7 @@ def _fly(request: Flight, as_json: bool) -> None:
         when = [one.text for one in request.conditions]
         _say(
             f"fusetools: flight recorder: the last {request.seconds:g} s, in buffers of "
-            f"{buffer >> 20} MiB on each CPU ({size(buffer / request.seconds)}/s); written "
+            f"{binary(buffer)} on each CPU ({size(buffer / request.seconds)}/s); written "
             f"{''.join(f'when {text}, ' for text in when)}at SIGUSR1 (pid {os.getpid()}) or: "
             "fusetools snap"
         )
@@ -406,7 +406,7 @@ def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
     from fusetools.render.text.layout import prose
 
     for warning in outcome.warnings:
-        for line in prose(f"  warning: {printable(warning)}", "    "):
+        for line in prose(f"warning: {printable(warning)}", "  ", "    "):
             _say(line)
     for line in throttled(outcome.throttled):
         _say(f"  {line}")

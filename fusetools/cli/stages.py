@@ -14,6 +14,7 @@ from fusetools.cli.options import (
     opened,
     request_options,
     say,
+    unit_option,
 )
 
 if TYPE_CHECKING:
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
     type=click.Choice(["comm", "pid", "daemon-thread", "mount", "size"]),
     help="Print a line for each caller (comm, pid), daemon thread, mount, or size in bytes.",
 )
-@click.option(
-    "--unit",
-    type=click.Choice(["ns", "us", "ms"]),
-    help="Use this unit for all times.  [default: auto]",
-)
+@unit_option
 @click.option("--overhead", is_flag=True, help="Show what recording itself added to each stage.")
 @corrected_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

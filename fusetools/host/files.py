@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusetools.errors import RECORD, Error
+from fusetools.figures import binary
 
 if TYPE_CHECKING:
     import subprocess
@@ -278,7 +279,7 @@ def read_input(path: str | Path, most: int) -> bytes:
     with os.fdopen(open_regular(str(path)), "rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+        raise OSError(errno.EFBIG, f"it is larger than {binary(most)}", str(path))
     return data
 
 

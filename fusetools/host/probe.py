@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Files
@@ -285,7 +286,7 @@ def _ftrace_users(files: Files, tracefs: str | None) -> tuple[tuple[str, ...], t
     enabled = (files.read(f"{tracefs}/enabled_functions") or "").splitlines()
     if enabled:
         first = ", ".join(line.split(" ")[0] for line in enabled[:3])
-        users.append(f"{_many(len(enabled), 'function')} traced (enabled_functions): {first}")
+        users.append(f"{plural(len(enabled), 'function')} traced (enabled_functions): {first}")
     own: list[str] = []
     others: list[str] = []
     text = files.read(f"{tracefs}/dynamic_events")
@@ -296,7 +297,7 @@ def _ftrace_users(files: Files, tracefs: str | None) -> tuple[tuple[str, ...], t
     for group, event in re.findall(r"^\w+:([^/\s]+)/(\S+)", text, re.MULTILINE):
         (own if group in OWN_GROUPS else others).append(f"{group}/{event}")
     if others:
-        users.append(f"{_many(len(others), 'probe')} of others: {', '.join(others[:3])}")
+        users.append(f"{plural(len(others), 'probe')} of others: {', '.join(others[:3])}")
     return tuple(users), tuple(own)
 
 
@@ -311,15 +312,13 @@ def _instance_users(files: Files, directory: str, where: str) -> list[str]:
         if not line.startswith("#")
     ]
     if functions:
-        users.append(f"{_many(len(functions), 'function')} in set_ftrace_filter{where}")
+        users.append(f"{plural(len(functions), 'function')} in set_ftrace_filter{where}")
     events = (files.read(f"{directory}/set_event") or "").split()
     if events:
-        users.append(f"{_many(len(events), 'event')} on{where} (set_event): {' '.join(events[:3])}")
+        users.append(
+            f"{plural(len(events), 'event')} on{where} (set_event): {' '.join(events[:3])}"
+        )
     return users
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _perf_users(
@@ -331,7 +330,7 @@ def _perf_users(
         tracing = [link.partition(TRACEFS)[2] for _, link in opened if TRACEFS in link]
         if pid in ours or pid == os.getpid() or not (events or tracing):
             continue
-        holds = [f"{_many(events, 'perf event')}"] if events else []
+        holds = [plural(events, "perf event")] if events else []
         holds += [f"{tracing[0]} of tracefs"] if tracing else []
         users.append(f"{comm(files, pid)} (pid {pid}) holds {' and '.join(holds)}")
     return tuple(users)

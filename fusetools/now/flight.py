@@ -27,7 +27,7 @@ from typing import NamedTuple
 from fusetools import session
 from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.figures import took
+from fusetools.figures import binary, size, took
 from fusetools.host.facts import Tool
 from fusetools.host.files import Files, by_descriptor
 from fusetools.missing import Missing
@@ -305,7 +305,7 @@ class FlightRecorder(Recording):
     def _lack(self) -> str:
         """Why a recording has no room now; "": it has."""
         room, free = 2 * self.room.buffer * self.facts.cpus + FORMATS, self._free()
-        why = f"a recording may need {room >> 20} MiB, and {free >> 20} MiB are free"
+        why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""
 
     def _stuck(self) -> str:
@@ -360,8 +360,8 @@ class _Recorded(Finishing):
         if overwritten:
             lasts = max(upto - begin, 1)
             more = _power_of_two(int(buffer * length / lasts))
-            why = f"the buffers of {buffer >> 20} MiB were full ({took(length / 1e9)} were wanted)"
-            fix = f"fusetools record --flight {self.request_seconds} --buffer {more >> 20}M"
+            why = f"the buffers of {binary(buffer)} were full ({took(length / 1e9)} were wanted)"
+            fix = f"fusetools record --flight {self.request_seconds} --buffer {binary(more)}"
             self.missing.append(Missing(what, why, f"{fix}   (or less --detail)"))
         elif begin <= since and upto - since < length:
             first = since == self.flight.begun

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Union
 
+from fusetools.figures import NS
 from fusetools.names import OPERATIONS
 
-_UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "m": 60 * 10**9, "min": 60 * 10**9}
+_UNITS = {**NS, "m": 60 * NS["s"], "min": 60 * NS["s"]}
 _TIME = r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|ms|us|m|min)"
 _WAITING = re.compile(rf"waiting\s*>\s*(\d{{1,9}})(?:\s+for\s+{_TIME})?")
 _ERRORS = re.compile(r"errors\s*\(([^()]*)\)")

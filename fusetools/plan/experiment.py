@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from fusetools.errors import Error
+from fusetools.figures import BYTES, binary
 from fusetools.host.files import read_input
 from fusetools.plan.request import LimitedOptions, Workload
 
@@ -40,9 +41,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 _SIZE = re.compile(r"(\d{1,15})([kKMGT]?)")
-
-
-_SCALES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 Point = Mapping[str, str]
@@ -199,9 +197,9 @@ def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
     sizes = [_SIZE.fullmatch(value) for value in (*before[-2:], *after[:1])]
     if len(before) < 2 or not after or not all(sizes):
         raise ValueError("the dots stand between sizes: 4k,16k,…,64M")
-    first, second, last = (int(m[1]) * _SCALES[m[2]] for m in sizes if m)
+    first, second, last = (int(m[1]) * BYTES[m[2]] for m in sizes if m)
     if len(before) > 2 and (third := _SIZE.fullmatch(before[-3])):
-        before_it = int(third[1]) * _SCALES[third[2]]
+        before_it = int(third[1]) * BYTES[third[2]]
         grows = first - before_it != second - first
     else:
         grows = first > 0 and second % first == 0
@@ -212,18 +210,11 @@ def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
         if following >= last or following.denominator != 1:
             break
         value = int(following)
-        found.append(_size(value))
+        found.append(binary(value))
     reached = value * second == last * first if grows else value + second - first == last
     if not reached:
         raise ValueError(f"{','.join(before)},… does not lead to {after[0]}")
     return found
-
-
-def _size(value: int) -> str:
-    for unit in ("G", "M", "k"):
-        if value and value % _SCALES[unit] == 0:
-            return f"{value // _SCALES[unit]}{unit}"
-    return str(value)
 
 
 def ready() -> dict[str, Path]:

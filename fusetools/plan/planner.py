@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fusetools.errors import Error
+from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Library, Mount
 from fusetools.host.mounts import is_on
 from fusetools.host.words import event_name
@@ -111,7 +112,7 @@ class ProbePlan:
         if "fuse:fuse_request_send" in names or any(one.role == "begin" for one in self.probes):
             said.append("requests")
         if functions:
-            said.append(f"{len(functions)} callback{'s' if len(functions) > 1 else ''}")
+            said.append(plural(len(functions), "callback"))
         if replies:
             said.append("the daemon's replies")
         if CLOCK in names:

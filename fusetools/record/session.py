@@ -25,7 +25,7 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
-from fusetools.figures import plural
+from fusetools.figures import binary, plural, size
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
@@ -381,7 +381,7 @@ class Recording(Probing, Finishing):
             if self._free() > needed:
                 if parts < self.request.max_size:
                     return False
-                why = f"it reached {self.request.max_size >> 20} MiB (--max-size)"
+                why = f"it reached {binary(self.request.max_size)} (--max-size)"
         except Error as error:
             why = f"{self._place()}: {error.why}"
         self.outcome.warnings.append(f"the recording ended early: {why}")
@@ -479,10 +479,9 @@ class Recording(Probing, Finishing):
     def _why_ended(self) -> str:
         assert self.perf is not None
         if self._at_limit():
-            size = self._written()
-            rate = size / max(time.monotonic() - self.began, 1e-3)
-            limit = f"{self.request.max_size >> 20} MiB (--max-size)"
-            return f"it reached {limit}, at {rate / 1e6:.1f} MB/s"
+            rate = self._written() / max(time.monotonic() - self.began, 1e-3)
+            limit = f"{binary(self.request.max_size)} (--max-size)"
+            return f"it reached {limit}, at {size(rate)}/s"
         if self._full():
             return f"No space left on device for more of it ({self._place()})"
         if self.ring and self.ring.ended and not self.ring.whole:

@@ -188,7 +188,7 @@ def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
             data.append(snap())
             assert hold_to_daemon(data[-1], mount) > 100
         said = ended(process)
-    assert said.count("the buffers of 1 MiB were full (20.0 s were wanted)") == 3
+    assert said.count("the buffers of 1M were full (20.0 s were wanted)") == 3
     (seconds, wanted, fix) = re.findall(
         r"earlier than ([\d.]+) (m?s) before[^\n]*\n +fix: fusetools record (\S+ \S+ \S+ \S+)", said
     )[0]

@@ -192,7 +192,7 @@ def test_a_recording_ends_at_its_limit(sample_mount: Mounter, tmp_path: Path) ->
     with begin(tmp_path, *arguments) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        assert said.startswith("fusetools: the recording ended: it reached 1 MiB (--max-size), at ")
+        assert said.startswith("fusetools: the recording ended: it reached 1M (--max-size), at ")
         enough.touch()
         process.communicate()
     assert process.returncode == 1

@@ -27,6 +27,7 @@ from fusetools.results.hist import Bucket
 
 stats = pytest.importorskip("scipy.stats")
 
+DEMO = Path(__file__).parents[2] / "samples" / "recordings" / "demo.data"
 KERNELS = ("6.1.0-56-amd64", "7.2.13+deb14-amd64")
 
 
@@ -219,6 +220,15 @@ def test_text_and_json_of_recordings(recordings: list[Path], run: Invoke) -> Non
         # The third side is the first once more.
         one, _, again = measure["sides"]
         assert one["buckets"] == again["buckets"] and one["times_best"] == again["times_best"]
+
+
+def test_operations_that_nobody_knows_or_called(run: Invoke) -> None:
+    wrong = run("compare", str(DEMO), str(DEMO), "--operation", "nope")
+    assert wrong.exit_code == 1 and "no FUSE operation matches nope" in wrong.stderr
+    said = run("compare", str(DEMO), str(DEMO), "--operation", "write").stdout
+    assert "no calls" in said.splitlines()
+    said = run("compare", str(DEMO), str(DEMO), "--operation", "time").stdout
+    assert "time" in said and "no calls" not in said
 
 
 def test_that_one_side_calls_more_often_is_said() -> None:

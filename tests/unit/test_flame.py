@@ -271,7 +271,7 @@ def test_copies_are_the_fix_of_what_was_not_copied(
     notes = fusetools.open(DEMO).stacks("off-cpu").notes
     (said,) = (note for note in notes if " stacks cut before " in note)
     fix = "; fix: fusetools record --call-graph dwarf -- WORKLOAD"
-    assert said.startswith("60 % of the time") and said.endswith(fix) == mended
+    assert said.startswith("60.0 % of the time") and said.endswith(fix) == mended
     deeper = [note for note in notes if " stacks deeper than " in note]
     assert bool(deeper) == bool(deep)
 

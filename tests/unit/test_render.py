@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import fusetools
 from fusetools.cli import record
-from fusetools.figures import duration, number, plural, took
+from fusetools.figures import binary, duration, number, plural, took
 from fusetools.host.facts import HostFacts
 from fusetools.plan import kernel
 from fusetools.plan.capabilities import diagnose
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
-from fusetools.render.text.layout import PIPED, bar, table
+from fusetools.render.text.layout import PIPED, bar, prose, table
 from fusetools.results.record import Outcome
 from fusetools.session import Throttled
 
@@ -94,6 +94,25 @@ def test_printable_never_steers_a_terminal(text: str) -> None:
 def test_how_long_it_took() -> None:
     assert [took(s) for s in (4321.04, 3.2, 0.1)] == ["4,321.0 s", "3.2 s", "0.1 s"]
     assert [took(s) for s in (0.0381, 0.000_2, 0)] == ["38.1 ms", "200 us", "0 ns"]
+
+
+def test_sizes_that_are_set_read_as_users_write_them() -> None:
+    sizes = {0: "0", 1: "1", 1 << 10: "1k", 1 << 20: "1M", 500 << 20: "500M", 1 << 42: "4096G"}
+    assert {size: binary(size) for size in sizes} == sizes
+
+
+def test_plurals() -> None:
+    assert [plural(n, "call") for n in (0, 1, 2000)] == ["0 calls", "1 call", "2,000 calls"]
+    assert plural(2, "process or thread", "processes or threads") == "2 processes or threads"
+
+
+@pytest.mark.parametrize("columns", [0, 30])
+def test_no_word_is_broken_at_a_hyphen(columns: int) -> None:
+    text = "adjusted for several tests " * 3 + "(Benjamini-Hochberg) of wake-ups"
+    said = prose(text, " ", "  ", columns)
+    assert " ".join(line.strip() for line in said) == text
+    assert all(len(line) <= (columns or 80) for line in said)
+    assert said[0].startswith(" a") and said[1].startswith("  ")
 
 
 def test_number() -> None:

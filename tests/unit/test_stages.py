@@ -122,7 +122,8 @@ def test_filters(run: Invoke) -> None:
         recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == whole
     )
     wrong = run("stages", "-i", str(DEMO), "no-such")
-    assert wrong.exit_code == 1 and "no operation or function matches no-such" in wrong.stderr
+    assert wrong.exit_code == 1 and "no FUSE operation matches no-such" in wrong.stderr
+    assert f"fix: fusetools count --layer request -i {DEMO}" in wrong.stderr
     assert run("stages", "-i", str(DEMO), "write").stdout.startswith("no requests\n")
 
 

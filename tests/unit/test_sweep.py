@@ -27,6 +27,7 @@ from fusetools.experiments import sweep
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
 from fusetools.experiments.moved import moved
+from fusetools.figures import BYTES
 from fusetools.plan import experiment
 from fusetools.plan.experiment import Experiment, parameter
 from fusetools.render.json.answer import render as to_json
@@ -73,9 +74,7 @@ def test_dots_stand_for_what_was_left_out(first: int, factor: int, n: int) -> No
     whole = [str(first * factor**i) for i in range(n + 2)]
     _, values = parameter(f"x={','.join(whole[:3])},…,{whole[-1]}")
     assert [experiment._SIZE.fullmatch(v) is not None for v in values] == [True] * len(values)
-    sizes = [
-        int(m[1]) * experiment._SCALES[m[2]] for v in values if (m := experiment._SIZE.match(v))
-    ]
+    sizes = [int(m[1]) * BYTES[m[2]] for v in values if (m := experiment._SIZE.match(v))]
     assert sizes == list(map(int, whole)) or n == 1
 
 

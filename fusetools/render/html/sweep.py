@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from fusetools.figures import duration, number, plural, size
+from fusetools.figures import BYTES, duration, number, plural, size
 from fusetools.render.html.compare import COLOURS
 from fusetools.render.html.markup import Markup, join, listed, note, table, tag
 from fusetools.render.html.plots import Place, Series, marker, points
@@ -133,14 +133,11 @@ def _series(
             yield Place(places[one.point[axis]], e.median, e.low, e.high, title)
 
 
-_SCALES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
 def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
     """Where each value stands, 0 to 1: by its logarithm where all are sizes, else evenly; and
     whether there is something between them."""
     sizes = [re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKMGT]?)", value) for value in values]
-    at = [float(m[1]) * _SCALES[m[2]] if m else 0.0 for m in sizes]
+    at = [float(m[1]) * BYTES[m[2]] if m else 0.0 for m in sizes]
     sized = min(at) > 0 and len(set(at)) > 1
     if sized:
         low, high = log(min(at)), log(max(at))

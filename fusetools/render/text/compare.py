@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import string
-import textwrap
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from fusetools.figures import duration, number, plural
 from fusetools.printable import printable
-from fusetools.render.text.layout import bar, lines, table, width
+from fusetools.render.text.layout import bar, lines, prose, table, width
 from fusetools.results.compare import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
 
 MINOR = 0.05  # operations with less of all calls on every side stay out of the text
@@ -29,13 +28,13 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
         for measure in measures:
             said += ["", *_figures(measure)]
             said += [*_calls(measure), *_shapes(measure, result.values)]
-    if not any(group.measures for group in result.groups):
+    if not any(shown(group, operations) for group in result.groups):
         said.append("no calls")
     said.append("")
     if hidden and not operations:
         names = ", ".join(map(printable, hidden))
-        said += textwrap.wrap(f"few calls, only with --operation or --json: {names}", width())
-    said += textwrap.wrap(how(result), width())
+        said += prose(f"few calls, only with --operation or --json: {names}")
+    said += prose(how(result))
     said += [f"note: {printable(note)}" for note in result.notes]
     return lines(said)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from fusetools.figures import duration, number, took
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, table, width
+from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.count import Counts
 
 
@@ -56,4 +55,4 @@ def _calls(result: Counts) -> list[str]:
 def never_called(functions: Iterable[str]) -> list[str]:
     names = ", ".join(sorted(map(printable, functions)))
     said = f"never called: {names}"
-    return ["", *textwrap.wrap(said, width(), subsequent_indent="  ")] if names else []
+    return ["", *prose(said, rest="  ")] if names else []

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from fusetools.figures import plural
 from fusetools.printable import printable
 from fusetools.render.text.footer import ways_out
-from fusetools.render.text.layout import width
+from fusetools.render.text.layout import prose
 from fusetools.results.doctor import Doctor
 
 
@@ -19,37 +17,24 @@ def render(result: Doctor) -> str:
     lines = [f"This host: Linux {facts.kernel}, {', '.join(tools)}, {user}", ""]
     for layer in result.layers:
         head = f"  {layer.name:<9}  {'yes' if layer.available else 'no':<4}  "
-        how = _wrap([layer.how], " " * len(head))
-        lines += [head + how[0].lstrip(), *how[1:]]
+        lines += _prose(layer.how, head, " " * len(head))
     lines += ["", plural(len(mounts), "FUSE mount") + (":" if mounts else "")]
     for mount in mounts:
         answered = f"{mount.answered_by}: {mount.how}" if mount.answered_by else mount.how
-        lines += _wrap([f"{mount.path} ({mount.kind})"], "  ") + _wrap([answered], "    ")
-        lines += _wrap([mount.stacks], "    ")
+        lines += _prose(f"{mount.path} ({mount.kind})", "  ") + _prose(answered, "    ")
+        lines += _prose(mount.stacks, "    ")
     if result.stuck:
-        lines += [
-            "",
-            *_wrap([f"Hanging now: {', '.join(result.stuck)}; fusetools stuck shows why"], ""),
-        ]
+        hanging = ", ".join(result.stuck)
+        lines += ["", *_prose(f"Hanging now: {hanging}; fusetools stuck shows why", "")]
     if facts.ftrace_users:
-        lines += ["", "Others trace here now:", *_wrap(facts.ftrace_users, "  ")]
+        lines += ["", "Others trace here now:"]
+        for user in facts.ftrace_users:
+            lines += _prose(user, "  ", "    ")
     return "".join(f"{line}\n" for line in [*lines, "", *_verdict(result)])
 
 
-def _wrap(paragraphs: list[str] | tuple[str, ...], indent: str) -> list[str]:
-    """Lines of at most width(), unless a word is longer."""
-    return [
-        line
-        for paragraph in paragraphs
-        for line in textwrap.wrap(
-            printable(paragraph),
-            width(),
-            initial_indent=indent,
-            subsequent_indent=indent + "  " * (len(paragraphs) > 1),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
+def _prose(text: str, first: str, rest: str = "") -> list[str]:
+    return prose(printable(text), first, rest or first)
 
 
 def _verdict(result: Doctor) -> list[str]:
@@ -75,4 +60,4 @@ def _verdict(result: Doctor) -> list[str]:
 
 def _advice(problem: str, mend: str) -> list[str]:
     """A command is never wrapped: it is to be copied. Nothing may mend it."""
-    return [*_wrap([problem], "  "), *ways_out(mend, "    ")]
+    return [*_prose(problem, "  "), *ways_out(mend, "    ")]

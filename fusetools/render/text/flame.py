@@ -75,7 +75,7 @@ def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     for line in told(shown):
         # A command is copied whole.
         words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
-        said += [*prose(words), *(f"  {command}" for command in fix)]
+        said += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
     return lines([*said, *footer(shown.facts)])
 
 

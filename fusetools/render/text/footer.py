@@ -67,7 +67,7 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
     said = []
     for m in all_missing:
         if m.layer in layers:
-            said += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})")
+            said += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})", rest="  ")
             said += ways_out(m.mend, "  ")
     return said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fusetools.figures import duration, number
+from fusetools.figures import duration, number, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, table
@@ -21,9 +21,8 @@ def render(result: Graph, unit: str = "") -> str:
 
 
 def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Sequence[str]]:
-    share = f"{100 * node.total / whole:.1f} %" if whole else ""
     times = (duration(node.total, unit), duration(node.self_time, unit))
-    yield ("  " * level + node.function, number(node.calls), *times, share)
+    yield ("  " * level + node.function, number(node.calls), *times, share(node.total, whole))
     for child in node.children:
         yield from _nodes(child, level + 1, whole, unit)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from fusetools.figures import at_least, duration, number, plural
+from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 from fusetools.printable import printable
@@ -113,7 +113,7 @@ def _tracer(h: Histogram, facts: Facts) -> str:
     """The probes' part of a daemon call's mean duration."""
     if h.layer != "daemon" or not h.mean or facts.probe_cost is None:
         return ""
-    return f"{min(100 * facts.probe_cost / h.mean, 100):.1f} %"
+    return share(min(facts.probe_cost, h.mean), h.mean)
 
 
 def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
@@ -155,7 +155,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     if h.self_time is not None and h.total:
         said.append(
             f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
-            f"({100 * h.self_time / h.total:.1f} %)"
+            f"({share(h.self_time, h.total)})"
         )
     most = max((n for _, _, n in h.buckets), default=0)
     rows: list[Sequence[str]] = [("from", "to", "count", "")]

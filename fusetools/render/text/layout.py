@@ -24,14 +24,15 @@ def width() -> int:
         return PIPED
 
 
-def prose(text: str, indent: str = "  ") -> list[str]:
-    """Lines of at most width(), unless a word is longer; ``indent``: of the second and those after.
-    Not for commands, which are copied whole."""
+def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[str]:
+    """Lines of at most width(), unless a word is longer, or of ``columns``, which are kept;
+    ``first``, ``rest``: indents. Not for commands, which are copied whole."""
     return textwrap.wrap(
         text,
-        width(),
-        subsequent_indent=indent,
-        break_long_words=False,
+        columns or width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=bool(columns),
         break_on_hyphens=False,
     )
 
@@ -74,13 +75,9 @@ def sparkline(values: Iterable[float], most: float) -> str:
 
 
 def wrapped(parts: Iterable[str], indent: str) -> list[str]:
-    """Parts with commas between them, broken there alone."""
-    whole = ", ".join(re.sub("(?<!,) ", "\xa0", part) for part in parts if part)
-    said = textwrap.wrap(
-        whole,
-        width(),
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
+    """Parts with commas between them, broken there alone; one longer than a line inside, too."""
+    room = width() - len(indent) - 3  # a comma follows
+    whole = ", ".join(
+        re.sub("(?<!,) ", "\xa0", part) if len(part) <= room else part for part in parts if part
     )
-    return [line.replace("\xa0", " ") for line in said]
+    return [line.replace("\xa0", " ") for line in prose(whole, indent, indent + "  ")]

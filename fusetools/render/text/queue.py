@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from fusetools.figures import number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing, ways_out
-from fusetools.render.text.layout import lines, sparkline, table, width
+from fusetools.render.text.layout import lines, prose, sparkline, table
 from fusetools.results.queue import MountQueue, Queue
 
 # Of the requests' time, spent in the queue while all threads were at work. With one thread and one
@@ -60,17 +58,15 @@ def verdict(m: MountQueue) -> list[str]:
     """Is the daemon short of threads, or of CPU?"""
     said = []
     if m.unread:
-        said += textwrap.wrap(
+        said += prose(
             f"Of {plural(m.unread, 'request')} it is not known when the daemon read them: they "
             "are not in these figures.",
-            width(),
         )
     if m.share_runnable >= AT_TIMES:
         lacking = share(m.runnable, m.total)
-        said += textwrap.wrap(
+        said += prose(
             f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
             "them was ready to run and had no CPU.",
-            width(),
         )
     return said + _threads(m)
 
@@ -87,25 +83,22 @@ def _threads(m: MountQueue) -> list[str]:
             why = "it answered no request"
         waited = share(m.waited, m.total)
         queued = f" Requests waited in its queue for {waited} of their time." if m.total else ""
-        return textwrap.wrap(
-            f"Whether the daemon has enough threads cannot be known: {why}.{queued}", width()
-        )
+        return prose(f"Whether the daemon has enough threads cannot be known: {why}.{queued}")
     waited = share(m.waited, m.total) or "0 %"
     short = share(m.short, m.total) or "0 %"
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
     waits = f"requests waited in its queue for {short} of their time while {threads} at work."
     if m.share_short >= SHORT:
-        said = textwrap.wrap(f"The daemon is short of threads: {waits}", width())
+        said = prose(f"The daemon is short of threads: {waits}")
         more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
         return [*said, *ways_out(more, "  ")]
     if m.share_short >= AT_TIMES:
-        return textwrap.wrap(f"The daemon is short of threads at times: {waits}", width())
+        return prose(f"The daemon is short of threads at times: {waits}")
     enough = f"requests waited in its queue for {waited} of their time, but for {short} while"
     if m.unanswered:
-        return textwrap.wrap(
+        return prose(
             f"Whether the daemon has enough threads cannot be known: of "
             f"{plural(m.requests, 'request')} {number(m.unanswered)} had no answer. Requests "
             f"waited in its queue for {waited} of their time.",
-            width(),
         )
-    return textwrap.wrap(f"The daemon has enough threads: {enough} {threads} at work.", width())
+    return prose(f"The daemon has enough threads: {enough} {threads} at work.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from itertools import zip_longest
 
 from fusetools.figures import duration
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer
-from fusetools.render.text.layout import lines, width, wrapped
+from fusetools.render.text.layout import lines, prose, width, wrapped
 from fusetools.render.text.slow import asked_for, names_guessed, outcome, stages_of, what
 from fusetools.results.show import Shown
 
@@ -27,7 +26,7 @@ def render(result: Shown) -> str:
     said.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
     for when, moment in zip(times, result.moments):
         columns = [
-            textwrap.wrap(printable(text), left, subsequent_indent="  ") or [""]
+            prose(printable(text), rest="  ", columns=left) or [""]
             for text in (moment.caller, moment.daemon)
         ]
         for one, other in zip_longest(*columns, fillvalue=""):

@@ -34,7 +34,7 @@ def render(result: Slowest) -> str:
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
     note = words.names_guessed(guessed, requests)
-    return prose(note, "") if note else []
+    return prose(note) if note else []
 
 
 def _slow(r: Request, wide: int) -> list[str]:

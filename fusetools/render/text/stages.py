@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from fusetools.figures import at_least, duration, number, plural
+from fusetools.figures import at_least, duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, ways_out
-from fusetools.render.text.layout import BOLD, PLAIN, lines, table, width
+from fusetools.render.text.layout import BOLD, PLAIN, lines, prose, table
 from fusetools.render.text.words import PARTS, REASONS, WORDS, name_of, unsplit
 from fusetools.results.stages import OperationStages, Stage, Stages
 
@@ -125,15 +124,14 @@ def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
     if stage.requests < o.timed:
         name += f" ({number(stage.requests)})"
     times = (stage.mean, stage.p50, stage.p99, stage.max)
-    return [name, *(duration(ns, unit) for ns in times), _share(stage.share)]
+    return [name, *(duration(ns, unit) for ns in times), share(stage.total, o.total)]
 
 
 def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
     """Of what a stage consists, each with its mean and its share of the whole."""
     for part, ns in stage.parts.items():
         if ns:
-            share = _share(ns / o.total if o.total else 0.0)
-            yield PARTS[part], duration(ns / o.timed, unit), share
+            yield PARTS[part], duration(ns / o.timed, unit), share(ns, o.total)
 
 
 def total(o: OperationStages, unit: str = "") -> list[str]:
@@ -141,10 +139,6 @@ def total(o: OperationStages, unit: str = "") -> list[str]:
     mean = (">" if o.least is not None else "") + duration(o.mean, unit)
     times = [at_least(ns, unit, o.least) for ns in (o.p50, o.p99, o.max)]
     return ["total", mean, *times, "100.0 %"]
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
@@ -189,7 +183,7 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
     if "vfs_entry" in used:
         used.discard("between")
     said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
-    return textwrap.wrap(said, width())
+    return prose(said)
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
@@ -242,5 +236,5 @@ def handed(operations: Iterable[OperationStages]) -> list[str]:
     return [
         f"{number(n)} of {plural(timed, 'request')} went from one thread of the daemon to another",
         "  which threads worked on them, and whether they ran or waited, cannot be known",
-        "  try: fusetools flame --requests   (the threads' waits, by who woke whom)",
+        *ways_out("fusetools flame --requests   (the threads' waits, by who woke whom)", "  "),
     ]

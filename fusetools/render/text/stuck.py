@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
 from fusetools.figures import number, plural
 from fusetools.printable import printable
-from fusetools.render.text.layout import lines, table, width
+from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 
 MOST_CALLERS = 10
@@ -29,21 +28,22 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield from _stuck(mount)
             yield ""
         else:
-            yield from _wrapped(f"{_name(mount)}: {_well(mount, result.older_seconds)}", "")
+            yield from _prose(f"{_name(mount)}: {_well(mount, result.older_seconds)}", "")
     if not result.mounts:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
         yield "Threads that wait in FUSE, for which mount cannot be known:"
         yield from _threads(result.unplaced)
     if result.silent:
-        who = ", ".join(map(str, result.silent[:8]))
-        yield from _wrapped(
-            f"{plural(len(result.silent), 'process or thread')} could not be looked at in time "
-            f"(they hold a lock of the kernel's, or there was no time left): {who}",
+        who = plural(len(result.silent), "process or thread", "processes or threads")
+        pids = ", ".join(map(str, result.silent[:8]))
+        yield from _prose(
+            f"{who} could not be looked at in time "
+            f"(they hold a lock of the kernel's, or there was no time left): {pids}",
             "",
         )
     for note in result.notes:
-        yield from _wrapped(note, "")
+        yield from _prose(note, "")
 
 
 def _name(mount: StuckMount) -> str:
@@ -69,12 +69,12 @@ def _stuck(mount: StuckMount) -> Iterator[str]:
     if mount.callers:
         longest = f", the oldest for {ago(oldest)}" if oldest is not None else ""
         parts.append(f"{plural(len(mount.callers), 'caller')} blocked{longest}")
-    yield from _wrapped(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
+    yield from _prose(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
     for place, cause in enumerate(mount.causes):
-        yield from _wrapped(("why: " if not place else "and: ") + cause.text, "  ")
+        yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
         if len(cause.chain) > 1:
             for line in cause.chain[:MOST_CHAINS]:
-                yield from _wrapped(line, "       -> ")
+                yield from _prose(line, "       -> ")
     if mount.callers:
         yield ""
         yield from _callers(mount.callers)
@@ -87,7 +87,7 @@ def _stuck(mount: StuckMount) -> Iterator[str]:
         yield "  What would end it (nothing of this was run):"
         for command, what in dict.fromkeys(fixes):
             yield f"    {printable(command)}"
-            yield from _wrapped(what, "        ")
+            yield from _prose(what, "        ")
 
 
 def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
 
 
 def _daemon(mount: StuckMount) -> Iterator[str]:
-    yield from _wrapped(
+    yield from _prose(
         f"{mount.comm} (pid {mount.daemon}), {plural(len(mount.threads), 'thread')}:", "  "
     )
     yield from _threads(mount.threads)
@@ -125,9 +125,9 @@ def _threads(threads: tuple[Blocked, ...]) -> Iterator[str]:
         who = f"thread {thread.tid}" if count == 1 else plural(count, "thread")
         verb = waits if count == 1 else _many(waits)
         age = f", for {ago(thread.age_seconds)}" if count == 1 and thread.age_seconds else ""
-        yield from _wrapped(f"{who} {verb}{age}", "    ")
+        yield from _prose(f"{who} {verb}{age}", "    ")
         if thread.user_stack:
-            yield from _wrapped("in " + " < ".join(thread.user_stack[:6]), "      ")
+            yield from _prose("in " + " < ".join(thread.user_stack[:6]), "      ")
 
 
 def _many(waits: str) -> str:
@@ -137,13 +137,5 @@ def _many(waits: str) -> str:
     return f"{plain} {rest}".rstrip()
 
 
-def _wrapped(line: str, indent: str) -> list[str]:
-    hanging = " " * (len(indent) + 2)
-    return textwrap.wrap(
-        printable(line),
-        width(),
-        initial_indent=indent,
-        subsequent_indent=hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _prose(line: str, indent: str) -> list[str]:
+    return prose(printable(line), indent, " " * (len(indent) + 2))

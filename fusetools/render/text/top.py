@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fusetools.figures import duration, number, plural
+from fusetools.figures import duration, number, plural, share
 from fusetools.printable import printable
 from fusetools.render.text.layout import table
 from fusetools.results.top import Row, Top, UnderWay
@@ -65,7 +65,7 @@ def cost(top: Top) -> str:
     if top.pair_cost_ns is not None:
         probes = f"; {duration(top.pair_cost_ns)} for the probes of each callback"
     return (
-        f"observing takes {100 * (top.perf_cpu + top.own_cpu):.1f} % of a CPU "
+        f"observing takes {share(top.perf_cpu + top.own_cpu, 1)} of a CPU "
         f"(perf {100 * top.perf_cpu:.1f}, fusetools {100 * top.own_cpu:.1f}){probes}"
     )
 
