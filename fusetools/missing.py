@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Missing:
     """What is not recorded, why, and the command that would bring it (may be empty).
 
-    ``layer``: whose figures lack something for it: one of the layers (``model.LAYERS``), "off_cpu"
+    ``layer``: whose figures lack something for it: one of the layers (``names.LAYERS``), "off_cpu"
     (what threads waited for), "stacks", "names" (of files); "" where nothing is lacking but is
     got otherwise.
     """

@@ -124,7 +124,7 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
 
 
 def _buckets(values: Durations) -> tuple[Bucket, ...]:
-    """Log2, as model.Histogram has them."""
+    """Log2, as results.hist.Histogram has them."""
     import numpy as np
 
     places, counts = np.unique(np.frexp(np.maximum(values, 1))[1] - 1, return_counts=True)

@@ -52,7 +52,7 @@ _UNFINISHED = re.compile(r"\.sweep\.(json|csv)\.[0-9a-f]{8}")  # what a killed s
 class Requests:
     """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
     requests could not be recorded; ``size``: mean bytes of data, None where it was not told;
-    ``buckets``: those of model.Histogram."""
+    ``buckets``: those of results.hist.Histogram."""
 
     layer: str
     count: int

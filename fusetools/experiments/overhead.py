@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusetools.core import native
-from fusetools.errors import Error
 from fusetools.experiments.estimate import estimate
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
@@ -16,11 +15,10 @@ from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Workload
 from fusetools.record.preflight import output_of, prepared
-from fusetools.record.session import CALIBRATIONS, Interrupted, Recording
-from fusetools.record.timed import failure, timed
+from fusetools.record.session import Interrupted, Recording, call_ns
+from fusetools.record.timed import check, timed
 from fusetools.results.estimate import Estimate
 from fusetools.results.overhead import Cost, Overhead
-from fusetools.results.record import Outcome
 from fusetools.session import Took
 
 ALL = "all"
@@ -37,7 +35,7 @@ class _Run:
 
     @property
     def told(self) -> float | None:
-        """How many times as long as without it, by its own word."""
+        """How many times as long as without it, by its own estimate."""
         if self.took is None or self.took.ns >= 1e9 * self.seconds:
             return None
         return self.seconds / (self.seconds - self.took.ns / 1e9)
@@ -68,7 +66,7 @@ def overhead(
 
         def plain() -> _Run:
             outcome = timed(request.command, user, log)
-            _check(outcome, request, log)
+            check(outcome, request.command, log)
             return _Run(outcome.seconds)
 
         def recorded(part: ProbePlan) -> _Run:
@@ -80,7 +78,7 @@ def overhead(
                 recording.run()
                 outcome = recording.finish()
                 run = recording.measured()
-            _check(outcome, request, log)
+            check(outcome, request.command, log)
             for one in outcome.unavailable:  # in each run another number of something, perhaps
                 missing.setdefault(one.what, one)
             warnings.update(dict.fromkeys(outcome.warnings))
@@ -91,7 +89,7 @@ def overhead(
         plans = {**cut, ALL: plan}
         plans = {name: plans[name] for name in only or plans}
         done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
-        bare = _call_ns()
+        bare = call_ns()
         total = repeat * len(done)
         tell(0, total, "warming up")
         plain()
@@ -142,15 +140,6 @@ def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
     return replace(of_rounds, median=min(max(ratio, of_rounds.low), of_rounds.high))
 
 
-def _check(outcome: Outcome, request: Workload, log: int) -> None:
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    if outcome.failed:
-        raise Error("a run's recording is incomplete", outcome.warnings[-1])
-    if outcome.exit_status:
-        raise failure(request.command, outcome.exit_status, log)
-
-
 class _Measured(Recording):
     """A recording that is looked at, and not kept."""
 
@@ -171,8 +160,3 @@ class _Measured(Recording):
             self.cost,
             self.outcome.took,
         )
-
-
-def _call_ns() -> float:
-    """What a call of the function that is probed takes without a probe."""
-    return statistics.median(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

@@ -25,11 +25,10 @@ from fusetools.plan.experiment import Experiment, Point, fill
 from fusetools.plan.request import Workload
 from fusetools.record import caches, session
 from fusetools.record.preflight import owner
-from fusetools.record.timed import failure, timed
+from fusetools.record.timed import check, timed
 from fusetools.record.workload import User, caller
 from fusetools.results.encode import encode
 from fusetools.results.estimate import Estimate
-from fusetools.results.record import Outcome
 from fusetools.results.stories import Stories
 from fusetools.results.sweep import OperationAt, PointFigures, Sweep
 
@@ -176,11 +175,11 @@ def _one(
             request = Workload(command=command, output=recording_, log=log, wait=True, **options)
             with Output(recording_) as there:
                 outcome = session.record(request, arguments, lambda *_: None, there, waiting)
-            _check(outcome, command, log)
+            check(outcome, command, log)
             requests = _requests(recording_)
         else:
             outcome = timed(command, user, log)
-            _check(outcome, command, log)
+            check(outcome, command, log)
         usage = outcome.usage
         assert usage is not None
         text = _end_of(log)
@@ -207,15 +206,6 @@ def _one(
                 requests=requests,
             ),
         )
-
-
-def _check(outcome: Outcome, command: Sequence[str], log: int) -> None:
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    if outcome.failed:
-        raise Error("a run's recording is incomplete", outcome.warnings[-1])
-    if outcome.exit_status:
-        raise failure(command, outcome.exit_status, log)
 
 
 def _requests(path: str) -> dict[str, Requests]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.missing import Missing
@@ -19,7 +17,7 @@ from fusetools.plan.events import DURATIONS
 from fusetools.plan.request import Count
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
-from fusetools.record.session import CALIBRATIONS, Recording
+from fusetools.record.session import Recording, call_ns
 from fusetools.record.workload import Workload
 
 # What is missing matters where it would have been counted.
@@ -119,12 +117,12 @@ class _Counting(Recording):
         self._make_probes()
         if self.request.command:
             self.workload = Workload(self.request.command, self.user, os.environ)
-        before = _call_ns()
+        before = call_ns()
         self._start_perf(self._rows_command_line)
         if self.by_process:
             self._start_second()
         if any(row.function == CALIBRATION for row in self.rows):
-            self.cost = max(round(_call_ns() - before), 0)
+            self.cost = max(round(call_ns() - before), 0)
         self.before = self._all_hits()
         self._check_signals()
 
@@ -185,8 +183,3 @@ class _Counting(Recording):
             warnings=tuple(self.outcome.warnings),
             exit_status=self.outcome.exit_status,
         )
-
-
-def _call_ns() -> float:
-    """What a call of the function that is probed takes, the median of several tries."""
-    return statistics.median(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))

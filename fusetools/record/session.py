@@ -14,6 +14,7 @@ import errno
 import os
 import shutil
 import signal
+import statistics
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -607,6 +608,11 @@ class Recording(Probing, Finishing):
             graceperiods.expedite(True)
         elif not on and self.state.expedited:
             self.state.expedited = not graceperiods.expedite(False)
+
+
+def call_ns() -> float:
+    """What a call of the function that is probed takes, the median of several tries."""
+    return statistics.median(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))
 
 
 def _syscall() -> float:

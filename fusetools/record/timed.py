@@ -41,10 +41,20 @@ def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
     return outcome
 
 
-def failure(command: Sequence[str], status: int, log: int) -> Error:
+def _failure(command: Sequence[str], status: int, log: int) -> Error:
     """That a workload failed, with the last line that it printed."""
     end = max(os.fstat(log).st_size - MOST, 0)
     said = os.pread(log, MOST, end).decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(said) if line.strip()), "it printed nothing")
     how = f"signal {status - 128}" if status > 128 else f"exit status {status}"
     return Error(f"the workload failed with {how}: {shlex.join(command)}", last[-LAST:])
+
+
+def check(outcome: Outcome, command: Sequence[str], log: int) -> None:
+    """Error: a workload failed, or its recording did. KeyboardInterrupt: a signal came."""
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.failed:
+        raise Error("a run's recording is incomplete", outcome.warnings[-1])
+    if outcome.exit_status:
+        raise _failure(command, outcome.exit_status, log)

@@ -283,7 +283,7 @@ def test_symbols_of_odd_files(tmp_path: Path) -> None:
     assert why() == "it is not an ELF file"
     with library.open("wb") as file:  # as large as no library is, and without a block on the disk
         file.truncate(600 << 20)
-    assert why() == "it is larger than 512M"
+    assert why() == "it is larger than 512 MiB"
     library.unlink()
     os.mkfifo(library)
     assert why() == "it is not a file"

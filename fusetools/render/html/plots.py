@@ -49,7 +49,7 @@ def stacked(parts: Iterable[Part], label: str, length: float = 1.0, height: int 
 
 @dataclass(frozen=True)
 class Panel:
-    """A histogram: ``buckets`` as model.Histogram has them; ``marks``: "p50" to ns."""
+    """A histogram: ``buckets`` as results.hist.Histogram has them; ``marks``: "p50" to ns."""
 
     heading: Markup
     kind: str
