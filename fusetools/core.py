@@ -15,7 +15,7 @@ except ImportError as error:
 _built = getattr(native, "__version__", "older")
 if _built != __version__:
     why = f"fusetools is {__version__}, its native core {_built}"
-    raise Error("fusetools is not built whole", why, "make build")
+    raise Error("fusetools and its native core differ in version", why, "make build")
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec

@@ -170,7 +170,7 @@ def question(
         raise Error(f"{name} holds no stacks", "its switches were recorded without any", record)
     begins = [p.event for p in catalogue if p.role == "begin"]
     if graph == "requests" and not begins:
-        raise Error(f"{name} tells of no requests", "where they begin was not recorded", record)
+        raise Error(f"{name} holds no requests", "where they begin was not recorded", record)
     with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
     # After the rows whose events they are of.
     return [*requests, *(stack(event) for event in with_stack if event in stacks)]

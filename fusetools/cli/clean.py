@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fusetools.cli.options import say
+
 
 @click.command()
 def command() -> None:
@@ -17,7 +19,7 @@ def command() -> None:
         beside = lock.beside()
         mounted = not removed.left and lock.unmount()
     for what in removed.what + (("mount of tracefs",) if mounted else ()):
-        click.echo(f"removed {printable(what)}")
+        say(f"removed {printable(what)}\n")
     if removed.left:
         raise Error(
             "could not remove everything",
@@ -25,6 +27,6 @@ def command() -> None:
             "end whoever uses it, then again: fusetools clean",
         )
     if not (removed.what or mounted):
-        click.echo("nothing was left")
+        say("nothing was left\n")
     for one in beside:
-        click.echo(f"left alone, as it runs: {printable(one)}")
+        say(f"left alone, as it runs: {printable(one)}\n")

@@ -30,7 +30,7 @@ from fusetools.cli.options import say
 def command(paths: tuple[str, ...], layer: str, operations: tuple[str, ...], as_json: bool) -> None:
     """Show whether recordings or sweeps differ by more than noise, and which is best.
 
-    A, B … are recordings, or folders of fusetools sweep. A single folder compares its own points.
+    A, B ... are recordings, or folders of fusetools sweep. A single folder compares its own points.
     """
     from fusetools.answers.operations import operations as known
     from fusetools.experiments.compare import compare

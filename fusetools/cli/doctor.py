@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fusetools.cli.options import say
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every fact of the host.")
@@ -24,9 +26,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
-        click.echo(to_json("doctor", result), nl=False)
+        say(to_json("doctor", result))
     else:
         from fusetools.render.text.doctor import render
 
-        click.echo(render(result), nl=False)
+        say(render(result))
     ctx.exit(0 if result.works else 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fusetools.cli.options import say
+
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="PERF.DATA TRACE.DAT...")
@@ -22,6 +24,7 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     fusetools record does this itself.
     """
     import sys
+    from functools import partial
 
     from fusetools.figures import plural
     from fusetools.printable import printable
@@ -35,12 +38,13 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"
+    tell = partial(click.echo, nl=False, err=True) if printed else say
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
-        click.echo(to_json("merge", merged), nl=False, err=printed)
+        tell(to_json("merge", merged))
         return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     name = "the standard output" if printed else printable(output)
-    click.echo(f"{name}: {plural(merged.records, 'record')}", err=printed)
+    tell(f"{name}: {plural(merged.records, 'record')}\n")

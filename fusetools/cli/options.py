@@ -30,7 +30,7 @@ def span(value: str) -> int:
     """A time since the recording's start: 1.5, 1.5s, 1500ms, 20us. Becomes ns."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(s|ms|us|ns|)", value)
     if not match:
-        raise click.BadParameter(f"{value!r} is no time: write seconds (1.5) or 1500ms")
+        raise click.BadParameter(f"{value!r} is not a time: write seconds (1.5) or 1500ms")
     return round(float(match[1]) * NS[match[2] or "s"])
 
 
@@ -41,7 +41,7 @@ def seconds(value: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < math.inf:
-        raise click.BadParameter(f"{value!r} is no number of seconds")
+        raise click.BadParameter(f"{value!r} is not a number of seconds")
     return number
 
 
@@ -53,14 +53,14 @@ def glob(value: str) -> str:
     try:
         matching(expression(value), [])
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no shell pattern") from error
+        raise click.BadParameter(f"{value!r} is not a shell pattern") from error
     return value
 
 
 def pid(value: str) -> int:
     """A number that the kernel could have given a process."""
     if not re.fullmatch("[0-9]{1,10}", value) or not 0 < int(value) < 1 << 31:
-        raise click.BadParameter(f"{value!r} is no process's number")
+        raise click.BadParameter(f"{value!r} is not a process ID")
     return int(value)
 
 
@@ -69,7 +69,7 @@ def size(value: str) -> int:
     match = re.fullmatch(r"(\d{1,12})([kKMGT]?)", value)
     number = int(match[1]) * BYTES[match[2]] if match else 0
     if not 1 << 20 <= number < 1 << 60:
-        raise click.BadParameter(f"{value!r} is no size of 1M or more: write 500M or 2G")
+        raise click.BadParameter(f"{value!r} is not a size of 1M or more: write 500M or 2G")
     return number
 
 
@@ -102,7 +102,7 @@ _OPTIONS = {
         "comms",
         multiple=True,
         metavar="NAME",
-        help="Show only callers of this name (repeatable).",
+        help="Show only callers named NAME (repeatable).",
     ),
     "mount": click.option(
         "--mount",
@@ -136,7 +136,7 @@ min_option = click.option(
     type=span,
     default="0",
     metavar="TIME",
-    help="Only requests that took TIME or longer (0.5, 10ms, 200us).",
+    help="Show only requests that took TIME or longer (0.5, 10ms, 200us).",
 )
 
 
@@ -145,7 +145,7 @@ path_option = click.option(
     "glob",
     type=glob,
     metavar="GLOB",
-    help="Only files whose path, with the mount point, matches GLOB (* matches / too).",
+    help="Show only files whose path, with the mount point, matches GLOB (* matches / too).",
 )
 
 
@@ -178,6 +178,11 @@ def request_options(function: F) -> F:
 def graph_options(function: F) -> F:
     """The same for the kernel's calls alone, of which not each can be told its mount."""
     return _with(function, "input", "pid", "comm", "from", "to")
+
+
+def caller_options(function: F) -> F:
+    """Whose requests alone, for those who look at what happens now."""
+    return _with(function, "pid", "comm")
 
 
 def _with(function: F, *names: str) -> F:
@@ -236,12 +241,12 @@ def say(text: str) -> None:
 
 _COLOURS = (
     (re.compile("[█▉▊▋▌▍▎▏▁▂▃▄▅▆▇]+"), "cyan"),
-    (re.compile(r"\b[1-9][\d,]* LOST\b"), "red"),
+    (re.compile(r"\b[1-9][\d,]* LOST\b|(?<=: )STUCK(?=: )"), "red"),
 )
 
 
 def coloured(text: str) -> str:
-    """Bars and losses; whatever else has a colour has it already."""
+    """Bars, losses and what hangs; whatever else has a colour has it already."""
     for pattern, colour in _COLOURS:
         text = pattern.sub(lambda match, fg=colour: click.style(match[0], fg=fg), text)  # type: ignore[misc]
     return text
@@ -255,6 +260,22 @@ def whole(low: int, high: int) -> Callable[[str | int], int]:
         if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
             raise click.BadParameter(f"{value!r} is not a number from {low} to {high:,}")
         return int(value)
+
+    return number
+
+
+def decimal(low: float, high: float = math.inf) -> Callable[[str | float], float]:
+    """The same for numbers that are not whole."""
+
+    def number(value: str | float) -> float:
+        try:
+            read = float(value)
+        except ValueError:
+            read = math.nan
+        if not low <= read <= high or math.isinf(read):
+            limits = f"of {low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
+            raise click.BadParameter(f"{str(value)!r} is not a number {limits}")
+        return read
 
     return number
 

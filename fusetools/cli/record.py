@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fusetools.cli.options import LOST, pid, seconds
+from fusetools.cli.options import LOST, pid, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
 from fusetools.missing import Missing
@@ -78,7 +78,7 @@ def call_graph(value: str) -> tuple[str, int]:
     size = int(text) & ~7 if comma else STACK_BYTES
     if not LEAST_STACK_BYTES <= size <= MOST_STACK_BYTES:
         least = LEAST_STACK_BYTES
-        raise click.BadParameter(f"{text} is no size from {least} to {MOST_STACK_BYTES}")
+        raise click.BadParameter(f"{text} is not a size from {least} to {MOST_STACK_BYTES}")
     return how, size
 
 
@@ -127,7 +127,7 @@ def check(options: Options) -> None:
     type=pid,
     metavar="PID",
     help="Record process PID, which runs already, with its threads and children, until it ends; "
-    "no workload is run.",
+    "no workload is run. Other users' processes require --as-root.",
 )
 @click.option(
     "--fs",
@@ -140,8 +140,8 @@ def check(options: Options) -> None:
     type=click.Choice(BACKENDS),
     default=BACKENDS[0],
     show_default=True,
-    help="Record kernel functions by function_graph (trace-cmd), by kprobes, or not at all; auto "
-    "takes the best one available.",
+    help="Record kernel functions by function_graph (trace-cmd), by kprobes (kprobe), or not at "
+    "all (tracepoint); auto takes the best one available.",
 )
 @click.option(
     "--functions",
@@ -179,7 +179,7 @@ def check(options: Options) -> None:
 @click.option(
     "--as-root",
     is_flag=True,
-    help="Run the workload as root, not as the user who invoked sudo; attach to anybody's.",
+    help="Run the workload as root, not as the user who invoked sudo.",
 )
 @click.option(
     "-o",
@@ -206,8 +206,8 @@ def check(options: Options) -> None:
     "--flight",
     type=seconds,
     metavar="SECONDS",
-    help="Record all the time; write the last SECONDS as FILE.TIME when a --when becomes true, at "
-    "SIGUSR1, or at fusetools snap.",
+    help="Record all the time; write the last SECONDS as FILE.TIME when a --when becomes true, on "
+    "SIGUSR1, or on fusetools snap.",
 )
 @click.option(
     "--when",
@@ -220,7 +220,7 @@ def check(options: Options) -> None:
 )
 @click.option(
     "--keep",
-    type=click.IntRange(1, 10_000),
+    type=whole(1, 10_000),
     metavar="N",
     help="With --flight: keep the newest N recordings.  [default: 10]",
 )
@@ -291,7 +291,7 @@ def command(
 
         planned = summary(*preflight.planned(request))
         text = to_json("record", planned) if as_json else plan_to_text(planned)
-        click.echo(text, nl=False)
+        say(text)
         return
     if isinstance(request, Flight):
         _fly(request, as_json)
@@ -300,7 +300,7 @@ def command(
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
-        click.echo(to_json("record", outcome), nl=False)
+        say(to_json("record", outcome))
     else:
         _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
@@ -355,8 +355,7 @@ def _fly(request: Flight, as_json: bool) -> None:
         )
         _notes(one, known)
         if as_json:
-            click.echo(to_json("snap", one, compact=True), nl=False)
-            sys.stdout.flush()
+            say(to_json("snap", one, compact=True))
 
     fly(request, sys.argv[1:], lambda stuck: to_json("stuck", stuck), tell, written, warn)
 

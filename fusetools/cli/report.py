@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusetools.cli.options import write
+from fusetools.cli.options import say, write
 
 
 @click.command()
@@ -34,4 +34,4 @@ def command(paths: tuple[str, ...], output: str) -> None:
     with Output(output) as target:
         write(target, render(report([Path(path) for path in paths or ("perf.data",)])))
         if not target.printed:
-            click.echo(f"{printable(output)}: {size(target.size())}")
+            say(f"{printable(output)}: {size(target.size())}\n")

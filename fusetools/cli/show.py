@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusetools.cli.options import FilterOptions, filters, opened, request_options, say
+from fusetools.cli.options import FilterOptions, filters, opened, request_options, say, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
 @click.command()
-@click.argument("unique", type=click.IntRange(1, (1 << 64) - 1))
+@click.argument("unique", type=whole(1, (1 << 64) - 1))
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(unique: int, path: str, as_json: bool, **options: Unpack[FilterOptions]) -> None:

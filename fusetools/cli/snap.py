@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fusetools.cli.options import say
+
 
 @click.command()
 def command() -> None:
@@ -15,4 +17,4 @@ def command() -> None:
     from fusetools.printable import printable
 
     for name in snap():
-        click.echo(printable(name))
+        say(f"{printable(name)}\n")

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from fusetools.cli.options import say
 from fusetools.errors import Error
 
 STUCK = 3  # the exit status; 1 and 2 are errors' and wrong options'
@@ -52,16 +53,17 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
         if as_json:
             from fusetools.render.json.answer import render as to_json
 
-            click.echo(to_json("stuck", result, compact=watch), nl=False)
+            say(to_json("stuck", result, compact=watch))
         else:
             from fusetools.render.text.stuck import render
 
             if watch and os.isatty(1):
                 click.clear()
-            click.echo(render(result), nl=False)
+            say(render(result))
             if not moment.root:
-                click.echo(
-                    "Only processes of this user could be looked at; as root: sudo fusetools stuck"
+                say(
+                    "Only processes of this user could be looked at; as root: "
+                    "sudo fusetools stuck\n"
                 )
         if not watch:
             ctx.exit(STUCK if result.stuck else 0)

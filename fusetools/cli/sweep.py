@@ -35,8 +35,8 @@ INTERRUPTED = 130
     "--param",
     "params",
     multiple=True,
-    metavar="NAME=VALUE,…",
-    help='Set the values of {NAME}; "4k,16k,…,64M" fills in the progression (repeatable).',
+    metavar="NAME=VALUE,...",
+    help='Set the values of {NAME}; "4k,16k,...,64M" fills in the progression (repeatable).',
 )
 @click.option(
     "--repeat",

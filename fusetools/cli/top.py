@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fusetools.cli.options import LOST, mounts_option
+from fusetools.cli.options import LOST, decimal, mounts_option, say, whole
 from fusetools.results.top import BY, SORTS
 
 
@@ -18,7 +18,7 @@ from fusetools.results.top import BY, SORTS
     type=click.Choice(BY),
     default="operation",
     show_default=True,
-    help="Put requests together by this.",
+    help="Group requests by this.",
 )
 @click.option(
     "--sort",
@@ -32,21 +32,21 @@ from fusetools.results.top import BY, SORTS
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 60),
+    type=decimal(0.1, 60),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Refresh every SECONDS.",
+    help="Refresh every SECONDS (0.1 to 60).",
 )
 @click.option(
     "--older",
-    type=click.FloatRange(0),
+    type=decimal(0),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Show requests that are under way for longer than SECONDS.",
+    help="Show requests in flight for longer than SECONDS.",
 )
-@click.option("-n", "most", type=click.IntRange(1, 10_000), metavar="N", help="Show N rows.")
+@click.option("-n", "most", type=whole(1, 10_000), metavar="N", help="Show N rows.")
 @click.option("--once", is_flag=True, help="Print one interval and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each interval.")
 def command(
@@ -62,8 +62,8 @@ def command(
 ) -> None:
     """Show which operations, processes and files keep FUSE mounts busy at this moment.
 
-    Refreshes the screen until q or Ctrl-C; prints a line for each interval where the output is no
-    terminal. Keys: b and s change what rows are by and sorted by, / filters, p pauses.
+    Refreshes the screen until q or Ctrl-C; prints a line for each interval if stdout is not a
+    terminal. Keys: b changes the grouping, s the sort order, / filters, p pauses.
     Exit status 4 if events were lost.
     """
     from fusetools.cli import screen
@@ -93,12 +93,11 @@ def command(
             top = watch.interval(view)
             lost += top.lost
             if as_json:
-                click.echo(to_json("top", top, compact=True), nl=False)
+                say(to_json("top", top, compact=True))
             elif once:
-                click.echo(render.render(top), nl=False)
+                say(render.render(top))
             else:
-                click.echo(render.line(top), nl=False)
-            sys.stdout.flush()
+                say(render.line(top))
             if once or stopped:
                 break
     if lost:

@@ -7,7 +7,15 @@ import sys
 
 import click
 
-from fusetools.cli.options import LOST, as_recorded, min_option, mounts_option, path_option, pid
+from fusetools.cli.options import (
+    LOST,
+    as_recorded,
+    caller_options,
+    min_option,
+    mounts_option,
+    path_option,
+    say,
+)
 
 PAUSE = 0.2  # seconds between two looks
 
@@ -15,12 +23,7 @@ PAUSE = 0.2  # seconds between two looks
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[OPERATION|GLOB]...")
 @mounts_option
-@click.option(
-    "--pid", "pids", multiple=True, type=pid, metavar="PID", help="Only this caller (repeatable)."
-)
-@click.option(
-    "--comm", "comms", multiple=True, metavar="NAME", help="Only callers of NAME (repeatable)."
-)
+@caller_options
 @min_option
 @path_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each request.")
@@ -35,8 +38,8 @@ def command(
 ) -> None:
     """Print requests as they end: operation, file, caller, time and error.
 
-    Runs until Ctrl-C. Paths are learned from lookups: what a caller had open before has none yet.
-    Exit status 4 if events were lost.
+    Runs until Ctrl-C. Paths are learned from lookups. Files opened before trace started have no
+    path. Exit status 4 if events were lost.
     """
     from fusetools.answers.operations import operations
     from fusetools.now.trace import Trace
@@ -54,8 +57,7 @@ def command(
             stream, wanted, least, expression(glob) if glob else None, pids, as_recorded(comms)
         )
         if not as_json:
-            click.echo(render.HEAD, nl=False)
-            sys.stdout.flush()
+            say(render.HEAD)
         stopped = False
         while not stopped:
             stopped = stream.wait(PAUSE)
@@ -65,14 +67,13 @@ def command(
                 to_json("trace", one, compact=True) if as_json else render.line(one)
                 for one in ended
             ]
-            click.echo("".join(lines), nl=False)
-            sys.stdout.flush()
+            say("".join(lines))
         requests, dropped, pathless, lost = trace.sums()
     said = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"
     if dropped:
         said += f", {dropped:,} not printed: too many at once"
     if pathless:
-        said += f", {pathless:,} not looked at: their path is not known, or not whole"
+        said += f", {pathless:,} skipped: path unknown or incomplete"
     click.echo(said, err=True)
     if lost or dropped:
         sys.exit(LOST)

@@ -209,7 +209,7 @@ class Conditions:
             ]
         new = [
             (request, how)
-            for how, requests in (("took", seen.ended), ("under way for", seen.under_way))
+            for how, requests in (("took", seen.ended), ("in flight for", seen.under_way))
             for request in requests
             if request["operation"] in one.operations
             and request["duration"] > one.least

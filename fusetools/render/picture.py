@@ -26,7 +26,7 @@ def picture(
         raise Error(
             f"cannot draw {path}",
             "its name has no known suffix",
-            f"-o flame{flame.FORMATS}",
+            f"-o flame.html   (or {flame.FORMATS.partition(', ')[2]})",
         )
     after = flame.Folded(shown.stacks, shown.unit)
     graph: flame.Graph = after

@@ -12,7 +12,7 @@ from fusetools.results.rows import Rows
 @dataclass(frozen=True, repr=False)
 class Slowest(Rows):
     """``guessed``: names were told by what callers asked for next, not by the answers.
-    ``pathless``: where a path was asked for, how many requests were not looked at, as their path
+    ``pathless``: where a path was asked for, how many requests were skipped, as their path
     is not known, or not whole; None: none was."""
 
     requests: tuple[Request, ...]

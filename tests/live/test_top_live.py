@@ -279,6 +279,6 @@ def test_one_line_for_each_interval_where_there_is_no_terminal(sample_mount: Mou
     lines = [top.stdout.readline() for _ in range(3)]
     top.send_signal(signal.SIGTERM)
     rest, _ = top.communicate()
-    assert all(re.match(r"\d\d:\d\d:\d\d 0 op/s, 0 under way, 0 errors\n", one) for one in lines)
+    assert all(re.match(r"\d\d:\d\d:\d\d 0 op/s, 0 in flight, 0 errors\n", one) for one in lines)
     assert top.returncode == 0 and rest.count("\n") == 1
     nothing_is_left(mount)

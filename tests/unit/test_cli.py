@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Callable
 
 import click
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fusetools import __version__, cli, errors
+from fusetools.cli.options import coloured
 from fusetools.printable import printable
 
 
@@ -131,3 +134,45 @@ def test_printable_leaves_text_alone(text: str) -> None:
 
 def test_printable_escapes() -> None:
     assert printable("a\nb\t\x7f\u200b\u2028\ud800") == r"a\nb\t\x7f\u200b\u2028\ud800"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_any_terminal_can_show_the_help(name: str) -> None:
+    assert run(name, "--help")[1].isascii()
+
+
+def test_whatever_is_printed_goes_through_say() -> None:
+    """Which knows what the standard output cannot encode."""
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo":
+                names = {keyword.arg for keyword in node.keywords}
+                assert "err" in names or path.name == "options.py", ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["top", "-n", "0"], "'0' is not a number from 1 to 10,000"),
+        (["top", "--interval", "0.01"], "'0.01' is not a number from 0.1 to 60"),
+        (["top", "--interval", "x"], "'x' is not a number from 0.1 to 60"),
+        (["top", "--older", "-1"], "'-1' is not a number of 0 or more"),
+        (["top", "--older", "nan"], "'nan' is not a number of 0 or more"),
+        (["top", "--older", "inf"], "'inf' is not a number of 0 or more"),
+        (["record", "--keep", "0"], "'0' is not a number from 1 to 10,000"),
+        (["show", "0"], "'0' is not a number from 1 to 18,446,744,073,709,551,615"),
+        (["trace", "--min", "1h"], "'1h' is not a time: write seconds (1.5) or 1500ms"),
+        (["trace", "--pid", "0"], "'0' is not a process ID"),
+        (["record", "--max-size", "1"], "'1' is not a size of 1M or more: write 500M or 2G"),
+    ],
+)
+def test_limits_are_said_in_words(arguments: list[str], why: str) -> None:
+    status, _, err = run(*arguments)
+    assert status == 2 and why in " ".join(err.split())
+
+
+def test_what_hangs_is_red() -> None:
+    assert (
+        coloured("/mnt: STUCK: 1 request") == f"/mnt: {click.style('STUCK', fg='red')}: 1 request"
+    )
+    assert coloured("/mnt/STUCK: quiet") == "/mnt/STUCK: quiet"

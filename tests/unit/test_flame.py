@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import click
 import collapse
 import data
 import golden
@@ -23,10 +24,18 @@ from fusetools.answers.catalogue import by_convention
 from fusetools.answers.filters import Filters
 from fusetools.answers.flame import question
 from fusetools.answers.frames import kind_of
+from fusetools.cli.flame import command as flame_command
 from fusetools.errors import Error
+from fusetools.flame import FORMATS
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "samples" / "recordings" / "demo.data"
+
+
+def test_the_help_names_the_formats() -> None:
+    (output,) = (one for one in flame_command.params if one.name == "output")
+    assert isinstance(output, click.Option) and FORMATS in str(output.help)
+
 
 pytestmark = pytest.mark.skipif(shutil.which("perf") is None, reason="this host has no perf")
 
@@ -473,7 +482,7 @@ def test_what_is_missing_is_said(
         ("on-cpu", ["fuse:fuse_request_send"], [], "x holds no samples of what ran"),
         ("off-cpu", ["fuse:fuse_request_send"], [], "x holds no switches of tasks"),
         ("off-cpu", ["sched:sched_switch"], [], "x holds no stacks"),
-        ("requests", ["sched:sched_switch"], ["sched:sched_switch"], "x tells of no requests"),
+        ("requests", ["sched:sched_switch"], ["sched:sched_switch"], "x holds no requests"),
     ],
 )
 def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str], said: str) -> None:

@@ -123,7 +123,7 @@ def test_each_request_sets_off_once() -> None:
     with looking(stream, "read > 1s") as conditions:
         assert conditions.look() is None
         stream.open = [(request(duration=1_200_000_000), False)]
-        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) under way for 1.20 s"
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) in flight for 1.20 s"
         assert conditions.look()  # no recording has been written of it yet
         conditions.taken()
         assert conditions.look() is None
@@ -131,7 +131,7 @@ def test_each_request_sets_off_once() -> None:
             (request(duration=1_400_000_000), False),
             (request(duration=1_100_000_000, unique=4), False),
         ]
-        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) under way for 1.10 s"
+        assert why(conditions.look()) == "read > 1s: read of cat (pid 7) in flight for 1.10 s"
         conditions.taken()
         stream.open, stream.ended = [], [request(duration=1_600_000_000)]
         assert conditions.look() is None

@@ -79,7 +79,7 @@ TOP = Top(
 def test_an_interval() -> None:
     said = top_text.lines(TOP)
     assert said[0] == (
-        "1,500 op/s, exec 100 us, p50 90.0 us, p99 400 us, max 2.00 ms, 3 under way, 7 errors"
+        "1,500 op/s, exec 100 us, p50 90.0 us, p99 400 us, max 2.00 ms, 3 in flight, 7 errors"
     )
     assert said[1] == (
         "observing takes 1.8 % of a CPU (perf 1.2, fusetools 0.6); "
@@ -125,7 +125,7 @@ def test_lines_are_no_wider_than_the_screen(columns: int) -> None:
 def test_what_waits_is_first_and_is_no_escape() -> None:
     said = top_text.lines(replace(TOP, oldest=(OLDEST, replace(OLDEST, unsure=True))))
     head, first, second = said[3:6]
-    assert head.split()[:2] == ["under", "way"]
+    assert head.split()[:2] == ["in", "flight"]
     assert "1 m" in first or "75" in first
     assert "\x1b" not in "".join(said) and "/mnt" in first
     assert " ?" in second and " ?" not in first

@@ -92,7 +92,7 @@ def verdict(side: Figures) -> str:
     if side.p50 is None or side.times_best is None:
         return ""
     if side.slower is None or side.p is None:
-        return "" if side.times_best == 1 else "too few to tell"
+        return "" if side.times_best == 1 else "too few values to test"
     p = "p < 0.001" if side.p < 0.001 else f"p {side.p:.3f}"
     if not side.differs:
         return f"within noise, {p}"

@@ -29,7 +29,7 @@ def render_live(result: Counts) -> str:
         share = whole / result.facts.seconds / 1e7
         said.append(
             f"overhead: {duration(cost)} in each daemon call, {duration(whole)} in all "
-            f"({share:.2g} % of one CPU's time); in a request less"
+            f"({share:.2g} % of one CPU's time); less per request"
         )
     said += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
     return lines(said + missing(result.facts.missing))

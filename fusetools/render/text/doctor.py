@@ -48,7 +48,7 @@ def _verdict(result: Doctor) -> list[str]:
     for each in needed:
         lines += _advice(each.problem, each.mend)
     if better:
-        number = f"{plural(len(better), 'thing')} would be better:"
+        number = f"{plural(len(better), 'recommendation')}:"
         if result.works:
             lines[-1] += f" {number}"
         else:

@@ -143,8 +143,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     )
     if h.unanswered:
         said.append(
-            f"  {number(h.unanswered)} of them without an end: their time until then, "
-            "so > is at least"
+            f"  {number(h.unanswered)} without an end, counted until then (> means at least)"
         )
     if h.until_reply and h.after_reply:
         for part, name in ((h.until_reply, "until the reply"), (h.after_reply, "after the reply")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -75,9 +74,8 @@ def sparkline(values: Iterable[float], most: float) -> str:
 
 
 def wrapped(parts: Iterable[str], indent: str) -> list[str]:
-    """Parts with commas between them, broken there alone; one longer than a line inside, too."""
+    """Parts with commas between them, broken at commas alone, unless one is too far away."""
     room = width() - len(indent) - 3  # a comma follows
-    whole = ", ".join(
-        re.sub("(?<!,) ", "\xa0", part) if len(part) <= room else part for part in parts if part
-    )
+    pieces = ", ".join(part for part in parts if part).split(", ")
+    whole = ", ".join(p.replace(" ", "\xa0") if len(p) <= room else p for p in pieces)
     return [line.replace("\xa0", " ") for line in prose(whole, indent, indent + "  ")]

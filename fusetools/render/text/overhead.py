@@ -41,7 +41,8 @@ def render(result: Overhead) -> str:
     whole = result.costs[-1]
     if whole.told is not None:
         about = "at least" if whole.told_least else "about"
-        said.append(f"by its own word {about} {whole.told:.3f} times, if nothing runs side by side")
+        told = f"{about} {whole.told:.3f} times, for sequential workloads"
+        said.append(f"the recording's own estimate: {told}")
     if result.pair_ns is None or result.inside_ns is None:
         said.append("no callback is probed here: a probe pair's cost was not measured")
     else:
@@ -51,7 +52,7 @@ def render(result: Overhead) -> str:
         )
     if statistics.median(result.plain) < SHORT:
         took = seconds(statistics.median(result.plain))
-        said.append(f"warning: the workload takes {took}: one of several seconds tells more")
+        said.append(f"warning: the workload takes {took}: use a workload of several seconds")
     if result.lost:
         said.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")
     said += [f"warning: {printable(warning)}" for warning in result.warnings]

@@ -28,7 +28,7 @@ def render(result: Slowest) -> str:
     said += names_guessed(result.guessed, result.requests)
     if result.pathless:
         whose = plural(result.pathless, "request")
-        said.append(f"{whose} not looked at: the path is not known, or not whole")
+        said.append(f"{whose} skipped: path unknown or incomplete")
     return lines([*said, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
 
 

@@ -215,7 +215,7 @@ def cost(result: Stages, overhead: bool) -> list[str]:
     elif result.facts.probe_cost is not None:
         said.append(f"  {duration(result.facts.probe_cost)} at least for those of a callback")
     if took:
-        said.append("  the rest of what it took is beside that: stacks, and events of who waits")
+        said.append("  the remaining cost is outside the stages: stacks, and events of who waits")
     return said
 
 

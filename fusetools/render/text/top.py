@@ -19,7 +19,7 @@ SPARED = ("kB/s", "kB/op", "p50", "max")
 
 
 def render(top: Top) -> str:
-    """The whole interval: sums, requests under way for long, rows."""
+    """The whole interval: sums, requests in flight for long, rows."""
     return "".join(line + "\n" for line in lines(top))
 
 
@@ -54,7 +54,7 @@ def summary(top: Top) -> str:
         )
     if total.bytes:
         figures.append(f"{number(total.bytes / 1e3 / top.seconds)} kB/s")
-    figures.append(f"{number(top.under_way)} under way")
+    figures.append(f"{number(top.under_way)} in flight")
     figures.append(plural(total.errors, "error"))
     return ", ".join(figures)
 
@@ -83,7 +83,7 @@ def _missing(top: Top) -> list[str]:
 
 
 def _oldest(top: Top) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("under way for", "operation", "caller", "daemon", "path")]
+    rows: list[tuple[str, ...]] = [("in flight for", "operation", "caller", "daemon", "path")]
     for one in top.oldest:
         rows.append(
             (
