@@ -63,14 +63,17 @@ lint: $(VENV)/.tested
 PYTEST := $(PY) -m pytest --numprocesses 2 --dist loadgroup --durations 15
 
 # What needs nothing of the host has one CPU; the linters and Rust's tests take the others meanwhile.
+# What passed so is not run again.
 test: install-tests samples $(VENV)/.tested
 	@mkdir -p target
+	@rm -f target/passed.json
 	@echo 'the unit tests, where nothing of this host can be seen (target/bare.log), beside the linters'
-	setsid tests/bare.sh $(PY) -m pytest --quiet tests/unit tests/flamegraphs >target/bare.log 2>&1 & bare=$$!; \
+	setsid tests/bare.sh $(PY) -m pytest --quiet --passed target/passed.json tests/unit tests/flamegraphs \
+	    >target/bare.log 2>&1 & bare=$$!; \
 	  trap 'kill -- -$$bare 2>/dev/null || true' EXIT; \
 	  $(MAKE) --no-print-directory lint; cargo test --quiet; \
 	  good=0; wait $$bare || good=$$?; cat target/bare.log; trap - EXIT; exit $$good
-	$(PYTEST)
+	$(PYTEST) --but target/passed.json
 
 test-quick: install-tests lint
 	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'

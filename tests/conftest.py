@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,25 @@ from fusetools import cli
 from fusetools import core as binding
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--passed", metavar="FILE", help="write to it which tests passed")
+    parser.addoption("--but", metavar="FILE", help="run all but those that it names")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if path := config.getoption("--passed"):
+        passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
+        Path(path).write_text(json.dumps(passed))
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (path := config.getoption("--but")) and Path(path).exists():
+        passed = set(json.loads(Path(path).read_text()))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
