@@ -16,5 +16,5 @@ class Missing:
 
     what: str
     why: str
-    mend: str = ""
+    fix: str = ""
     layer: str = ""

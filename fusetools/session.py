@@ -169,7 +169,7 @@ class Session:
             "descendants": list(self.descendants),
             "mounts": [dict(vars(mount)) for mount in self.mounts],
             "probes": [dict(vars(probe)) for probe in self.probes],
-            "unavailable": [dict(vars(missing)) for missing in self.missing],
+            "missing": [dict(vars(missing)) for missing in self.missing],
             "misses": dict(self.misses),
             "lost": dict(self.lost),
             "probe_cost_ns": self.probe_cost_ns,
@@ -254,7 +254,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             ),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
-            missing=tuple(map(_missing, _dicts(data.get("unavailable")))),
+            missing=tuple(map(_missing, _dicts(data.get("missing") or data.get("unavailable")))),
             misses=_counters(data.get("misses")),
             lost=_counters(data.get("lost")),
             probe_cost_ns=natural(data.get("probe_cost_ns")),
@@ -310,12 +310,13 @@ def _mount(row: Row) -> Mount:
 
 
 def _missing(row: Row) -> Missing:
-    what, why, mend = (str(row.get(key) or "") for key in ("what", "why", "mend"))
+    what, why = (str(row.get(key) or "") for key in ("what", "why"))
+    fix = str(row.get("fix") or row.get("mend") or "")  # as older recordings have it
     layer = row.get("layer")
     if not isinstance(layer, str):  # an older recording does not say
         words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
         layer = next((words[word] for word in words if word in what), "")
-    return Missing(what, why, mend, layer)
+    return Missing(what, why, fix, layer)
 
 
 def _took(row: Row) -> Took | None:

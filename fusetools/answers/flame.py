@@ -234,7 +234,7 @@ def _notes(
         if 0 < found["daemons"] < total:
             said += f" (of the daemon's time: {share(found['cut_daemons'], found['daemons'])})"
         deep, unknown = found["cut_copied"], found["cut_unknown"]
-        # Copies of all stacks would mend the rest; for x86-64 alone there is an unwinder.
+        # Copies of all stacks would fix the rest; for x86-64 alone there is an unwinder.
         copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
         copy = copy and not found["copied"] and deep + unknown < cut
         yield said + (f"; fix: {COPY.format('dwarf')}" if copy else "")

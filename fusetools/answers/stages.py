@@ -157,12 +157,12 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
     """The stages that this recording cannot tell apart, why, and what would."""
     roles = {(p.layer, p.role) for p in catalogue}
     again = "fusetools record -- WORKLOAD"
-    unavailable = {m.layer: m for m in facts.missing}
+    by_layer = {m.layer: m for m in facts.missing}
     found = []
 
-    def miss(what: str, why: str, layer: str, mend: str = again) -> None:
-        m = unavailable.get(layer)
-        found.append(Missing(what, m.why if m else why, m.mend if m else mend, layer))
+    def miss(what: str, why: str, layer: str, fix: str = again) -> None:
+        m = by_layer.get(layer)
+        found.append(Missing(what, m.why if m else why, m.fix if m else fix, layer))
 
     syscalls = ("syscall", "sys_enter") in roles
     entered = [

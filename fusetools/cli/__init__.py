@@ -63,7 +63,7 @@ class Failure(click.ClickException):
         said = [f"{name} {printable(self.error.what)}"]
         if self.error.why:
             said.append(f"  why: {printable(self.error.why)}")
-        said += ways_out(self.error.mend, "  ")
+        said += ways_out(self.error.fix, "  ")
         color = False if os.environ.get("NO_COLOR") else None
         click.echo("\n".join(said), file=file, err=True, color=color)
 

@@ -134,8 +134,8 @@ def command(
     from fusetools.render.text import flame as text
 
     if not shown.stacks:
-        what, why, mend = text.nothing(shown, bool(operations or layers or any(options.values())))
-        raise Error(what, why, mend)
+        what, why, fix = text.nothing(shown, bool(operations or layers or any(options.values())))
+        raise Error(what, why, fix)
     if target is not None:
         from fusetools.render.picture import picture
 

@@ -338,8 +338,8 @@ def _fly(request: Flight, as_json: bool) -> None:
 
     def tell(plan: ProbePlan, removed: Removed, buffer: int) -> None:
         _began(plan, removed)
-        _notes(Outcome(unavailable=plan.unavailable))
-        known.update(plan.unavailable)
+        _notes(Outcome(missing=plan.missing))
+        known.update(plan.missing)
         when = [one.text for one in request.conditions]
         _say(
             f"fusetools: flight recorder: the last {request.seconds:g} s, in buffers of "
@@ -409,9 +409,9 @@ def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
             _say(line)
     for line in throttled(outcome.throttled):
         _say(f"  {line}")
-    for missing in outcome.unavailable:
+    for missing in outcome.missing:
         if missing in known:
             continue
         _say(f"  missing: {missing.what}: {missing.why}")
-        for line in ways_out(missing.mend, " " * 6):
+        for line in ways_out(missing.fix, " " * 6):
             _say(line)

@@ -79,7 +79,7 @@ def overhead(
                 outcome = recording.finish()
                 run = recording.measured()
             check(outcome, request.command, log)
-            for one in outcome.unavailable:  # in each run another number of something, perhaps
+            for one in outcome.missing:  # in each run another number of something, perhaps
                 missing.setdefault(one.what, one)
             warnings.update(dict.fromkeys(outcome.warnings))
             lost += outcome.lost

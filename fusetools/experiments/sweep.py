@@ -96,7 +96,7 @@ def _all(folder: Folder, user: User | None, arguments: Sequence[str], tell: Tell
         except Error as error:
             if _free(folder.path) < ALMOST_FULL:
                 raise _full(folder) from error
-            raise Error(f"{error.what} (at {at})", error.why, error.mend) from error
+            raise Error(f"{error.what} (at {at})", error.why, error.fix) from error
     tell(total, total, "", 0.0)
 
 

@@ -309,8 +309,8 @@ def check_readable(path: Path) -> None:
         kind = path.stat().st_mode
         if stat.S_ISDIR(kind):
             inside = path / "perf.data"
-            mend = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else RECORD
-            raise Error(what, "it is a directory", mend)
+            fix = f"fusetools hist -i {shlex.quote(str(inside))}" if inside.exists() else RECORD
+            raise Error(what, "it is a directory", fix)
         if not stat.S_ISREG(kind):
             raise Error(what, "it is not a file", RECORD)
         with path.open("rb"):
@@ -318,7 +318,7 @@ def check_readable(path: Path) -> None:
     except FileNotFoundError as error:
         raise Error(what, "there is no such file", RECORD) from error
     except PermissionError as error:
-        mend = f'sudo chown "$USER" {shlex.quote(str(path))}'
-        raise Error(what, "permission denied", mend) from error
+        fix = f'sudo chown "$USER" {shlex.quote(str(path))}'
+        raise Error(what, "permission denied", fix) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise Error(what, getattr(error, "strerror", None) or str(error), RECORD) from error

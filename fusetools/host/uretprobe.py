@@ -21,7 +21,7 @@ import struct
 from fusetools.host.files import Files
 
 NUMBER = 335  # of the system call, arch/x86/entry/syscalls/syscall_64.tbl
-KEEPS_SHADOW = "shstk_update_last_frame"  # the kernel's function that mends the copy
+KEEPS_SHADOW = "shstk_update_last_frame"  # the kernel's function that fixes the copy
 MOST_THREADS = 256
 
 # include/uapi/linux/prctl.h, seccomp.h

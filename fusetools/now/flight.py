@@ -251,7 +251,7 @@ class FlightRecorder(Recording):
             if self.perf.ended:
                 raise error from problem
             self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
-            answer = {"error": [error.what, error.why, error.mend]}
+            answer = {"error": [error.what, error.why, error.fix]}
         for client in clients:
             with contextlib.suppress(OSError), client:
                 client.sendall(json.dumps(answer).encode())

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fusetools.host.mounts import is_on
 from fusetools.now.moment import Connection, Descriptor, Moment, Process, Task
-from fusetools.results.stuck import KINDS, Blocked, Cause, Stuck, StuckMount, ago
+from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 SKEW = 0.02  # seconds by which the clocks of CPUs may differ,
@@ -355,7 +355,7 @@ class _Graph:
             text = f"which of the threads of {daemon.comm} should mount it cannot be known"
             return causes or [Cause("unanswered", text)]
         causes += self._general(connection, daemon, threads, late, bool(causes))
-        kill = (f"kill -9 {daemon.pid}", f"ends {daemon.comm}: all files on the mount fail then")
+        kill = Fix(f"kill -9 {daemon.pid}", f"ends {daemon.comm}: all files on the mount fail then")
         return [
             Cause(c.kind, c.text, c.chain, c.fixes or ((*abort, kill) if not n else ()))
             for n, c in enumerate(causes)
@@ -525,20 +525,20 @@ def _ends(fd: Descriptor) -> tuple[int, ...]:
     return fd.socket.other if fd.socket and fd.socket.other else fd.other
 
 
-def _restart(process: Process, kind: str) -> tuple[tuple[str, str], ...]:
+def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
     if kind == "frozen" and process.frozen:
         name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
         value = "THAWED" if name == "freezer.state" else "0"
-        return ((f"echo {value} > {process.frozen}/{name}", "lets the cgroup run again"),)
+        return (Fix(f"echo {value} > {process.frozen}/{name}", "lets the cgroup run again"),)
     if kind == "stopped":
-        return ((f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
+        return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
     return ()
 
 
-def _abort(connection: Connection, fusectl: str) -> tuple[tuple[str, str], ...]:
-    what = "ends every request on it with an error; the mount is of no use then but to unmount"
+def _abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
+    what = "ends each request on it with an error; the mount can only be unmounted then"
     if fusectl:
-        return ((f"echo 1 > {fusectl}/{connection.number}/abort", what),)
+        return (Fix(f"echo 1 > {fusectl}/{connection.number}/abort", what),)
     place = "/sys/fs/fuse/connections"
     command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
-    return ((command, what),)
+    return (Fix(command, what),)

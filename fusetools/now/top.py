@@ -94,7 +94,7 @@ class Watch:
             perf_cpu=(perf - cpu[0]) / seconds,
             own_cpu=(own - cpu[1]) / seconds,
             pair_cost_ns=stream.pair_cost,
-            unavailable=tuple(stream.unavailable),
+            missing=tuple(stream.missing),
         )
 
     def _row(self, row: native.Group, seconds: float, by: str) -> Row:

@@ -1,4 +1,4 @@
-"""What this host can show: which layers, what is missing and what mends it."""
+"""What this host can show: which layers, what is missing and what fixes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTALLERS = (
     ("alpine", "apk add", "perf"),
 )
 
-# What the kernel lacks, and what mends it.
+# What the kernel lacks, and what fixes it.
 NO_UPROBES = (
     "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
     "boot a kernel built with CONFIG_UPROBE_EVENTS=y",
@@ -46,7 +46,7 @@ class Advice:
     """One thing that is missing. ``needed``: the main job does not work without it."""
 
     problem: str
-    mend: str
+    fix: str
     needed: bool
 
 
@@ -75,7 +75,7 @@ def diagnose(facts: HostFacts) -> Diagnosis:
 
 def obstacles(facts: HostFacts, command: str = "doctor") -> list[Advice]:
     """What keeps every recording from beginning, whatever it records: `doctor` reports it, and no
-    recording begins. The most basic first: what stands first may mend what follows.
+    recording begins. The most basic first: what stands first may fix what follows.
 
     ``command``: of fusetools, to be run as root instead.
     """
@@ -198,7 +198,7 @@ def _off_cpu(facts: HostFacts) -> Layer:
 
 
 def _advice(facts: HostFacts) -> list[Advice]:
-    """The most basic first: what stands first may mend what follows."""
+    """The most basic first: what stands first may fix what follows."""
     advice = obstacles(facts)
     if facts.uid != 0:
         return advice

@@ -160,13 +160,13 @@ def plan(
         if backend == "auto" and why and not counts:
             missing.append(Missing("function_graph", *why))
     elif not graph:
-        reason, mend = (*(why or ("no function matches",)), "")[:2]
-        missing.append(Missing("kernel functions", reason, mend, "kernel"))
+        reason, fix = (*(why or ("no function matches",)), "")[:2]
+        missing.append(Missing("kernel functions", reason, fix, "kernel"))
     if not counts and not facts.unwinds_kretprobes:
-        mend = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
+        fix = "fusetools record --functions request_wait_answer …   (too)" if graph else ""
         if backend == "kprobe" and not _no_graph(facts, "graph", names):
-            mend = "fusetools record --backend graph -- …"
-        missing += _cut_stacks(probes, mend)
+            fix = "fusetools record --backend graph -- …"
+        missing += _cut_stacks(probes, fix)
     return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
 
 
@@ -181,14 +181,14 @@ def without_functions(plan: KernelPlan) -> KernelPlan:
     )
 
 
-def _cut_stacks(probes: Sequence[Probe], mend: str) -> list[Missing]:
+def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Missing]:
     """Both are not to be had: a duration that was asked for comes before the stacks' rest."""
     returns = [probe.function for probe in probes if probe.role == "return"]
     if not returns:
         return []
     which = returns[0] if len(returns) == 1 else f"{len(returns)} kernel functions"
     why = f"on this kernel they end at a function with a return probe: {which}"
-    return [Missing("the callers in kernel stacks", why, mend, "stacks")]
+    return [Missing("the callers in kernel stacks", why, fix, "stacks")]
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
@@ -202,7 +202,7 @@ def _no_function(pattern: str) -> Missing:
 
 
 def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
-    """Why not function_graph, and what mends it; empty: it can be used."""
+    """Why not function_graph, and what fixes it; empty: it can be used."""
     if backend == "tracepoint":
         return ("only tracepoints were asked for",)
     if backend == "kprobe":
@@ -454,8 +454,8 @@ def _pairs(
     wanted = names.matching(patterns) if patterns else tuple(operations)
     if len(wanted) > MOST:
         why = f"{len(wanted)} functions match, {MOST} are probed"
-        mend = "--functions GLOB   (fewer)"
-        missing.append(Missing("some kernel functions", why, mend, "kernel"))
+        fix = "--functions GLOB   (fewer)"
+        missing.append(Missing("some kernel functions", why, fix, "kernel"))
     probes = []
     for name in wanted[:MOST]:
         place = names.find(name) or names.find(name.partition(".")[0], variant=True)

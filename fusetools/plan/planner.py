@@ -86,7 +86,7 @@ class ProbePlan:
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
-    unavailable: tuple[Missing, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
     @property
     def copies(self) -> bool:
@@ -274,7 +274,7 @@ def plan(
         missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
     if not probes and any(isinstance(why, _Stripped) for why in missing):
         stripped = next(why for why in missing if isinstance(why, _Stripped))
-        raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.mend)
+        raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.fix)
     if not request.names:
         probes = [probe for probe in probes if probe.role != "inode"]
     probes = _named_apart(probes)
@@ -366,7 +366,7 @@ def plan(
         raise Error(
             f"nothing of {found[0].mount.path} can be recorded",
             "; ".join(f"{why.what}: {why.why}" for why in missing[:3]),
-            first.mend,
+            first.fix,
         )
     if ftrace:
         # Of whose process they are: it tells threads by their own number alone.
@@ -384,7 +384,7 @@ def plan(
         graph=ours.graph,
         functions=ours.functions,
         clock="mono" if "mono" in facts.clocks or not ours.graph else "perf",
-        unavailable=tuple(missing),
+        missing=tuple(missing),
     )
 
 
@@ -426,8 +426,8 @@ def _by_program(group: Group, library: Library) -> bool:
 def _instead(lacking: Missing) -> Missing:
     """What is said where the replies are recorded instead."""
     what = lacking.what.replace("daemon of", "callbacks of", 1)
-    mend = lacking.mend.splitlines()[-1] if lacking.mend else ""
-    return replace(lacking, what=what, mend=mend)
+    fix = lacking.fix.splitlines()[-1] if lacking.fix else ""
+    return replace(lacking, what=what, fix=fix)
 
 
 def _probes(

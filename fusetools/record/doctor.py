@@ -69,14 +69,14 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
         functions, plain, unreadable = symbols.functions(files)
         plan = planner.plan(one, request, targets, functions, plain, unreadable=unreadable)
     except Error as error:
-        broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.mend, False)
+        broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)
     probes = [probe for probe in plan.probes if probe.layer == "daemon"]
-    lacks = [why for why in plan.unavailable if why.layer in ("daemon", "names")]
+    lacks = [why for why in plan.missing if why.layer in ("daemon", "names")]
     advice = None
     if lacks:
-        mend = lacks[0].mend if probes else lacks[0].mend or "fusetools record --fs FILE.toml -- …"
-        advice = Advice(f"{lacks[0].what}: {lacks[0].why}", mend, False)
+        fix = lacks[0].fix if probes else lacks[0].fix or "fusetools record --fs FILE.toml -- …"
+        advice = Advice(f"{lacks[0].what}: {lacks[0].why}", fix, False)
     if not probes:
         how = "no probe set fits: requests, and what its threads do, are recorded"
         return Described(mount.path, kind, who, how, advice)

@@ -108,7 +108,7 @@ class Finishing(Things):
             whole = self.raw
         outcome.size = whole.stat().st_size
         self._hand_over(whole)
-        outcome.unavailable = tuple(self.missing)
+        outcome.missing = tuple(self.missing)
         return outcome
 
     def _hand_over(self, whole: Path) -> None:
@@ -388,15 +388,15 @@ class Finishing(Things):
             ):
                 program = {target.mount.program} == {file.path for _, file in target.groups}
                 why = "it runs another copy of its library"
-                mend = "mount it again"
+                fix = "mount it again"
                 if program:  # there is no other copy of what runs
                     why = "it answers them by other functions of its own"
-                    mend = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
+                    fix = "fusetools record --fs FILE.toml -- …   (docs/probe-sets.md)"
                 self.missing.append(
                     Missing(
                         f"daemon of {target.mount.path}",
                         f"none of its {len(ours)} probes fired though there were requests: {why}",
-                        mend,
+                        fix,
                         "daemon",
                     )
                 )

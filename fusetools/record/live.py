@@ -87,7 +87,7 @@ def count(request: Count, arguments: Sequence[str]) -> Live:
     with prepared(request, arguments) as (lock, _, user, facts, plan):
         plan, rows = counting(unbundled(plan, lock.number))
         if not rows:
-            raise Error("nothing can be counted here", "; ".join(m.why for m in plan.unavailable))
+            raise Error("nothing can be counted here", "; ".join(m.why for m in plan.missing))
         recording = _Counting(lock, request, arguments, user, facts, plan)
         recording.rows = rows
         recording.by_process = others_call(plan, facts)

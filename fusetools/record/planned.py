@@ -21,7 +21,7 @@ def summary(facts: HostFacts, plan: ProbePlan) -> Planned:
             for probe in probes
         ),
         graph=plan.graph,
-        missing=plan.unavailable,
+        missing=plan.missing,
         functions=tuple(name for name, _ in plan.functions),
         places=found,
     )

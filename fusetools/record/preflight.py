@@ -43,7 +43,7 @@ def prepare(
     request: Request, chosen: probeset.ProbeSet | None = None
 ) -> tuple[HostFacts, ProbePlan]:
     """The plan for this host, with the probe set that was asked for. Error: with what is missing,
-    and what mends it."""
+    and what fixes it."""
     facts = read_host(trial=False)
     check_obstacles(facts)
     if request.pid is not None:
@@ -81,7 +81,7 @@ def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
 
 
 def _refusal(obstacle: Advice) -> Error:
-    return Error("cannot record", obstacle.problem, obstacle.mend)
+    return Error("cannot record", obstacle.problem, obstacle.fix)
 
 
 def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
@@ -196,7 +196,7 @@ def _alone(
     apart = can_be_numbered(facts.fetch_args)
     if apart and request.backend == "auto" and not request.wait and lock.beside():
         facts, plan = prepare(replace(request, backend="kprobe"), chosen)
-        return facts, replace(plan, unavailable=(*plan.unavailable, NOT_BESIDE))
+        return facts, replace(plan, missing=(*plan.missing, NOT_BESIDE))
     fix = "fusetools record --backend kprobe …   (beside it)" if apart else ""
     return prepare(request, chosen) if lock.stay_alone(fix) else (facts, plan)
 

@@ -14,7 +14,6 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.processes import cpu_seconds
-from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
 from fusetools.plan.request import Request
@@ -230,10 +229,6 @@ class Streaming(Recording):
                 return False
             self._feed()
         return False
-
-    @property
-    def unavailable(self) -> list[Missing]:
-        return self.missing
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Things:
         self.made: Scratch | None = None
         self.facts = facts
         self.plan = plan
-        self.missing = list(plan.unavailable)
+        self.missing = list(plan.missing)
         self.lock = lock
         self.state = lock.state
         self.request = request

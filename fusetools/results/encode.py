@@ -14,7 +14,6 @@ from pathlib import PurePath
 from fusetools.results.units import SUFFIXES
 
 _UNIT = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
-_NAMES = {"mend": "fix"}
 
 
 def encode(value: object) -> object:
@@ -63,5 +62,4 @@ def _text(annotation: object) -> str:
 def _key(name: str, annotation: str) -> str:
     unit = _UNIT.search(annotation)
     suffix = SUFFIXES[unit[1]] if unit else ""
-    name = _NAMES.get(name, name)
     return name if name.endswith((suffix, suffix[1:])) and suffix else name + suffix

@@ -37,7 +37,7 @@ class Outcome:
     requests: int = 0
     lost: int = 0
     exit_status: int = 0
-    unavailable: tuple[Missing, ...] = ()
+    missing: tuple[Missing, ...] = ()
     warnings: list[str] = field(default_factory=list)
     throttled: list[Throttled] = field(default_factory=list)  # by quotas of cgroups
     failed: bool = False  # perf ended early, or the file is as perf left it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,22 @@ class Blocked:
     user_stack: tuple[str, ...] = ()
 
 
+class Fix(NamedTuple):
+    """A command that would end it, and what it does."""
+
+    command: str
+    effect: str
+
+
 @dataclass(frozen=True)
 class Cause:
     """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, from the mount's
-    side on; ``fixes``: (command that would end it, what that does), never run."""
+    side on; ``fixes``: never run by fusetools."""
 
     kind: str
     text: str
     chain: tuple[str, ...] = ()
-    fixes: tuple[tuple[str, str], ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
 
 # The surest first.

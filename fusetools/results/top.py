@@ -83,7 +83,7 @@ class Top:
     perf_cpu: float
     own_cpu: float
     pair_cost_ns: int | None
-    unavailable: tuple[Missing, ...]
+    missing: tuple[Missing, ...]
 
     @property
     def seconds(self) -> float:

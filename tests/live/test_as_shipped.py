@@ -155,7 +155,7 @@ def test_stacks_that_are_deeper_than_what_is_copied(client: SampleMount, tmp_pat
 
 
 def test_cut_stacks_are_named(client: SampleMount, tmp_path: Path) -> None:
-    """By frame pointers these end in the C library, and flame says so, and what mends it."""
+    """By frame pointers these end in the C library, and flame says so, and what fixes it."""
     path = tmp_path / "perf.data"
     shown = record(client, path, "--call-graph", "fp").stacks("off-cpu", layers=["daemon"])
     assert shown.cut is not None and shown.cut > 0.9 * shown.total

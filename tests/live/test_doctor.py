@@ -331,14 +331,14 @@ main(["doctor", *sys.argv[1:]])
 
 
 @pytest.mark.parametrize(
-    ("broken", "mend"),
+    ("broken", "fix"),
     [
         ("umount $(findmnt -n -o TARGET -t tracefs)", "mount -t tracefs nodev /sys/kernel/tracing"),
         ("mount -o remount,bind,ro {0}", "mount -o remount,rw {0}"),
     ],
 )
 def test_the_mend_that_it_names_mends(
-    broken: str, mend: str, sample_mount: Mounter, tmp_path: Path
+    broken: str, fix: str, sample_mount: Mounter, tmp_path: Path
 ) -> None:
     """In a mount namespace of its own, so that nobody else loses tracefs; with one mount that can
     be traced, for where all mounts are dead a recording does not work."""
@@ -350,7 +350,7 @@ def test_the_mend_that_it_names_mends(
     cp /proc/self/mountinfo {tmp_path}/before
     {FUSETOOLS} doctor --json; echo "status $?"
     cmp /proc/self/mountinfo {tmp_path}/before || exit 8  # perf mounts tracefs where it may
-    {mend.format(tracefs)} || exit 9
+    {fix.format(tracefs)} || exit 9
     {FUSETOOLS} doctor --json; echo "status $?"
     """
     command = ["unshare", "-m", "--propagation", "private", "bash", "-c", script]
@@ -359,7 +359,7 @@ def test_the_mend_that_it_names_mends(
     before, first, after, second, _ = re.split(r"^status (\d)\n", done.stdout, flags=re.MULTILINE)
     assert (first, second) == ("1", "0")
     needed = [advice["fix"] for advice in json.loads(before)["advice"] if advice["needed"]]
-    assert needed == [mend.format(tracefs)]
+    assert needed == [fix.format(tracefs)]
     assert json.loads(after)["works"] is True
 
 

@@ -367,9 +367,9 @@ def whole(part: Path, folder: Path) -> fusetools.Recording:
     try:
         return fusetools.open(part)
     except fusetools.Error as error:
-        if not error.mend.startswith("fusetools merge "):
+        if not error.fix.startswith("fusetools merge "):
             raise
-        words = shlex.split(error.mend)[1:]
+        words = shlex.split(error.fix)[1:]
         done = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return fusetools.open(folder / "merged.data")

@@ -583,7 +583,7 @@ def test_what_recording_took_is_of_each_event(
     # Functions of the kernel cost more than an event.
     functions = any(probe["layer"] == "kernel" for probe in facts["probes"])
     if detail != "latency":
-        functions |= not any(row["what"] == "kernel functions" for row in facts["unavailable"])
+        functions |= not any(row["what"] == "kernel functions" for row in facts["missing"])
     assert took["least"] == functions
     if detail == "stacks":
         taken = facts["stacks"][0]

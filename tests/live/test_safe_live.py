@@ -164,7 +164,7 @@ def test_what_a_killed_recording_had_is_kept(
     assert sorted(os.listdir(tmp_path)) == [kept.name, ftraces.name]
     with pytest.raises(fusetools.Error) as caught:
         fusetools.open(kept)
-    assert (caught.value.why, caught.value.mend) == (f"{ftraces} does", f"fusetools {found[1]}")
+    assert (caught.value.why, caught.value.fix) == (f"{ftraces} does", f"fusetools {found[1]}")
     subprocess.run([*COMMAND, *shlex.split(found[1])], cwd=tmp_path, check=True)
     assert any(called(tmp_path / "merged.data").values())
 

@@ -40,7 +40,7 @@ def test_what_is_mounted_later_is_recorded(tmp_path: Path) -> None:
     assert done.status == 0, done.stderr
     data = tmp_path / "perf.data"
     assert counts(data)["fuse_daemon:cvmfs_getattr"] == own["cvmfs_getattr"] > 0
-    (missing,) = [one for one in session(data)["unavailable"] if "first requests" in one["what"]]
+    (missing,) = [one for one in session(data)["missing"] if "first requests" in one["what"]]
     assert missing["what"] == f"the first requests of {place}/mount"
 
 

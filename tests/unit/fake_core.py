@@ -187,11 +187,11 @@ def cvmfs_like(scale: float = 1.0) -> FakeCore:
                 *(("daemon", m.function, m.operation) for m in made if m.layer == "daemon"),
                 address=0xD2100,
             ),
-            "unavailable": [
+            "missing": [
                 {
                     "what": "kernel functions",
                     "why": "this kernel has no kprobes",
-                    "mend": "record on a kernel with CONFIG_KPROBES",
+                    "fix": "record on a kernel with CONFIG_KPROBES",
                 }
             ],
         },

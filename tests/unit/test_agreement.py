@@ -387,7 +387,7 @@ def test_corrected_where_nothing_was_measured(path: Path, answer: str) -> None:
         getattr(measured(path, None, None), answer)(corrected=True)
     assert raised.value.what == f"cannot correct the durations of {path}"
     assert "was not measured" in raised.value.why
-    assert raised.value.mend.startswith("fusetools record ")
+    assert raised.value.fix.startswith("fusetools record ")
 
 
 def test_corrected_where_a_part_was_measured(path: Path) -> None:

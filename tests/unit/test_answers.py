@@ -386,7 +386,7 @@ def test_no_name_steers_the_terminal(fake: Fake, run: Invoke) -> None:
         session={
             "probes": probes(("daemon", evil, evil), ("daemon", evil + "0", "")),
             "mounts": [{"path": evil, "connection": 1}],
-            "unavailable": [{"what": evil, "why": evil, "mend": evil}],
+            "missing": [{"what": evil, "why": evil, "fix": evil}],
             "misses": {evil: 1},
         },
         warnings=[evil],

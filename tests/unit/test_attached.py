@@ -21,7 +21,7 @@ def why(pid: int, user: User | None = None) -> str:
     with pytest.raises(Error) as caught:
         Attached(pid, user)
     assert caught.value.what == f"cannot record process {pid}"
-    return f"{caught.value.why}; {caught.value.mend}"
+    return f"{caught.value.why}; {caught.value.fix}"
 
 
 def test_what_cannot_be_attached_to(tmp_path: Path) -> None:

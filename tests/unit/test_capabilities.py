@@ -39,8 +39,8 @@ def available(diagnosis: Diagnosis) -> dict[str, bool]:
     return {layer.name: layer.available for layer in diagnosis.layers}
 
 
-def mends(diagnosis: Diagnosis) -> list[str]:
-    return [advice.mend for advice in diagnosis.advice]
+def fixes(diagnosis: Diagnosis) -> list[str]:
+    return [advice.fix for advice in diagnosis.advice]
 
 
 def test_a_host_with_everything() -> None:
@@ -60,7 +60,7 @@ def test_mounts_are_counted_by_what_is_probed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "lost", "mend"),
+    ("changes", "lost", "fix"),
     [
         (
             {"perf": None, "perf_can_record": False, "perf_why": "perf is not installed"},
@@ -103,16 +103,16 @@ def test_mounts_are_counted_by_what_is_probed() -> None:
         ),
     ],
 )
-def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], mend: str) -> None:
+def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], fix: str) -> None:
     diagnosis = of(NEWEST, **changes)
     assert not diagnosis.works
     assert {name for name, there in available(diagnosis).items() if not there} == lost
-    needed = [advice.mend for advice in diagnosis.advice if advice.needed]
-    assert needed == [mend]
+    needed = [advice.fix for advice in diagnosis.advice if advice.needed]
+    assert needed == [fix]
 
 
 @pytest.mark.parametrize(
-    ("changes", "mend"),
+    ("changes", "fix"),
     [
         ({"trace_cmd": None}, "apt-get install -y trace-cmd"),
         ({"trace_cmd": None, "distribution": ("rocky", "rhel")}, "yum install -y trace-cmd"),
@@ -127,15 +127,15 @@ def test_what_is_needed_and_missing(changes: dict[str, Any], lost: set[str], men
         ({"mounts": (GOOD, OUT_OF_REACH)}, "run fusetools as root, outside of containers"),
     ],
 )
-def test_what_would_be_better(changes: dict[str, Any], mend: str) -> None:
+def test_what_would_be_better(changes: dict[str, Any], fix: str) -> None:
     diagnosis = of(NEWEST, **changes)
     assert diagnosis.works
-    assert [(advice.mend, advice.needed) for advice in diagnosis.advice] == [(mend, False)]
+    assert [(advice.fix, advice.needed) for advice in diagnosis.advice] == [(fix, False)]
 
 
 def test_perf_of_ubuntu_is_named_after_the_kernel() -> None:
     diagnosis = of(NEWEST, perf=None, distribution=("ubuntu", "debian"), perf_can_record=False)
-    assert mends(diagnosis) == ["apt-get install -y linux-tools-$(uname -r)"]
+    assert fixes(diagnosis) == ["apt-get install -y linux-tools-$(uname -r)"]
 
 
 def test_unprivileged() -> None:
@@ -153,7 +153,7 @@ def test_unprivileged() -> None:
         addresses=False,
     )
     assert not diagnosis.works
-    assert mends(diagnosis) == ["sudo fusetools doctor"]
+    assert fixes(diagnosis) == ["sudo fusetools doctor"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_record_refuses_as_doctor_says(
     first = diagnosis.advice[0]
     assert not diagnosis.works and first.needed
     assert (refused.value.what, refused.value.why) == ("cannot record", first.problem)
-    assert refused.value.mend == first.mend.replace("doctor", "record …")
+    assert refused.value.fix == first.fix.replace("doctor", "record …")
 
 
 def test_root_of_a_container() -> None:
@@ -194,7 +194,7 @@ def test_root_of_a_container() -> None:
     )
     assert not diagnosis.works
     assert "Permission denied" in diagnosis.advice[0].problem
-    assert diagnosis.advice[0].mend == "run it outside of the container, or in a privileged one"
+    assert diagnosis.advice[0].fix == "run it outside of the container, or in a privileged one"
 
 
 @pytest.mark.parametrize("mount", [NO_DAEMON, OUT_OF_REACH])

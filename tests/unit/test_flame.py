@@ -490,4 +490,4 @@ def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str],
     with pytest.raises(Error) as error:
         question("x", graph, by_convention([]), described, False)
     assert error.value.what == said
-    assert error.value.mend == "fusetools record -- WORKLOAD"
+    assert error.value.fix == "fusetools record -- WORKLOAD"

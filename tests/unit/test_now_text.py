@@ -72,7 +72,7 @@ TOP = Top(
     perf_cpu=0.012,
     own_cpu=0.006,
     pair_cost_ns=1_300,
-    unavailable=(),
+    missing=(),
 )
 
 
@@ -140,7 +140,7 @@ def test_what_is_dropped_is_said() -> None:
     assert "lost" not in top_text.line(TOP) and "left out" not in "".join(top_text.lines(TOP))
     assert top_text.lines(replace(TOP, groups=31))[-1] == "and 30 more rows"
     missing = Missing("daemon of /mnt", "it is \x1bstripped", layer="daemon")
-    (line,) = [one for one in top_text.lines(replace(TOP, unavailable=(missing,))) if "miss" in one]
+    (line,) = [one for one in top_text.lines(replace(TOP, missing=(missing,))) if "miss" in one]
     assert line.startswith("missing: daemon of /mnt: it is ") and "\x1b" not in line
 
 

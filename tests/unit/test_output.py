@@ -63,7 +63,7 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(Error) as caught:
             Output(path)
         assert caught.value.what == f"cannot write {path}"
-        assert (caught.value.why, caught.value.mend) == (why, fix)
+        assert (caught.value.why, caught.value.fix) == (why, fix)
     assert sorted(os.listdir(tmp_path)) == ["directory", "fifo", "link"]
 
 
@@ -409,7 +409,7 @@ def test_who_holds_the_lock_is_named_by_the_kernel(tmp_path: Path) -> None:
                 Lock(["fusetools"], tmp_path)
             holder.send_signal(signal.SIGKILL)
         assert caught.value.why.startswith(f"pid {holder.pid}: python")
-        assert caught.value.mend.endswith(f"kill -INT {holder.pid}")
+        assert caught.value.fix.endswith(f"kill -INT {holder.pid}")
 
 
 def test_a_file_system_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,7 +537,7 @@ def test_a_recording_on_a_traced_mount_is_refused(tmp_path: Path) -> None:
         check_feedback(output, ProbePlan((Target(other),), (), ()))
         with pytest.raises(Error) as caught:
             check_feedback(output, ProbePlan((Target(other), Target(mount)), (), ()))
-    assert "it is on /mnt, which is traced" in caught.value.why and "--force" in caught.value.mend
+    assert "it is on /mnt, which is traced" in caught.value.why and "--force" in caught.value.fix
 
 
 @pytest.mark.parametrize(

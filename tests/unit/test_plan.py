@@ -139,7 +139,7 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     lines += [""] * bool(by_ftrace)
     lines += [f"ftrace: {e.name}{f' if {e.filter}' if e.filter else ''}" for e in by_ftrace]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
-    lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.unavailable]
+    lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.missing]
     return "\n".join(lines) + "\n"
 
 
@@ -308,7 +308,7 @@ def test_details() -> None:
     assert {probe.role for probe in found} == {"inode"}
     assert not any(probe.role == "inode" for probe in plans[0].probes)
     # Nothing that was not asked for is missing.
-    assert not any("system calls" in one.what for one in plans[0].unavailable)
+    assert not any("system calls" in one.what for one in plans[0].missing)
 
 
 def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
@@ -381,7 +381,7 @@ def test_latency_needs_no_kernel_functions(kernel: str) -> None:
     assert {"begin", "end"} <= {probe.role for probe in plan.probes if probe.in_kernel} or any(
         event.name == "fuse:fuse_request_send" for event in plan.events
     )
-    assert not any("kernel functions" in one.what for one in plan.unavailable)
+    assert not any("kernel functions" in one.what for one in plan.missing)
     asked = Workload(command=("x",), detail="latency", functions=("fuse_lookup",))
     assert make(host(kernel), asked).functions or any(
         probe.layer == "kernel" for probe in make(host(kernel), asked).probes
@@ -426,7 +426,7 @@ def test_without_a_cgroup_everybody_is_recorded() -> None:
     plan = make(host(), cgroup=False)
     assert not any(event.workload for event in plan.events)
     assert not plan.switch_records
-    assert any("all processes are recorded" in one.why for one in plan.unavailable)
+    assert any("all processes are recorded" in one.why for one in plan.missing)
 
 
 def test_only_the_mounts_asked_for() -> None:
@@ -479,7 +479,7 @@ def test_which_probe_set() -> None:
     with pytest.raises(Error) as caught:
         targets(host("6.18", sshfs), Attach(), fs="cvmfs")
     assert "fits no daemon here" in caught.value.what
-    assert "--fs libfuse" in caught.value.mend
+    assert "--fs libfuse" in caught.value.fix
     with pytest.raises(Error) as caught:
         targets(host(), Attach(), fs="cvmfs+stubb")
     assert caught.value.why == "its groups: callbacks, inodes, stub"
@@ -492,16 +492,16 @@ def test_a_stripped_library() -> None:
     plan = make(host(), symbols=symbols)
     assert plan.targets[0].probe_set is not None and plan.targets[0].probe_set.name == "libfuse"
     assert {p.role for p in plan.probes if p.function != "fusetools_calibrate"} == {"reply"}
-    assert plan.unavailable[0].what == "callbacks of /cvmfs/sft.cern.ch"
-    assert plan.unavailable[0].why.endswith("is stripped, it has no symbol for its callbacks")
-    assert plan.unavailable[0].mend.startswith("install its debug symbols")
+    assert plan.missing[0].what == "callbacks of /cvmfs/sft.cern.ch"
+    assert plan.missing[0].why.endswith("is stripped, it has no symbol for its callbacks")
+    assert plan.missing[0].fix.startswith("install its debug symbols")
     with pytest.raises(Error) as caught:
         make(host(), fs="cvmfs", symbols=symbols)
     assert caught.value.what == (
         "cannot probe the daemon of /cvmfs/sft.cern.ch: libcvmfs_fuse3.so.2.12.0 of cvmfs2 is "
         "stripped, it has no symbol for its callbacks"
     )
-    assert caught.value.mend.startswith("fusetools record --fs libfuse -- …")
+    assert caught.value.fix.startswith("fusetools record --fs libfuse -- …")
 
 
 def test_a_library_that_cannot_be_read() -> None:
@@ -511,12 +511,12 @@ def test_a_library_that_cannot_be_read() -> None:
     facts = host("6.18", mount(), other)
     found = planner.targets(facts, Attach(), builtin())
     plan = planner.plan(facts, Attach(), found, SYMBOLS, PLAIN, OWN, unreadable={"/srv/x": "EIO"})
-    assert [one.what for one in plan.unavailable if "EIO" in one.why] == ["daemon of /x"]
+    assert [one.what for one in plan.missing if "EIO" in one.why] == ["daemon of /x"]
     assert sum(p.role == "entry" for p in plan.probes) == len(NAMES) + 1
     lost = mount("/x", connection=46, daemon_pid=9, libraries=(replace(odd, host_path=""),))
     facts = host("6.18", mount(), lost)
     plan = planner.plan(facts, Attach(), planner.targets(facts, Attach(), builtin()), SYMBOLS, {})
-    assert any(one.what == "daemon of /x" for one in plan.unavailable)
+    assert any(one.what == "daemon of /x" for one in plan.missing)
 
 
 HIGH = {
@@ -549,7 +549,7 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
     (target,) = plan.targets
     if fs is None:
         assert all(p.function == "fusetools_calibrate" for p in plan.probes)
-        assert "does not use libfuse's library for requests" in plan.unavailable[0].why
+        assert "does not use libfuse's library for requests" in plan.missing[0].why
     else:
         assert target.probe_set is not None and target.probe_set.name == fs
     if fs == "libfuse_highlevel":
@@ -584,14 +584,14 @@ def test_programs_with_everything_inside() -> None:
         plan = make(host("6.18", one), symbols=symbols)
         ours = [p for p in plan.probes if p.function != "fusetools_calibrate"]
         if fs is None:
-            assert not ours and "no probe set knows" in plan.unavailable[0].why
+            assert not ours and "no probe set knows" in plan.missing[0].why
             continue
         (target,) = plan.targets
         assert target.probe_set is not None and target.probe_set.name == fs
         assert (ours[0].role, ours[0].function) == (role, shown)
         assert any(p.role == "return" for p in ours) == (role == "entry" and not runtime)
         if runtime:
-            what = next(m for m in plan.unavailable if m.what.startswith("durations"))
+            what = next(m for m in plan.missing if m.what.startswith("durations"))
             assert "Go program" in what.why
 
 
@@ -664,7 +664,7 @@ def test_a_daemon_that_is_not_found() -> None:
     lost = mount(daemon_pid=None, comm=None, libraries=(), why="no process here has it open")
     plan = make(host("6.18", lost))
     assert plan.layers == ("requests", "on-CPU", "off-CPU", "system calls")
-    assert plan.unavailable[0].why == "no process here has it open"
+    assert plan.missing[0].why == "no process here has it open"
     with pytest.raises(Error) as caught:  # and no requests either
         make(replace(host("6.1", lost), tracers=("nop",), dynamic_events=("uprobe",)))
     assert caught.value.what == "nothing of /cvmfs/sft.cern.ch can be recorded"

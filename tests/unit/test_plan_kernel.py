@@ -221,15 +221,15 @@ def test_backends() -> None:
     # without trace-cmd: kprobes, and it is said what would bring more
     bare = kernel.plan(replace(facts, trace_cmd=None), [45])
     assert {p.function for p in bare.probes if p.role == "entry"} == entries
-    assert bare.missing[-1].mend == "apt-get install -y trace-cmd"
+    assert bare.missing[-1].fix == "apt-get install -y trace-cmd"
     fedora = replace(facts, trace_cmd=None, distribution=("fedora",))
-    assert kernel.plan(fedora, [45]).missing[-1].mend == "dnf install -y trace-cmd"
+    assert kernel.plan(fedora, [45]).missing[-1].fix == "dnf install -y trace-cmd"
     with pytest.raises(Error, match="cannot use function_graph"):
         kernel.plan(replace(facts, trace_cmd=None), [45], "graph")
     # In a container perf alone, whose numbers of threads then are those of all events.
     inside = replace(facts, pid_namespace=True)
     alone = kernel.plan(inside, [45])
-    assert alone.graph == () and "--pid=host" in alone.missing[-1].mend
+    assert alone.graph == () and "--pid=host" in alone.missing[-1].fix
     with pytest.raises(Error, match="cannot use function_graph"):
         kernel.plan(inside, [45], "graph")
     with pytest.raises(Error, match="cannot use kprobes"):

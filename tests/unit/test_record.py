@@ -147,7 +147,7 @@ def test_lock_without_permission(tmp_path: Path) -> None:
     blocked.touch()
     with pytest.raises(Error) as caught:
         Lock(["fusetools"], blocked)
-    assert caught.value.mend == (
+    assert caught.value.fix == (
         "run as root (sudo fusetools …)" if os.geteuid() else f"rm -r {blocked}"
     )
 

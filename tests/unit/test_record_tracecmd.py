@@ -69,7 +69,7 @@ def test_who_uses_it_is_named(tmp_path: Path, file: str, text: str, said: str) -
     with pytest.raises(Error, match="ftrace is in use") as caught:
         tracecmd.check_free(root, [])
     assert said in caught.value.why
-    assert "--backend kprobe" in caught.value.mend
+    assert "--backend kprobe" in caught.value.fix
     assert (root / file).read_text() == text
 
 

@@ -261,7 +261,7 @@ def fails(path: str, why: str) -> errors.Error:
     with pytest.raises(errors.Error) as caught:
         fusetools.open(path)
     assert why in caught.value.why
-    assert caught.value.mend
+    assert caught.value.fix
     return caught.value
 
 
@@ -270,9 +270,9 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert "record" in fails(str(tmp_path), "directory").mend
+    assert "record" in fails(str(tmp_path), "directory").fix
     (tmp_path / "perf.data").touch()
-    assert f"{tmp_path}/perf.data" in fails(str(tmp_path), "directory").mend
+    assert f"{tmp_path}/perf.data" in fails(str(tmp_path), "directory").fix
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     (tmp_path / "perf.data").touch()
     monkeypatch.setattr(Path, "open", refuse)
-    assert "sudo" in fails(str(tmp_path / "perf.data"), "permission").mend
+    assert "sudo" in fails(str(tmp_path / "perf.data"), "permission").fix
 
 
 def test_what_the_core_says_is_passed_on(fake: Fake) -> None:
@@ -335,7 +335,7 @@ JSON = st.recursive(
 ROW_KEYS = ["event", "layer", "function", "operation", "role", "address", "path", "what", "why"]
 ROWS = st.lists(
     st.dictionaries(
-        st.sampled_from([*ROW_KEYS, "mend", "connection", "daemon_pid"]),
+        st.sampled_from([*ROW_KEYS, "fix", "connection", "daemon_pid"]),
         JSON | st.sampled_from(["daemon", "entry", "request"]),
         max_size=6,
     ),
@@ -345,7 +345,7 @@ HOSTILE = st.fixed_dictionaries(
     {},
     optional={
         **dict.fromkeys(["format", "seconds", "misses", "lost", "probe_cost_ns"], JSON),
-        **dict.fromkeys(["probes", "mounts", "unavailable"], JSON | ROWS),
+        **dict.fromkeys(["probes", "mounts", "missing"], JSON | ROWS),
     },
 )
 
@@ -366,16 +366,16 @@ def test_a_broken_session_is_said(fake: Fake, text: str) -> None:
     assert any("facts cannot be read" in w for w in warnings)
 
 
-MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "mend": "install it"}
+MISSING = {"what": "callbacks of /mnt/kernel", "why": "it is stripped", "fix": "install it"}
 
 
 def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) -> None:
     """Not of one whose name is in its prose, by chance; a layer of which there are figures is not
     said to have none."""
-    core = replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": []})
+    core = replace(cvmfs_like(), session={**cvmfs_like().session, "missing": []})
     for layer, shown in (("daemon", True), ("kernel", True), ("stacks", False), ("", False)):
-        unavailable = [{**MISSING, "layer": layer}]
-        fake(replace(core, session={**core.session, "unavailable": unavailable}))
+        rows = [{**MISSING, "layer": layer}]
+        fake(replace(core, session={**core.session, "missing": rows}))
         (missing,) = fusetools.open().counts().facts.missing
         assert missing.layer == layer
         text = run("hist", "lookup").stdout
@@ -387,6 +387,8 @@ def test_what_is_missing_is_of_the_layer_that_it_names(fake: Fake, run: Invoke) 
 
 def test_an_older_recording_tells_the_layer_by_its_words(fake: Fake) -> None:
     for what, layer in (("system calls", "syscall"), ("daemon of /mnt", "daemon"), ("x", "")):
-        row = {"what": what, "why": "", "mend": ""}
-        fake(replace(cvmfs_like(), session={**cvmfs_like().session, "unavailable": [row]}))
-        assert fusetools.open().counts().facts.missing[0].layer == layer
+        row = {"what": what, "why": "", "mend": "a fix"}
+        now = {key: row for key, row in cvmfs_like().session.items() if key != "missing"}
+        fake(replace(cvmfs_like(), session={**now, "unavailable": [row]}))
+        missing = fusetools.open().counts().facts.missing[0]
+        assert (missing.layer, missing.fix) == (layer, "a fix")

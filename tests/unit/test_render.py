@@ -170,11 +170,11 @@ def fixes() -> Iterator[str]:
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and called in place:
                 yield from map(written, node.args[place[called] :][:1])
-                yield from (written(one.value) for one in node.keywords if one.arg == "mend")
+                yield from (written(one.value) for one in node.keywords if one.arg == "fix")
     for path in Path(__file__).parents[1].glob("host_facts/*/facts.json"):
         facts = HostFacts.from_json(path.read_text())
-        yield from (one.mend for one in kernel.plan(facts, ()).missing)
-        yield from (one.mend for one in diagnose(facts).advice)
+        yield from (one.fix for one in kernel.plan(facts, ()).missing)
+        yield from (one.fix for one in diagnose(facts).advice)
 
 
 def test_every_fix_fits_into_80_columns() -> None:

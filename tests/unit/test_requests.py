@@ -286,7 +286,7 @@ def test_a_number_that_several_have() -> None:
     with pytest.raises(fusetools.Error) as caught:
         show.only(found, 6, names, DEMO)
     assert "2 requests have the number 6" in caught.value.what
-    assert caught.value.why == "they are of /a, /b" and "--mount /a" in caught.value.mend
+    assert caught.value.why == "they are of /a, /b" and "--mount /a" in caught.value.fix
     with pytest.raises(fusetools.Error, match="2 requests have the number 6"):
         show.only([found[0]] * 2, 6, names, DEMO)
     assert show.only(found[1:], 6, names, DEMO) is found[1]

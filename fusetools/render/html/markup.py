@@ -91,13 +91,13 @@ def legend(kinds: Iterable[tuple[str, str]]) -> Markup:
     return tag("p", keys, class_="legend")
 
 
-def missing(what: str, why: str, mend: str) -> Markup:
+def missing(what: str, why: str, fix: str) -> Markup:
     """What is not there, and the commands that bring it."""
-    ways = [tag("code", way) for way in mend.splitlines()]
+    ways = [tag("code", way) for way in fix.splitlines()]
     tries = [[" or " if i else " To have it: ", way] for i, way in enumerate(ways)]
     return tag("p", what, f" ({why})." if why else ".", tries, class_="missing")
 
 
 def error(failed: Error) -> Markup:
     """What could not be answered."""
-    return missing(failed.what, failed.why, failed.mend)
+    return missing(failed.what, failed.why, failed.fix)

@@ -136,5 +136,5 @@ def _warnings(facts: Facts) -> Markup:
     said += [tag("p", warning) for warning in facts.losses.warnings]
     whole = [tag("div", tag("strong", "Warning"), said, class_="warning")] if said else []
     for m in facts.missing:
-        whole.append(missing(f"Not recorded: {m.what}", m.why, m.mend))
+        whole.append(missing(f"Not recorded: {m.what}", m.why, m.fix))
     return join(whole)

@@ -26,7 +26,7 @@ def render(result: Stages) -> Markup:
         note(sentence(stages_text.cost(result, True)[0])),
         [note(sentence(line)) for line in stages_text.ring(result.operations)],
         [note(sentence(line)) for line in stages_text.handed(result.operations)],
-        [missing(m.what, m.why, m.mend) for m in result.joined],
+        [missing(m.what, m.why, m.fix) for m in result.joined],
     )
 
 

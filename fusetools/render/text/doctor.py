@@ -46,7 +46,7 @@ def _verdict(result: Doctor) -> list[str]:
     else:
         lines.append("Recording does not work here. Missing:")
     for each in needed:
-        lines += _advice(each.problem, each.mend)
+        lines += _advice(each.problem, each.fix)
     if better:
         number = f"{plural(len(better), 'recommendation')}:"
         if result.works:
@@ -54,10 +54,10 @@ def _verdict(result: Doctor) -> list[str]:
         else:
             lines += ["", number]
     for each in better:
-        lines += _advice(each.problem, each.mend)
+        lines += _advice(each.problem, each.fix)
     return lines
 
 
-def _advice(problem: str, mend: str) -> list[str]:
-    """A command is never wrapped: it is to be copied. Nothing may mend it."""
-    return [*_prose(problem, "  "), *ways_out(mend, "    ")]
+def _advice(problem: str, fix: str) -> list[str]:
+    """A command is never wrapped: it is to be copied. Nothing may fix it."""
+    return [*_prose(problem, "  "), *ways_out(fix, "    ")]

@@ -63,8 +63,8 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
         what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
     if filtered:
         return what + " that was asked for", f"{counted} left out", ""
-    mend = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
-    return what, f"{counted} left out", mend or "fusetools record -- WORKLOAD"
+    fix = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
+    return what, f"{counted} left out", fix or "fusetools record -- WORKLOAD"
 
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:

@@ -68,13 +68,13 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
     for m in all_missing:
         if m.layer in layers:
             said += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})", rest="  ")
-            said += ways_out(m.mend, "  ")
+            said += ways_out(m.fix, "  ")
     return said
 
 
-def ways_out(mend: str, indent: str) -> list[str]:
+def ways_out(fix: str, indent: str) -> list[str]:
     """A command is copied whole: where it is too long it stands further left."""
-    labels = ["fix", *["or"] * mend.count("\n")]
-    ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, mend.splitlines())]
+    labels = ["fix", *["or"] * fix.count("\n")]
+    ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, fix.splitlines())]
     room = width() - max(map(len, ways), default=0)
     return [indent[: max(room, 2)] + way for way in ways]

@@ -92,7 +92,7 @@ def summary(
                 if not layers or layer in layers:
                     of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
                     rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
-                    rows += ways_out(m.mend, " " * 11)
+                    rows += ways_out(m.fix, " " * 11)
     return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
 
 

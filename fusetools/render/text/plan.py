@@ -38,7 +38,7 @@ def render(result: Planned) -> str:
         said.append("")
     for missing in result.missing:
         said.append(f"missing: {missing.what}: {missing.why}")
-        said += ways_out(missing.mend, "  ")
+        said += ways_out(missing.fix, "  ")
     return lines(map(printable, said))
 
 

@@ -45,7 +45,7 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
     said += handed(result.operations)
     for m in result.joined:
         said += [printable(m.what), f"  why: {printable(m.why)}"]
-        said += ways_out(m.mend, "  ") if m.mend else []
+        said += ways_out(m.fix, "  ") if m.fix else []
     said += footer(result.facts)
     return lines(said)
 

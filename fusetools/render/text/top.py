@@ -78,7 +78,7 @@ def dropped(top: Top) -> str:
 
 
 def _missing(top: Top) -> list[str]:
-    wanted = [one for one in top.unavailable if one.layer in ("daemon", "request")]
+    wanted = [one for one in top.missing if one.layer in ("daemon", "request")]
     return [f"missing: {printable(f'{one.what}: {one.why}')}" for one in wanted[:3]]
 
 
