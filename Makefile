@@ -68,12 +68,12 @@ test: install-tests samples $(VENV)/.tested
 	@mkdir -p target
 	@rm -f target/passed.json
 	@echo 'the unit tests, where nothing of this host can be seen (target/bare.log), beside the linters'
-	setsid tests/bare.sh $(PY) -m pytest --quiet --passed target/passed.json tests/unit tests/flamegraphs \
+	setsid tests/bare.sh $(PY) -m pytest --quiet --passed=target/passed.json tests/unit tests/flamegraphs \
 	    >target/bare.log 2>&1 & bare=$$!; \
 	  trap 'kill -- -$$bare 2>/dev/null || true' EXIT; \
 	  $(MAKE) --no-print-directory lint; cargo test --quiet; \
 	  good=0; wait $$bare || good=$$?; cat target/bare.log; trap - EXIT; exit $$good
-	$(PYTEST) --but target/passed.json
+	$(PYTEST) --but=target/passed.json
 
 test-quick: install-tests lint
 	$(PYTEST) tests/unit tests/flamegraphs -m 'not browser'
