@@ -288,7 +288,8 @@ class MergeOptions(TypedDict, total=False):
     record tells. `window`: the perf.data are of perf's overwriting buffers; of them so many ns up
     to a time, from a time on, are taken, as far as all CPUs' buffers of so many bytes reach back
     (`kept`). `span`: samples before the one time and after the other are left out. `opener`: opens
-    the files of programs in this process's place, and gives the descriptor away.
+    the files of programs in this process's place, and gives the descriptor away. `packed`: the
+    output's records are packed, as by `perf record -z`.
     """
 
     kallsyms: str | PathLike[str] | None
@@ -301,6 +302,7 @@ class MergeOptions(TypedDict, total=False):
     window: tuple[int, int, int, int] | None
     span: tuple[int, int] | None
     opener: Callable[[Path], int] | None
+    packed: bool
 
 class MergeInfo(TypedDict):
     records: int  # written

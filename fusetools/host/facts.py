@@ -19,14 +19,15 @@ class Tool:
     """A command that is there and runs.
 
     ``options``: those of the ones fusetools may use that this version knows, as typed.
-    ``libtraceevent``: linked with it (perf without it has no tracepoints); None where the tool
-    does not say.
+    ``libtraceevent``, ``zstd``: linked with it (perf without them has no tracepoints, reads no
+    compressed records); None where the tool does not say.
     """
 
     path: str
     version: str
     options: tuple[str, ...] = ()
     libtraceevent: bool | None = None
+    zstd: bool | None = None
 
 
 @dataclass(frozen=True)

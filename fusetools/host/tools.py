@@ -82,10 +82,12 @@ class Tools:
         status, said = int(self._tried), "tracefs is not readable"
         if "trial" in self._answers:
             status, said = self._answers["trial"].get()
-        built = re.search(r"libtraceevent: \[\s*(\w+)", build)
-        # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
-        traceevent = built[1].lower() == "on" if built else status == 0 or None
-        tool = Tool(path, version[1], self._perf_options, traceevent)
+        traceevent = _built_with(build, "libtraceevent")
+        if traceevent is None:
+            # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
+            traceevent = status == 0 or None
+        zstd = _built_with(build, "zstd")
+        tool = Tool(path, version[1], self._perf_options, traceevent, zstd)
         return tool, status == 0, "" if status == 0 else _why(said)
 
     def trace_cmd(self) -> Tool | None:
@@ -110,6 +112,12 @@ def known_options(text: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
         if head:
             listed.update(option for option in head.groups() if option)
     return tuple(option for option in wanted if option in listed)
+
+
+def _built_with(options: str, library: str) -> bool | None:
+    """Of `perf version --build-options`; None: it does not say."""
+    built = re.search(rf"{library}: \[\s*(\w+)", options)
+    return built[1].lower() == "on" if built else None
 
 
 def _first_line(text: str) -> str:

@@ -172,6 +172,7 @@ class Finishing(Things):
             threads=self._threads(),
             window=self.window,
             span=self.span,
+            packed=self.facts.perf is not None and self.facts.perf.zstd is True,  # it shall read it
         )
         inputs = [str(self.raw)]
         if self.ring and self.ring.output.exists():

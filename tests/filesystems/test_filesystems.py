@@ -237,7 +237,9 @@ def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
             assert (meanwhile is None) == handed, request
             continue
         assert meanwhile and meanwhile["blocked_ns"] is not None, request
-        assert meanwhile["blocked_ns"] >= times * SLEPT > (meanwhile["on_cpu_ns"] or 0), request
+        assert meanwhile["blocked_ns"] >= times * SLEPT, request
+        # So it was not on a CPU while it slept. How long it was before and after that, no limit
+        # holds for: a hypervisor that takes a CPU away does so unseen.
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
     if of.fs.name in HAND_OVER:

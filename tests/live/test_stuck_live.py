@@ -292,7 +292,7 @@ def test_a_process_that_the_daemon_waits_for(hang: Hang, pattern: str) -> None:
     os.kill(mount.thread("child"), signal.SIGSTOP)
     cause = looked_at(mount)["causes"][0]
     assert f"(pid {mount.thread('child')}), which hangfs waits for, is stopped" in cause["text"]
-    assert cause["fixes"][0][0] == f"kill -CONT {mount.thread('child')}"
+    assert cause["fixes"][0]["command"] == f"kill -CONT {mount.thread('child')}"
 
 
 def test_a_daemon_that_is_stopped(hang: Hang) -> None:
@@ -302,7 +302,7 @@ def test_a_daemon_that_is_stopped(hang: Hang) -> None:
     wait_until(lambda: "T (stopped)" in Path(f"/proc/{mount.daemon.pid}/status").read_text(), "T")
     found = looked_at(mount)
     assert found["causes"][0]["kind"] == "stopped"
-    command, _ = found["causes"][0]["fixes"][0]
+    command = found["causes"][0]["fixes"][0]["command"]
     mount.call("x")
     assert looked_at(mount)["callers"][0]["path"].endswith("/d0/x")
     subprocess.run(command.split(), check=True)  # the fix is true
@@ -325,7 +325,7 @@ def test_a_daemon_whose_cgroup_is_frozen(hang: Hang, tmp_path: Path) -> None:
         mount.call("x")
         found = looked_at(mount)
         assert found["causes"][0]["kind"] == "frozen"
-        command, _ = found["causes"][0]["fixes"][0]
+        command = found["causes"][0]["fixes"][0]["command"]
         subprocess.run(["sh", "-c", command], check=True)
         wait_until(lambda: mount.callers[0].poll() is not None, "the caller's answer")
     finally:
@@ -416,7 +416,7 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
             assert status == 3
             assert f"sftp-server (pid {child})" in found["causes"][0]["text"]
             assert "is stopped" in found["causes"][0]["text"]
-            command, _ = found["causes"][0]["fixes"][0]
+            command = found["causes"][0]["fixes"][0]["command"]
             subprocess.run(command.split(), check=True)
             caller.wait(mounts.HANGS)
         finally:
@@ -464,7 +464,7 @@ def of_autofs(path: Path) -> dict[str, Any]:
     assert f"autofs waits for its daemon to mount {path}/sft.cern.ch/x: " in cause["text"]
     (caller,) = found["callers"]
     assert caller["comm"] == "stat" and caller["path"] == f"{path}/sft.cern.ch/x"
-    assert not any("abort" in command for command, _ in cause["fixes"])
+    assert not any("abort" in fix["command"] for fix in cause["fixes"])
     return {**cause, "daemon": found["daemon"]}
 
 
@@ -476,7 +476,7 @@ def test_autofs_whose_daemon_is_stopped(tmp_path: Path) -> None:
         cause = of_autofs(tmp_path / "auto")
         assert cause["daemon"] == daemon.pid
         assert f"(pid {daemon.pid}) is stopped (SIGSTOP)" in cause["text"]
-        assert cause["fixes"][0][0] == f"kill -CONT {daemon.pid}"
+        assert cause["fixes"][0]["command"] == f"kill -CONT {daemon.pid}"
 
 
 def test_autofs_whose_daemon_waits_for_its_helper(tmp_path: Path) -> None:

@@ -80,6 +80,26 @@ def test_one_recording_stays_as_it_is(name: str, tmp_path: Path) -> None:
 
 @needs_perf
 @pytest.mark.parametrize("name", RECORDINGS)
+def test_stock_perf_reads_what_is_packed(name: str, tmp_path: Path) -> None:
+    recording = stored(name, tmp_path)
+    info = _core.merge([recording], tmp_path / "plain", SESSION)
+    assert _core.merge([recording], tmp_path / "packed", SESSION, packed=True) == info
+    # struct perf_file_header: the size of the data
+    packed, plain = (
+        struct.unpack_from("<Q", (tmp_path / name).read_bytes(), 48)[0]
+        for name in ("packed", "plain")
+    )
+    assert packed < plain / 2
+    for command in ["script", "--ns"], ["report", "--stdio"], ["evlist", "-v"], ["buildid-list"]:
+        stock = perf(*command, "-i", tmp_path / "plain")
+        assert perf(*command, "-i", tmp_path / "packed") == stock, command
+        assert stock[0]
+    header = perf("report", "--header-only", "-i", tmp_path / "packed")[0]
+    assert any(line.startswith("# compressed : Zstd") for line in header)
+
+
+@needs_perf
+@pytest.mark.parametrize("name", RECORDINGS)
 def test_the_session_is_found_first_by_perf(name: str, tmp_path: Path) -> None:
     recording = stored(name, tmp_path)
     _core.merge([recording], tmp_path / "merged", SESSION)

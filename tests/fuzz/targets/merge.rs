@@ -55,6 +55,7 @@ fn run(mut from: Unstructured) -> Result<()> {
         daemons: (how & 8 == 8).then(|| vec![0, 1]),
         bundles: if how & 64 == 64 { vec![bundle()] } else { vec![] },
         scope: (how & 16 == 16).then(|| vec![2]),
+        packed: how & 2 == 2,
         ..Extras::default()
     };
     let session = if how & 32 == 32 { "{\"format\": 1}" } else { "" };

@@ -23,7 +23,9 @@ use std::sync::mpsc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use zstd::bulk::Decompressor;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+use zstd::zstd_safe;
 
 use crate::error::Error;
 use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
@@ -32,7 +34,7 @@ use crate::format::{number, Field, Format, Shape, Value};
 use crate::join::Join;
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
-use blocks::{Block, Blocks};
+use blocks::{unpack, Block, Blocks};
 use fields::Take;
 use ids::Ids;
 use order::{Order, Sink};
@@ -448,7 +450,7 @@ impl Reader {
         })
     }
 
-    /// Unpacks compressed records one after the other, as their stream demands, and reads them on several cores.
+    /// Unpacks compressed records, one after the other where their stream demands it, and reads them on several cores.
     fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, at: usize) {
         let mut blocks = Blocks::new(&self.bytes, at..self.parts.data.end, self.chunk);
         blocks.unpacking = true;
@@ -459,14 +461,24 @@ impl Reader {
             let (mut spawned, mut done) = (0, 0);
             loop {
                 while spawned < done + ahead {
-                    let Some(block) = blocks.next_block() else {
-                        break;
+                    let pieces = blocks.next_pieces();
+                    let block = match pieces[..] {
+                        [] => blocks.next_block(),
+                        _ => None,
                     };
+                    if pieces.is_empty() && block.is_none() {
+                        break;
+                    }
                     let (send, index) = (send.clone(), spawned);
                     spawned += 1;
                     scope.spawn(move |_| {
+                        let unpacked = || unpack(&self.bytes, &pieces);
+                        let (block, damage) = block.map_or_else(unpacked, |block| (block, None));
                         let mut part = plan.read(&block, 0, block.len());
                         plan.unplace(&mut part);
+                        if let (Some(what), End::More) = (damage, &part.end) {
+                            part.end = End::Damaged(what);
+                        }
                         let _ = send.send((index, part));
                     });
                 }

@@ -564,7 +564,7 @@ fn keep_vdso() {
 #[pyfunction]
 #[pyo3(signature = (inputs, output, session, kallsyms = None, maps = Vec::new(), avoid = None,
     bundles = Vec::new(), daemons = None, scope = None, threads = HashMap::new(), window = None, span = None,
-    opener = None))]
+    opener = None, packed = false))]
 #[allow(clippy::too_many_arguments)]
 fn merge<'py>(
     py: Python<'py>,
@@ -581,6 +581,7 @@ fn merge<'py>(
     window: Option<(u64, u64, u64, u64)>,
     span: Option<(u64, u64)>,
     opener: Option<Py<PyAny>>,
+    packed: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
         opener: opener.map(asked),
@@ -631,6 +632,7 @@ fn merge<'py>(
             buffer,
         }),
         span,
+        packed,
     };
     let merged = py.detach(|| write::merge_with(&inputs, &output, session, &extras));
     let info = merged.map_err(|error| {

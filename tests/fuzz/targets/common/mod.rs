@@ -140,6 +140,10 @@ pub fn bytes(file: &PerfData, from: &mut Unstructured) -> Result<Vec<u8>> {
         0 => file.pipe(),
         1 => file.with_data(&packed(300), &file.features()),
         2 => file.pipe_with(&packed(70)),
+        3 => {
+            let frames = file.records.chunks(20).map(|records| perf_data::frame(&records.concat()));
+            file.with_data(&frames.collect::<Vec<_>>().concat(), &file.features())
+        }
         _ => file.bytes(),
     })
 }

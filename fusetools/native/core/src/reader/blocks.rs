@@ -39,6 +39,82 @@ impl<'a> Block<'a> {
     }
 }
 
+/// Bytes that a whole frame may unpack to: more is unpacked step by step.
+const FRAME: usize = 1 << 20;
+
+/// What somebody else may unpack: pieces of the file, in order.
+pub(super) enum Piece {
+    Plain(Range<usize>),
+    /// A compressed record at `at` whose `input` is a whole frame of `len` bytes.
+    Frame {
+        at: usize,
+        input: Range<usize>,
+        len: usize,
+    },
+}
+
+/// The pieces' records, as far as they are whole, and what is damaged after those.
+pub(super) fn unpack(bytes: &[u8], pieces: &[Piece]) -> (Block<'static>, Option<String>) {
+    let mut out = Vec::new();
+    let mut damage = None;
+    for piece in pieces {
+        let unpacked = match piece {
+            Piece::Plain(range) => {
+                out.extend_from_slice(&bytes[range.clone()]);
+                Ok(())
+            }
+            Piece::Frame { at, input, len } => unpack_frame(&bytes[input.clone()], *len, &mut out)
+                .map_err(|what| damaged(*at, &what)),
+        };
+        if let Err(what) = unpacked {
+            damage = Some(what);
+            break;
+        }
+    }
+    (Block::new(out), damage)
+}
+
+fn damaged(at: usize, what: &str) -> String {
+    format!("damaged at byte {at}: {what}; what follows is left out")
+}
+
+/// Appends the records of a whole frame to `out`, as far as they are whole.
+fn unpack_frame(frame: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String> {
+    let start = out.len();
+    out.resize(start + len, 0);
+    let unpacked = Decompressor::new()
+        .and_then(|mut zstd| zstd.decompress_to_buffer(frame, &mut out[start..]))
+        .map_err(|error| format!("compressed records: {error}"));
+    let (whole, why) = match unpacked {
+        Ok(written) => whole_records(&out[start..start + written]),
+        Err(why) => (0, Some(why)),
+    };
+    let cut = start + whole < out.len();
+    out.truncate(start + whole);
+    match why {
+        Some(why) => Err(why),
+        None if cut => Err("a compressed record that ends within a record".into()),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of the records that are whole, and what is wrong with the next one; None: it is not whole.
+fn whole_records(bytes: &[u8]) -> (usize, Option<String>) {
+    let mut whole = 0;
+    let why = loop {
+        match Header::at(bytes, whole) {
+            // perf packs what the kernel wrote alone, and its own records around that.
+            Ok(header) if is_packed(header, header.extra(bytes, whole)) => whole += header.size,
+            Ok(header) => break Some(format!("a compressed record of type {}", header.kind)),
+            Err(NoRecord::Short) => break None,
+            Err(NoRecord::Size(size)) => {
+                break Some(format!("a compressed record of {size} bytes"))
+            }
+        }
+    };
+    (whole, why)
+}
+
 /// A file's records as blocks in file order, compressed ones unpacked on the way.
 pub(super) struct Blocks<'a> {
     pub(super) bytes: &'a [u8],
@@ -142,19 +218,22 @@ impl<'a> Blocks<'a> {
             }
             let Some(header) = self.header() else { break };
             let (start, end) = (self.at, self.at + header.size);
-            match header.kind {
-                record::COMPRESSED => self.input = start + 8..end,
-                record::COMPRESSED2 => match u64_at(self.bytes, start + 8) {
-                    Some(len) if header.size >= 16 && len <= (header.size - 16) as u64 => {
-                        self.input = start + 16..start + 16 + len as usize;
+            match self.packed(header) {
+                Some(Ok(input)) => match self.frame(&input) {
+                    Some(len) if self.pay(len) => {
+                        if let Err(what) = unpack_frame(&self.bytes[input], len, &mut out) {
+                            self.fail(&what);
+                        }
                     }
-                    _ => self.fail("a compressed record's size"),
+                    Some(_) => {}
+                    None => self.input = input,
                 },
+                Some(Err(what)) => self.fail(what),
                 // Data that follows a record would be taken for records.
-                _ if header.extra(self.bytes, self.at) == 0 => {
+                None if header.extra(self.bytes, self.at) == 0 => {
                     out.extend_from_slice(&self.bytes[start..end]);
                 }
-                _ => {}
+                None => {}
             }
             self.pass(header);
         }
@@ -169,11 +248,69 @@ impl<'a> Blocks<'a> {
         Some(Block(Storage::Unpacked(Arc::new(out), 0..len)))
     }
 
+    /// The next pieces that need nothing of what stands before them, some `size` bytes unpacked. Empty: there is none
+    /// at this place; `next_block` goes on there.
+    pub(super) fn next_pieces(&mut self) -> Vec<Piece> {
+        let (mut pieces, mut size) = (Vec::new(), 0);
+        while size < self.size {
+            let Some(header) = self.header() else { break };
+            let at = self.at;
+            let piece = match self.packed(header) {
+                None if header.extra(self.bytes, at) == 0 => Piece::Plain(at..at + header.size),
+                Some(Ok(input)) => match self.frame(&input) {
+                    Some(len) if self.pay(len) => Piece::Frame { at, input, len },
+                    _ => break,
+                },
+                _ => break,
+            };
+            size += match &piece {
+                Piece::Plain(range) => range.len(),
+                Piece::Frame { len, .. } => *len,
+            };
+            pieces.push(piece);
+            self.pass(header);
+        }
+        pieces
+    }
+
+    /// Where the input of a compressed record is.
+    fn packed(&self, header: Header) -> Option<Result<Range<usize>, &'static str>> {
+        let (start, end) = (self.at, self.at + header.size);
+        match header.kind {
+            record::COMPRESSED => Some(Ok(start + 8..end)),
+            record::COMPRESSED2 => Some(match u64_at(self.bytes, start + 8) {
+                Some(len) if header.size >= 16 && len <= (header.size - 16) as u64 => {
+                    Ok(start + 16..start + 16 + len as usize)
+                }
+                _ => Err("a compressed record's size"),
+            }),
+            _ => None,
+        }
+    }
+
+    /// What a compressed record unpacks to that is a whole frame, in a file that has such ones alone so far.
+    fn frame(&self, input: &Range<usize>) -> Option<usize> {
+        if self.decoder.is_some() {
+            return None;
+        }
+        let input = &self.bytes[input.clone()];
+        let whole = zstd_safe::find_frame_compressed_size(input) == Ok(input.len());
+        let len = zstd_safe::get_frame_content_size(input).ok().flatten()?;
+        (whole && len <= FRAME as u64).then_some(len as usize)
+    }
+
+    /// Whether so many bytes more may be unpacked.
+    fn pay(&mut self, len: usize) -> bool {
+        match self.budget.checked_sub(len) {
+            Some(left) => self.budget = left,
+            None => self.fail("compressed records that grow without end"),
+        }
+        self.damage.is_none()
+    }
+
     pub(super) fn fail(&mut self, what: &str) {
-        let at = self.at;
-        self.damage.get_or_insert_with(|| {
-            format!("damaged at byte {at}: {what}; what follows is left out")
-        });
+        let what = damaged(self.at, what);
+        self.damage.get_or_insert(what);
     }
 
     /// Unpacks a step of the compressed record at hand and moves what is whole of it to `out`.
@@ -207,31 +344,13 @@ impl<'a> Blocks<'a> {
             self.fail("compressed records that do not unpack");
             return true;
         }
-        match self.budget.checked_sub(written) {
-            Some(left) => self.budget = left,
-            None => {
-                self.fail("compressed records that grow without end");
-                return true;
-            }
+        if !self.pay(written) {
+            return true;
         }
         self.rest.extend_from_slice(&self.scratch[..written]);
-        let mut whole = 0;
-        loop {
-            match Header::at(&self.rest, whole) {
-                // perf packs what the kernel wrote alone, and its own records around that.
-                Ok(header) if is_packed(header, header.extra(&self.rest, whole)) => {
-                    whole += header.size;
-                }
-                Ok(header) => {
-                    self.fail(&format!("a compressed record of type {}", header.kind));
-                    break;
-                }
-                Err(NoRecord::Short) => break,
-                Err(NoRecord::Size(size)) => {
-                    self.fail(&format!("a compressed record of {size} bytes"));
-                    break;
-                }
-            }
+        let (whole, why) = whole_records(&self.rest);
+        if let Some(why) = why {
+            self.fail(&why);
         }
         out.extend(self.rest.drain(..whole));
         true

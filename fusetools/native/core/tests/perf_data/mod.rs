@@ -397,3 +397,8 @@ impl Random {
         (self.0 >> 33) % limit
     }
 }
+
+/// Records packed by themselves: a compressed record that holds a whole zstd frame.
+pub fn frame(records: &[u8]) -> Vec<u8> {
+    record(81, 0, &zstd::bulk::compress(records, 1).unwrap())
+}

@@ -1,0 +1,126 @@
+//! Records on their way to the file: plain, or packed as `perf record -z` packs them (PERF_RECORD_COMPRESSED, tools/perf/Documentation/perf.data-file-format.txt).
+
+use std::io;
+
+use rayon::prelude::*;
+use zstd::bulk::Compressor;
+
+use crate::record;
+
+/// Bytes that one compressed record unpacks to, at most: perf makes room for so many (comp_mmap_len).
+pub(super) const BLOCK: usize = 256 << 10;
+/// Bytes that wait, so that several cores have some to pack.
+const WAITING: usize = 4 << 20;
+/// The most that fits into a record beside its header: its size is 16 bits.
+const ROOM: usize = u16::MAX as usize - 8;
+const LEVEL: i32 = 1;
+
+/// Whole records, one after the other.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Where each record ends. Empty: they stay as they are.
+    ends: Vec<usize>,
+}
+
+/// A queue of records. Each compressed one is a whole frame of whole records, so that readers need no other to unpack it.
+#[derive(Default)]
+pub(super) struct Packer {
+    pub(super) on: bool,
+    blocks: Vec<Block>,
+    waiting: usize,
+}
+
+impl Packer {
+    /// A record of the kernel's, which may be packed.
+    pub(super) fn put(&mut self, record: &[u8]) {
+        self.add(record, self.on);
+    }
+
+    /// One that perf has around those.
+    pub(super) fn put_plain(&mut self, record: &[u8]) {
+        self.add(record, false);
+    }
+
+    fn add(&mut self, record: &[u8], packed: bool) {
+        let fits = |block: &Block| {
+            block.ends.is_empty() != packed && block.bytes.len() + record.len() <= BLOCK
+        };
+        if !self.blocks.last().is_some_and(fits) {
+            self.blocks.push(Block::default());
+        }
+        let Some(block) = self.blocks.last_mut() else {
+            return;
+        };
+        block.bytes.extend_from_slice(record);
+        if packed {
+            block.ends.push(block.bytes.len());
+        }
+        self.waiting += record.len();
+    }
+
+    /// Whether it is time to write what waits.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting >= WAITING
+    }
+
+    /// What waits, in order, as it goes into the file.
+    pub(super) fn take(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        self.waiting = 0;
+        let blocks = std::mem::take(&mut self.blocks);
+        if blocks.iter().all(|block| block.ends.is_empty()) {
+            return Ok(blocks.into_iter().map(|block| block.bytes).collect());
+        }
+        blocks.into_par_iter().map(pack).collect()
+    }
+}
+
+fn pack(block: Block) -> io::Result<Vec<u8>> {
+    if block.ends.is_empty() {
+        return Ok(block.bytes);
+    }
+    let mut out = Vec::new();
+    let mut room = vec![0; ROOM];
+    pack_part(
+        &mut Compressor::new(LEVEL)?,
+        &block,
+        0..block.ends.len(),
+        &mut room,
+        &mut out,
+    );
+    Ok(out)
+}
+
+/// Packs records `part` of a block: into one record, or by halves where they do not fit into one.
+fn pack_part(
+    compressor: &mut Compressor<'_>,
+    block: &Block,
+    part: std::ops::Range<usize>,
+    room: &mut [u8],
+    out: &mut Vec<u8>,
+) {
+    let start = part.start.checked_sub(1).map_or(0, |last| block.ends[last]);
+    let bytes = &block.bytes[start..block.ends[part.end - 1]];
+    match compressor.compress_to_buffer(bytes, room) {
+        Ok(len) if len + 8 < bytes.len() => {
+            out.extend(record::COMPRESSED.to_le_bytes());
+            out.extend([0; 2]);
+            out.extend((8 + len as u16).to_le_bytes());
+            out.extend_from_slice(&room[..len]);
+        }
+        Err(_) if part.len() > 1 => {
+            let middle = part.start + part.len() / 2;
+            pack_part(compressor, block, part.start..middle, room, out);
+            pack_part(compressor, block, middle..part.end, room, out);
+        }
+        // Nothing is won.
+        _ => out.extend_from_slice(bytes),
+    }
+}
+
+/// The section of the feature that tells perf how records are packed: version, type (zstd), level, ratio, bytes to make room for.
+pub(super) fn feature(ratio: u32) -> Vec<u8> {
+    [1, 1, LEVEL as u32, ratio, BLOCK as u32]
+        .map(u32::to_le_bytes)
+        .concat()
+}
