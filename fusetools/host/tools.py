@@ -84,7 +84,7 @@ class Tools:
             status, said = self._answers["trial"].get()
         traceevent = _built_with(build, "libtraceevent")
         if traceevent is None:
-            # perf before 6.2 always has it and does not say so; one that recorded a tracepoint has it.
+            # perf before 6.2 has it and does not say so; one that recorded a tracepoint has it.
             traceevent = status == 0 or None
         zstd = _built_with(build, "zstd")
         tool = Tool(path, version[1], self._perf_options, traceevent, zstd)
