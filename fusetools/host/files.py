@@ -183,7 +183,7 @@ class Answer:
 
     def get(self, seconds: float = 30.0) -> tuple[int, str]:
         """Exit status and all output; 124 when it took longer than ``seconds`` and was killed."""
-        if self._process is None:
+        if self._process is None or self._stored is not None:
             status, _, text = (self._stored or "127\n").partition("\n")
             return int(status), text
         import subprocess
@@ -194,7 +194,9 @@ class Answer:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             return 124, f"no answer within {seconds:g} s"
-        return self._process.returncode, output.decode("utf-8", "replace")
+        text = output.decode("utf-8", "replace")
+        self._stored = f"{self._process.returncode}\n{text}"
+        return self._process.returncode, text
 
 
 def bounded(

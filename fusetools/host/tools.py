@@ -46,21 +46,19 @@ class Tools:
         self._tried = trial or not tracefs
         self._paths = {name: files.which(name) for name in ("perf", "trace-cmd")}
         self._answers: dict[str, Answer] = {}
-        self._usage = (0, "")
-        self._perf_options: tuple[str, ...] = ()
         if self._paths["perf"]:
-            self._usage = files.start("perf", "record", "-h").get()
-            self._perf_options = known_options(self._usage[1], PERF_OPTIONS)
-            if tracefs and trial:
-                # Without this option perf takes a second to end.
-                option = [name for name in ("--no-bpf-event",) if name in self._perf_options]
-                self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
+            self._answers["usage"] = files.start("perf", "record", "-h")
             self._answers["build"] = files.start("perf", "version", "--build-options")
             self._answers["version"] = files.start("perf", "--version")
         if self._paths["trace-cmd"]:
             self._answers["trace-cmd"] = files.start("trace-cmd", "--version")
             if tracefs:
                 self._answers["trace-cmd help"] = files.start("trace-cmd", "record", "-h")
+        if self._paths["perf"] and tracefs and trial:
+            known = known_options(self._answers["usage"].get()[1], PERF_OPTIONS)
+            # Without this option perf takes a second to end.
+            option = [name for name in ("--no-bpf-event",) if name in known]
+            self._answers["trial"] = files.start("perf", "record", *option, *TRIAL)
 
     @property
     def pids(self) -> set[int]:
@@ -76,8 +74,10 @@ class Tools:
         if status != 0 or not version:
             # Debian's and Ubuntu's perf is a script that looks for the running kernel's perf.
             return None, False, _first_line(said) or "perf does not run"
-        if not self._perf_options:
-            return None, False, f"perf record -h: {_first_line(self._usage[1])}"
+        usage = self._answers["usage"].get()[1]
+        options = known_options(usage, PERF_OPTIONS)
+        if not options:
+            return None, False, f"perf record -h: {_first_line(usage)}"
         _, build = self._answers["build"].get()
         status, said = int(self._tried), "tracefs is not readable"
         if "trial" in self._answers:
@@ -87,7 +87,7 @@ class Tools:
             # perf before 6.2 has it and does not say so; one that recorded a tracepoint has it.
             traceevent = status == 0 or None
         zstd = _built_with(build, "zstd")
-        tool = Tool(path, version[1], self._perf_options, traceevent, zstd)
+        tool = Tool(path, version[1], options, traceevent, zstd)
         return tool, status == 0, "" if status == 0 else _why(said)
 
     def trace_cmd(self) -> Tool | None:
