@@ -61,13 +61,13 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     who = f"{mount.comm}, pid {mount.daemon_pid}{where}"
     if not traceable(mount):
         return Described(mount.path, kind, who, mount.why)
-    one = dataclasses.replace(facts, mounts=(mount,))
+    alone = dataclasses.replace(facts, mounts=(mount,))
     request = Workload(command=("true",))
     try:
-        targets = planner.targets(one, request, probeset.builtin())
+        targets = planner.targets(alone, request, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
         functions, plain, unreadable = symbols.functions(files)
-        plan = planner.plan(one, request, targets, functions, plain, unreadable=unreadable)
+        plan = planner.plan(alone, request, targets, functions, plain, unreadable=unreadable)
     except Error as error:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)
         return Described(mount.path, kind, who, "nothing can be recorded", broken)

@@ -38,13 +38,15 @@ class Finishing(Things):
         """By connection of a traced mount, whether it answers: its daemon runs, and no request
         waits for it. A question of our own would be one more in the daemon's own count."""
         files = Files(Path("/"))
-        found = {}
+        answers = {}
         for target in self.plan.targets:
             connection, pid = target.mount.connection, target.mount.daemon_pid
             waiting = files.read(f"/sys/fs/fuse/connections/{connection}/waiting", quiet=True) or ""
             runs = pid is not None and started(pid) == self.daemons.get(pid)
-            found[connection] = runs and pid not in self.stopped_daemons and waiting.strip() == "0"
-        return found
+            answers[connection] = (
+                runs and pid not in self.stopped_daemons and waiting.strip() == "0"
+            )
+        return answers
 
     def _new_mounts(self) -> None:
         """Names the mounts that were not there when the recording was planned, unless others were
@@ -62,8 +64,8 @@ class Finishing(Things):
         """The traced daemons, and who measures the probes' cost: where others run the same
         library, its probes fire there too."""
         mounts = [target.mount for target in self.plan.targets]
-        found = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
-        return sorted(found | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
+        pids = {os.getpid(), *(pid for mount in mounts for pid in mount.servers)}
+        return sorted(pids | {m.daemon_pid for m in mounts if m.daemon_pid is not None})
 
     def _threads(self) -> dict[int, int]:
         """The process of each of the daemons' threads: perf's records tell it of most."""
@@ -223,11 +225,11 @@ class Finishing(Things):
 
     def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
         """(event, the field that tells its probes apart, (number, event) of each)."""
-        found: dict[str, list[tuple[int, str]]] = {}
+        bundles: dict[str, list[tuple[int, str]]] = {}
         for probe in self.plan.probes:
             if probe.bundle:
-                found.setdefault(probe.bundle, []).append((probe.number, probe.event))
-        return [(event, NUMBER, probes) for event, probes in found.items()]
+                bundles.setdefault(probe.bundle, []).append((probe.number, probe.event))
+        return [(event, NUMBER, probes) for event, probes in bundles.items()]
 
     def _clocks_disagree(self, whole: Path, graph: Path) -> str:
         """Why function_graph's clock is not that of the rest of ``whole``; empty: it is, or nothing
@@ -339,9 +341,9 @@ class Finishing(Things):
                 self.missing += {NO_UNIQUE} - set(self.missing)
             self._silent(recording, catalogue, samples)
             self._silent_kernel(samples)
-        for one in seen["series"]:
-            if one["function"] == CALIBRATION and one["count"]:
-                return int(one["percentiles"]["50"])
+        for series in seen["series"]:
+            if series["function"] == CALIBRATION and series["count"]:
+                return int(series["percentiles"]["50"])
         return None
 
     def _took(self, samples: Mapping[str, int]) -> Took | None:
@@ -384,8 +386,10 @@ class Finishing(Things):
             )
             known = {probe.operation for probe in ours}
             if any(
-                one["layer"] == "request" and one["entries"] and known & {one["operation"], ""}
-                for one in seen["series"]
+                series["layer"] == "request"
+                and series["entries"]
+                and known & {series["operation"], ""}
+                for series in seen["series"]
             ):
                 program = {target.mount.program} == {file.path for _, file in target.groups}
                 why = "it runs another copy of its library"

@@ -232,8 +232,8 @@ def write(path: Path, text: str) -> None:
 
 
 def _selected(clocks: str) -> str:
-    found = re.search(r"\[(\S+)\]", clocks)
-    return found[1] if found else ""
+    clock = re.search(r"\[(\S+)\]", clocks)
+    return clock[1] if clock else ""
 
 
 def _collect(path: Path, page: int, limit: int, output: int, control: int) -> None:

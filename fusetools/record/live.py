@@ -63,14 +63,14 @@ def read_counts(text: str, rows: Sequence[Counted]) -> tuple[tuple[Counted, int]
     if len(lines) != len(rows) or len(counts) != len(rows):
         raise Error("perf did not count all events", f"{len(counts)} of {len(rows)}")
     named = sum(count for row, count in zip(rows, counts) if _is_request(row) and row.operation)
-    found = []
+    counted = []
     for row, count in zip(rows, counts):
         if row.function == ANY:
             count -= named
             if not count:
                 continue
-        found.append((row, count))
-    return tuple(found)
+        counted.append((row, count))
+    return tuple(counted)
 
 
 def _is_request(row: Counted) -> bool:

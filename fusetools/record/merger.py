@@ -80,7 +80,7 @@ def merge(
     while process.poll() is None:
         until_ended(process.pid, 0.05)
         now = _signs(process.pid, output)
-        if now != seen or not any(one.hung for one in family(Files(Path("/")), process.pid)):
+        if now != seen or not any(member.hung for member in family(Files(Path("/")), process.pid)):
             alive, seen = time.monotonic(), now
         if time.monotonic() - alive > STUCK or give_up():
             process.kill()
@@ -191,15 +191,15 @@ class Opener:
         return descriptors[0]
 
 
-def _serve(asked: socket.socket) -> None:
+def _serve(questions: socket.socket) -> None:
     """In the child: opens what is asked for, until nobody asks."""
-    while query := asked.recv(LONGEST + 1):
+    while query := questions.recv(LONGEST + 1):
         try:
             descriptor = open_program(os.fsdecode(query))
         except OSError as error:
-            asked.send(str(error.errno or errno.EIO).encode())
+            questions.send(str(error.errno or errno.EIO).encode())
             continue
-        socket.send_fds(asked, [b"0"], [descriptor])
+        socket.send_fds(questions, [b"0"], [descriptor])
         os.close(descriptor)
 
 

@@ -126,8 +126,8 @@ def _of_version_6(path: str, converted: Path) -> str:
     )
     # trace-cmd exits with 0 on some errors.
     if done.returncode or not converted.exists():
-        said = (done.stderr or done.stdout).strip().splitlines()
-        why = f"trace-cmd convert: {said[-1].strip() if said else 'it failed'}"
+        complaint = (done.stderr or done.stdout).strip().splitlines()
+        why = f"trace-cmd convert: {complaint[-1].strip() if complaint else 'it failed'}"
         raise Error(what, why, shlex.join([*command, "v6.dat"]))
     return str(converted)
 

@@ -11,19 +11,19 @@ from fusetools.results.plan import Planned, PlannedProbe
 
 
 def summary(facts: HostFacts, plan: ProbePlan) -> Planned:
-    found = tuple(places(plan))
+    placed = tuple(places(plan))
     return Planned(
         kernel=facts.kernel,
         events=plan.events,
         probes=tuple(
             PlannedProbe(what, probe.event, probe.definition())
-            for what, probes in found
+            for what, probes in placed
             for probe in probes
         ),
         graph=plan.graph,
         missing=plan.missing,
         functions=tuple(name for name, _ in plan.functions),
-        places=found,
+        places=placed,
     )
 
 

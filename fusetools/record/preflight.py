@@ -48,20 +48,22 @@ def prepare(
     check_obstacles(facts)
     if request.pid is not None:
         facts = _with_pid(facts, request)
-    found = planner.targets(facts, request, probeset.builtin(), chosen)
+    targets = planner.targets(facts, request, probeset.builtin(), chosen)
     libraries: list[tuple[Library, int | None]] = [
-        (library, target.mount.daemon_pid) for target in found for library in target.libraries
+        (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
     own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
     functions, plain, unreadable = symbols.functions(libraries)
     functions[own.path] = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
-        for pid in (target.mount.daemon_pid for target in found)
+        for pid in (target.mount.daemon_pid for target in targets)
         if pid is not None
     }
     has_cgroup = perf_hierarchy(Files(Path("/"))) is not None
-    plan = planner.plan(facts, request, found, functions, plain, own, comms, has_cgroup, unreadable)
+    plan = planner.plan(
+        facts, request, targets, functions, plain, own, comms, has_cgroup, unreadable
+    )
     return facts, plan
 
 
@@ -110,7 +112,7 @@ def _chosen(text: str | None) -> probeset.ProbeSet | None:
     check_answers(Path(text))
     if not Path(text).exists():
         text, *extra = text.split("+")
-    known = {one.name: one for one in probeset.builtin()}
+    known = {probe_set.name: probe_set for probe_set in probeset.builtin()}
     if text in known:
         return planner.select(known[text], extra)
     if "/" not in text and not text.endswith(".toml"):

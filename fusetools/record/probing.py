@@ -53,24 +53,24 @@ class Probing(Things):
 
     def _shares(self, probe: Probe) -> bool:
         """Whether its event is of others, too."""
-        return sum(one.recorded_as == probe.recorded_as for one in self.plan.probes) > 1
+        return sum(other.recorded_as == probe.recorded_as for other in self.plan.probes) > 1
 
     def _refuse(self, probe: Probe, why: str) -> None:
         """Goes on without the probes of a function: what the kernel refuses shows only then."""
         assert self.tracefs is not None
-        gone = [one for one in self.plan.probes if one.place == probe.place]
+        gone = [other for other in self.plan.probes if other.place == probe.place]
         self.refused += gone
-        names = {one.recorded_as for one in gone}
+        names = {other.recorded_as for other in gone}
         self.tracefs.remove(names)
         self.plan = replace(
             self.plan,
-            probes=tuple(one for one in self.plan.probes if one.recorded_as not in names),
-            events=tuple(one for one in self.plan.events if one.name not in names),
+            probes=tuple(other for other in self.plan.probes if other.recorded_as not in names),
+            events=tuple(other for other in self.plan.events if other.name not in names),
         )
         what, layer = f"kernel function {probe.place}", probe.layer
         if not probe.in_kernel:
             file, _, _ = probe.place.rpartition(":")
-            left = any(one.place.rpartition(":")[0] == file for one in self.plan.probes)
+            left = any(other.place.rpartition(":")[0] == file for other in self.plan.probes)
             what = f"callback {probe.function}" if left else self._whose(file)
         why = f"the kernel refuses a probe on it: {why}"
         self.missing.append(Missing(what, why, layer=layer))

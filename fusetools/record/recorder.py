@@ -84,5 +84,5 @@ class Recorder:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             return ""
-        told = (line.strip().removeprefix("Error:").strip() for line in lines)
-        return next((line for line in told if line and not line.startswith(self.noise)), "")
+        complaints = (line.strip().removeprefix("Error:").strip() for line in lines)
+        return next((line for line in complaints if line and not line.startswith(self.noise)), "")

@@ -125,9 +125,9 @@ def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
         return "", True
     try:
         status = os.fstat(directory)
-        kept = ""
+        place = ""
         if (status.st_dev, status.st_ino) == (note.device, note.inode):
-            kept = _keep(note, above, directory)
+            place = _keep(note, above, directory)
             _empty(directory)
         elif note.inode:
             return "", True  # another one of root's
@@ -136,7 +136,7 @@ def _reclaim(note: Note, above: int, name: str) -> tuple[str, bool]:
         return f"{note.path} ({error.strerror})", False
     finally:
         os.close(directory)
-    return note.path + (f" (what was recorded is kept: {kept})" if kept else ""), True
+    return note.path + (f" (what was recorded is kept: {place})" if place else ""), True
 
 
 def _keep(note: Note, above: int, directory: int) -> str:
@@ -159,8 +159,8 @@ def _keep(note: Note, above: int, directory: int) -> str:
                 _give(name, directory, new, above)
         except FileExistsError:  # just now
             continue
-        kept = [os.path.join(parent, new) for new in names]
-        return kept[0] if len(kept) == 1 else f"{' and '.join(kept)}: {merging(kept)}"
+        places = [os.path.join(parent, new) for new in names]
+        return places[0] if len(places) == 1 else f"{' and '.join(places)}: {merging(places)}"
     return ""
 
 

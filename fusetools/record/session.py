@@ -109,8 +109,8 @@ def record(
         plan = bundled(facts, plan, lock.number)
         recording = Recording(lock, request, arguments, user, facts, plan, output)
         recording.warn = warn
-        for one in lock.beside():
-            why = f"another recording ran beside this one, and takes time of it: {one}"
+        for other in lock.beside():
+            why = f"another recording ran beside this one, and takes time of it: {other}"
             recording.outcome.warnings.append(why)
         with recording:
             recording.workload = late.workload if late else None
@@ -500,7 +500,7 @@ class Recording(Probing, Finishing):
         while not self._note_end():
             if self._pass_on(arrived(0.5)) and self._times_asked > 1:
                 end = time.monotonic() + KILLED
-            hung = [one for one in family(files, pid) if one.hung]
+            hung = [member for member in family(files, pid) if member.hung]
             hanging = (hanging or time.monotonic()) if hung else None
             since = time.monotonic() - hanging if hanging is not None else 0.0
             if since > GRACE or (end is not None and time.monotonic() > end):
@@ -510,10 +510,10 @@ class Recording(Probing, Finishing):
     def _name_left(self, sleepers: list[Sleeper]) -> None:
         self.outcome.left = True
         self.outcome.exit_status = LEFT
-        for one in sleepers:
-            where = f"in {one.function}" if one.function else "in the kernel"
-            what = f"waits {where} for a file system" if one.hung else "is alive"
-            self.outcome.warnings.append(f"left behind: {one.comm} (pid {one.pid}) {what}")
+        for sleeper in sleepers:
+            where = f"in {sleeper.function}" if sleeper.function else "in the kernel"
+            what = f"waits {where} for a file system" if sleeper.hung else "is alive"
+            self.outcome.warnings.append(f"left behind: {sleeper.comm} (pid {sleeper.pid}) {what}")
 
     def _settle(self) -> None:
         """Until the daemon has answered what the workload left behind (RELEASE, FORGET)."""
@@ -630,9 +630,9 @@ def _recorded_syscall() -> float:
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as answer:
-        told = answer.read(8)
+        ns = answer.read(8)
     os.waitpid(pid, 0)
-    return float(struct.unpack("d", told)[0]) if len(told) == 8 else 0.0
+    return float(struct.unpack("d", ns)[0]) if len(ns) == 8 else 0.0
 
 
 def _forks() -> tuple[int, int]:

@@ -175,14 +175,14 @@ class Lock:
 
     def _others(self) -> list[tuple[int, Path]]:
         """(pid, directory) of each recording that runs beside this one."""
-        found = []
+        others = []
         for number in range(MOST_AT_ONCE):
             path = self.place / str(number)
             with contextlib.suppress(OSError):
                 holder = lock_holder(Files(Path("/")), os.stat(path / "lock"))
                 if holder is not None and path != self.directory:
-                    found.append((holder, path))
-        return found
+                    others.append((holder, path))
+        return others
 
     def beside(self) -> list[str]:
         """Who records beside this one, in words."""
@@ -204,11 +204,11 @@ class Lock:
                 place = self.place / "lock"
                 return Error(what, f"a process that is not seen here holds {place}", fix or wait)
             others = [(holder, self.place)]
-        said = [_words(pid, path) for pid, path in others]
+        names = [_words(pid, path) for pid, path in others]
         # A flight recorder never ends.
-        flies = " --flight" in said[0]
+        flies = " --flight" in names[0]
         fix = fix or ("fusetools snap   (what happened last)" if flies else wait)
-        return Error(what, "; ".join(said), f"{fix}, or stop it: kill -INT {others[0][0]}")
+        return Error(what, "; ".join(names), f"{fix}, or stop it: kill -INT {others[0][0]}")
 
     def __enter__(self) -> Lock:
         return self
@@ -300,8 +300,8 @@ def _words(pid: int, path: Path) -> str:
     for _ in range(20):
         with contextlib.suppress(OSError, ValueError, TypeError):
             with (path / "lock").open("rb") as lock:
-                said, *words = json.loads(lock.read(1 << 20))
-            if said == pid:
+                writer, *words = json.loads(lock.read(1 << 20))
+            if writer == pid:
                 return f"pid {pid}: {' '.join(words)}"
         time.sleep(0.01)
     return f"pid {pid}: {comm(Files(Path('/')), pid)}"
@@ -383,13 +383,13 @@ def _session_of(pid: int, start: int) -> list[int]:
     """What is left of the session that ``pid`` began: trace-cmd has a process on each CPU."""
     if started(pid) not in (None, start):
         return []  # another process by now
-    found = []
+    numbers = []
     files = Files(Path("/"))
     for name in files.list("/proc"):
         process = read_stat(files, int(name)) if name.isdecimal() else None
         if process and process.session == pid and process.start >= start and process.state != "Z":
-            found.append(int(name))
-    return found
+            numbers.append(int(name))
+    return numbers
 
 
 def _end(pid: int, start: int) -> None:

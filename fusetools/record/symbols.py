@@ -40,12 +40,12 @@ def functions(
 
     ``libraries``: each with the pid whose root its debug file may lie under.
     """
-    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    symbols: dict[str, list[tuple[str, int, int, int]]] = {}
     plain: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     for library, pid in libraries:
         path = library.host_path
-        if not path or path in (*found, *unreadable):
+        if not path or path in (*symbols, *unreadable):
             continue
         debug = debug_file(library.build_id or "", pid)
         answer = _asked(path, debug)
@@ -56,9 +56,9 @@ def functions(
         elif "why" in answer:
             unreadable[path] = str(answer["why"])
         else:
-            found[path] = [(str(n), int(a), int(s), int(o)) for n, a, s, o in answer["functions"]]
+            symbols[path] = [(str(n), int(a), int(s), int(o)) for n, a, s, o in answer["functions"]]
             plain.update(answer["plain"])
-    return found, plain, unreadable
+    return symbols, plain, unreadable
 
 
 def _asked(path: str, debug: str | None) -> _Answer | None:

@@ -25,11 +25,11 @@ class Quota(NamedTuple):
 
 def quotas(files: Files, pid: int) -> dict[str, Quota]:
     """Of each cgroup around the process that can have a quota, by its directory."""
-    found: dict[str, Quota] = {}
+    quotas: dict[str, Quota] = {}
     for place in _places(files, pid):
         if (quota := read(files, place)) is not None:
-            found[place] = quota
-    return found
+            quotas[place] = quota
+    return quotas
 
 
 def _places(files: Files, pid: int) -> list[str]:

@@ -44,8 +44,8 @@ def timed(command: Sequence[str], user: User | None, log: int) -> Outcome:
 def _failure(command: Sequence[str], status: int, log: int) -> Error:
     """That a workload failed, with the last line that it printed."""
     end = max(os.fstat(log).st_size - MOST, 0)
-    said = os.pread(log, MOST, end).decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(said) if line.strip()), "it printed nothing")
+    lines = os.pread(log, MOST, end).decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     how = f"signal {status - 128}" if status > 128 else f"exit status {status}"
     return Error(f"the workload failed with {how}: {shlex.join(command)}", last[-LAST:])
 

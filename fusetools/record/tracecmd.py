@@ -72,7 +72,7 @@ def room(parts: int, buffers: int) -> int:
 
 def settings(root: Path) -> dict[str, str]:
     """What SETTINGS are, as they are to be written again."""
-    found = {}
+    values = {}
     for name in SETTINGS:
         text = _read(root / name)
         if name == "trace_clock":
@@ -82,8 +82,8 @@ def settings(root: Path) -> dict[str, str]:
         else:
             match = re.fullmatch(r"(\S+)", text)
         if match:
-            found[name] = match[1]
-    return found
+            values[name] = match[1]
+    return values
 
 
 def restore(root: Path, before: Mapping[str, str]) -> list[str]:
@@ -101,28 +101,28 @@ def restore(root: Path, before: Mapping[str, str]) -> list[str]:
 
 def users(root: Path) -> list[str]:
     """Who uses ftrace's top instance, a few words each."""
-    found = []
+    reasons = []
     tracer = _read(root / "current_tracer")
     if tracer not in ("nop", ""):
-        found.append(f"the tracer {tracer} is on (current_tracer)")
+        reasons.append(f"the tracer {tracer} is on (current_tracer)")
     for name in FILTERS:
         entries = _entries(root / name)
         if entries:
             more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
-            found.append(f"{entries[0]}{more} in {name}")
-    return found
+            reasons.append(f"{entries[0]}{more} in {name}")
+    return reasons
 
 
 def check_free(root: Path, others: Sequence[str]) -> None:
     """Error where somebody uses ftrace. ``others``: HostFacts.ftrace_users."""
     # their own trace-cmd or perf, whose stacks our function_graph would cut
-    holders = [one for one in others if re.match(r"(trace-cmd|perf) \(pid \d+\) holds", one)]
-    holders += [one for one in others if " of tracefs" in one and one not in holders]
-    found = users(root) + holders
-    if found:
+    holders = [other for other in others if re.match(r"(trace-cmd|perf) \(pid \d+\) holds", other)]
+    holders += [other for other in others if " of tracefs" in other and other not in holders]
+    reasons = users(root) + holders
+    if reasons:
         raise Error(
             "ftrace is in use",
-            "; ".join(found),
+            "; ".join(reasons),
             "end that, or go without it: fusetools record --backend kprobe -- …",
         )
 
@@ -202,8 +202,10 @@ def clocks_disagree(
         spans.setdefault(thread, []).append((begin, begin + duration))
     first = min(begin for _, begin, _ in calls)
     inside = outside = before = 0
-    with contextlib.closing(_graph_entries(tool, recording, {function, f"0x{address:x}"})) as found:
-        for thread, time_ns in itertools.islice(found, LOOKED_AT):
+    with contextlib.closing(
+        _graph_entries(tool, recording, {function, f"0x{address:x}"})
+    ) as entries:
+        for thread, time_ns in itertools.islice(entries, LOOKED_AT):
             known = spans.get(thread)
             if known is None:
                 continue
@@ -263,7 +265,9 @@ def lost(root: Path) -> int:
 
 def _entries(path: Path) -> list[str]:
     """A filter's lines, without what the kernel writes where there is none."""
-    return [one for one in _read(path).splitlines() if one and not one.startswith(("#", "no pid"))]
+    return [
+        line for line in _read(path).splitlines() if line and not line.startswith(("#", "no pid"))
+    ]
 
 
 def _read(path: Path) -> str:

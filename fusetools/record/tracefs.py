@@ -128,18 +128,18 @@ class Tracefs:
         group: where others have events of the same name, those are left out.
         """
         lines = self._read("uprobe_profile").split("\n")
-        told: dict[str, list[int]] = defaultdict(list)
+        counts: dict[str, list[int]] = defaultdict(list)
         for fields in (line.rsplit(None, 2) for line in lines):
             if len(fields) == 3:
-                told[fields[1]].append(int(fields[2]))
+                counts[fields[1]].append(int(fields[2]))
         ours: dict[str, list[str]] = defaultdict(list)
         for probe in probes:
             ours[probe.recorded_as.partition(":")[2]].append(probe.event)
         return {
             event: count
             for name, events in ours.items()
-            if len(events) == len(told[name])
-            for event, count in zip(events, told[name])
+            if len(events) == len(counts[name])
+            for event, count in zip(events, counts[name])
         }
 
     def unplaced(self, probes: Iterable[Probe], placed: str = PLACED) -> list[str]:
@@ -194,8 +194,8 @@ class Tracefs:
 
     def _kernel_reason(self) -> str:
         """The last complaint in error_log (Linux 5.2), such as "Invalid register name"."""
-        told = [line for line in self._read("error_log").splitlines() if "error:" in line]
-        return told[-1].partition("error:")[2].strip() if told else ""
+        errors = [line for line in self._read("error_log").splitlines() if "error:" in line]
+        return errors[-1].partition("error:")[2].strip() if errors else ""
 
 
 def mount() -> bool:

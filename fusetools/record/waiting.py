@@ -57,7 +57,7 @@ def record(
         with _running(request) as workload:
             began = time.monotonic()
             _wait(request.mounts, workload)
-            options = {one.name: getattr(request, one.name) for one in fields(Limited)}
+            options = {option.name: getattr(request, option.name) for option in fields(Limited)}
             attached = Caller(caller=workload.pid, **options)
             late = Late(absent[0], began, workload)
             return session.record(attached, arguments, tell, place, warn, late)

@@ -123,12 +123,12 @@ class Workload:
         self._release = -1
         # Empty: exec closed it. A program on a file system that hangs is waited for later.
         if select.select([self._failed], [], [], EXEC)[0]:
-            told = os.read(self._failed, 8)
+            error = os.read(self._failed, 8)
             os.close(self._failed)
             self._failed = -1
-            if told:
+            if error:
                 self.wait()
-                raise cannot_run(self.command[0], struct.unpack("i", told[:4])[0])
+                raise cannot_run(self.command[0], struct.unpack("i", error[:4])[0])
 
     def poll(self) -> bool:
         """Whether it has ended."""
@@ -218,12 +218,12 @@ def _run(
 
 def _characters(pid: int) -> tuple[int | None, int | None]:
     """rchar and wchar of /proc/PID/io: bytes read and written, also by its children that ended."""
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
             name, _, value = line.partition(":")
-            found[name] = int(value)
-    return found.get("rchar"), found.get("wchar")
+            counters[name] = int(value)
+    return counters.get("rchar"), counters.get("wchar")
 
 
 def cannot_run(name: str, number: int) -> Error:
