@@ -1,4 +1,4 @@
-"""What this host can show: which layers, what is missing and what fixes it."""
+"""What this host can show: its layers, what is missing and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.plan.instances import by_perf
 
-# A request is begun and ended by one function of each group (facts differ by kernel generation).
+# One function of each group begins or ends a request (which one depends on the kernel version).
 BEGIN = ("queue_request_and_unlock", "queue_request", "fuse_dev_queue_req", "fuse_simple_request")
 END = ("fuse_request_end", "request_end")
 
-# (distribution, what installs, its name of perf's package); the first that matches ID, ID_LIKE.
+# (distribution, install command, name of perf's package); the first that matches ID, ID_LIKE.
 INSTALLERS = (
     ("ubuntu", "apt-get install -y", "linux-tools-$(uname -r)"),
     ("debian", "apt-get install -y", "linux-perf"),
@@ -24,7 +24,7 @@ INSTALLERS = (
     ("alpine", "apk add", "perf"),
 )
 
-# What the kernel lacks, and what fixes it.
+# What the kernel lacks, and the fix.
 NO_UPROBES = (
     "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)",
     "boot a kernel built with CONFIG_UPROBE_EVENTS=y",
@@ -34,7 +34,7 @@ _PRIVILEGED = "run it outside of the container, or in a privileged one"
 
 @dataclass(frozen=True)
 class Layer:
-    """``how`` says by which means it is shown, or why it is not."""
+    """``how``: the means by which it is shown, or why it is not."""
 
     name: str
     available: bool
@@ -43,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing that is missing. ``needed``: the main job does not work without it."""
+    """Something missing. ``needed``: recording does not work without it."""
 
     problem: str
     fix: str
@@ -52,8 +52,8 @@ class Advice:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``works``: recording works, with a layer that tells of requests and, where something is
-    mounted, at least one daemon that can be traced."""
+    """``works``: recording works, with a layer that shows requests and, if something is mounted, at
+    least one traceable daemon."""
 
     works: bool
     layers: tuple[Layer, ...]
@@ -74,23 +74,23 @@ def diagnose(facts: HostFacts) -> Diagnosis:
 
 
 def obstacles(facts: HostFacts, command: str = "doctor") -> list[Advice]:
-    """What keeps every recording from beginning, whatever it records: `doctor` reports it, and no
-    recording begins. The most basic first: what stands first may fix what follows.
+    """What prevents any recording from starting: `doctor` reports it, and `record` stops at it. The
+    most basic obstacle comes first: fixing it may fix the following ones.
 
-    ``command``: of fusetools, to be run as root instead.
+    ``command``: the fusetools command to run as root instead.
     """
-    found = []
+    advice = []
     if facts.perf is None:
-        found.append(Advice(facts.perf_why, installs(facts, "perf"), True))
+        advice.append(Advice(facts.perf_why, installs(facts, "perf"), True))
     if facts.uid != 0:
-        return [*found, not_root(command)]
+        return [*advice, not_root(command)]
     if facts.tracefs is None:
-        found.append(_no_tracefs(facts))
+        advice.append(_no_tracefs(facts))
     elif not facts.tracefs_writable:
-        found.append(_read_only(facts, facts.tracefs))
+        advice.append(_read_only(facts, facts.tracefs))
     if facts.perf and facts.tracefs is not None and _events(facts):
-        found.append(_perf_advice(facts))
-    return found
+        advice.append(_perf_advice(facts))
+    return advice
 
 
 def not_root(command: str) -> Advice:
@@ -99,12 +99,12 @@ def not_root(command: str) -> Advice:
 
 
 def traceable(mount: Mount) -> bool:
-    """Its daemon is known and one of the daemon's files can be reached to probe it."""
+    """Its daemon is known, and at least one of the daemon's files can be reached for probing."""
     return mount.daemon_pid is not None and any(library.host_path for library in mount.libraries)
 
 
 def _events(facts: HostFacts) -> str:
-    """Why no event can be recorded at all; "" when they can."""
+    """Why no event can be recorded at all; "" if events can."""
     if facts.perf is None:
         return facts.perf_why or "perf is not installed"
     if facts.tracefs is None:
@@ -115,7 +115,7 @@ def _events(facts: HostFacts) -> str:
 
 
 def _probes(facts: HostFacts) -> str:
-    """Why no probe can be made, though events can be recorded; "" when they can."""
+    """Why no probe can be made although events can be recorded; "" if probes can."""
     if facts.tracefs is None:
         return "tracefs is not readable"
     return "" if facts.tracefs_writable else f"{facts.tracefs} is not writable"
@@ -198,7 +198,7 @@ def _off_cpu(facts: HostFacts) -> Layer:
 
 
 def _advice(facts: HostFacts) -> list[Advice]:
-    """The most basic first: what stands first may fix what follows."""
+    """The most basic problem comes first: fixing it may fix the following ones."""
     advice = obstacles(facts)
     if facts.uid != 0:
         return advice

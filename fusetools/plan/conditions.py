@@ -1,4 +1,4 @@
-"""What sets a flight recorder off: read from what a user writes, checked once at the edge."""
+"""What triggers a flight recorder: parsed from the user's text, checked once at the edge."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Waiting:
-    """More than ``count`` requests wait on one mount, for ``ns`` without a break."""
+    """More than ``count`` requests wait on one mount, for ``ns`` without interruption."""
 
     text: str
     count: int
@@ -49,7 +49,7 @@ Condition = Union[Slow, Waiting, Failed]
 
 
 def condition(text: str) -> Condition:
-    """ValueError: why it is none."""
+    """Parse ``text``. ValueError: why it is not a condition."""
     plain = text.strip()
     if match := _WAITING.fullmatch(plain):
         return Waiting(plain, int(match[1]), _ns(match[2], match[3]) if match[2] else 0)
@@ -61,7 +61,7 @@ def condition(text: str) -> Condition:
                 raise ValueError(f"{name or 'nothing'} is the name of no error (EIO, ENOENT, …)")
         return Failed(plain, tuple(numbers[name] for name in names))
     if match := _SLOW.fullmatch(plain):
-        operations = tuple(sorted(one for one in OPERATIONS if fnmatchcase(one, match[1])))
+        operations = tuple(sorted(name for name in OPERATIONS if fnmatchcase(name, match[1])))
         if not operations:
             raise ValueError(f"no FUSE operation matches {match[1]}")
         return Slow(plain, operations, _ns(match[2], match[3]))

@@ -1,4 +1,4 @@
-"""What to count in the kernel, without recording: each event that stands for a call, once."""
+"""What to count in the kernel, without recording: each event that represents a call, once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusetools.host.facts import HostFacts
 from fusetools.plan.events import Event, Probe
 from fusetools.plan.planner import ProbePlan
 
-# What a workload may ask for; others are counted together.
+# Operations that workloads seldom request: counted together.
 _RARE = {
     *("forget", "batch_forget", "init", "destroy", "interrupt", "notify_reply", "bmap", "poll"),
     *("fsyncdir", "getlk", "setlk", "setlkw", "ioctl", "fallocate", "copy_file_range"),
@@ -21,7 +21,7 @@ ANY = "FUSE requests of other kinds"
 
 @dataclass(frozen=True)
 class Counted:
-    """An event that perf stat counts, and what its count is of."""
+    """An event that perf stat counts, and the meaning of its count."""
 
     event: str
     filter: str
@@ -32,8 +32,8 @@ class Counted:
 
 
 def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
-    """(the plan with only the probes that are needed, what is counted). Requests are counted by
-    kind, and all of them (as ANY)."""
+    """(the plan with only the needed probes, what is counted). Requests are counted per operation
+    and in total (as ANY)."""
     probes = tuple(p for p in plan.probes if p.role in ("entry", "reply", "begin"))
     scopes = {event.name: event for event in plan.events}
     rows = [
@@ -51,13 +51,13 @@ def counting(plan: ProbePlan) -> tuple[ProbePlan, tuple[Counted, ...]]:
             both = f"opcode=={number} && ({only})" if only else f"opcode=={number}"
             rows.append(Counted(name, both, f"FUSE_{operation.upper()}", operation, "request"))
         rows.append(Counted(name, only, ANY, "", "request"))
-    kept = replace(plan, probes=probes, events=(), graph=(), functions=(), switch_records=False)
-    return kept, tuple(rows)
+    needed = replace(plan, probes=probes, events=(), graph=(), functions=(), switch_records=False)
+    return needed, tuple(rows)
 
 
 def others_call(plan: ProbePlan, facts: HostFacts) -> tuple[int, ...]:
-    """The daemons that are traced, where those of other mounts run the same files, too: the kernel
-    counts a probe of a file for all who run it. Empty: nobody else runs them."""
+    """PIDs of the traced daemons if daemons of other mounts run the same files: the kernel counts a
+    probe of a file for every process that runs it. Empty: no other daemon runs them."""
     places = {probe.place.rpartition(":")[0] for probe in plan.probes if not probe.in_kernel}
     traced = {target.mount.connection for target in plan.targets}
     probed = {
@@ -77,8 +77,8 @@ def others_call(plan: ProbePlan, facts: HostFacts) -> tuple[int, ...]:
 
 
 def too_many(plan: ProbePlan) -> list[str]:
-    """What is in the counts of the daemons' calls beside those asked for; a recording leaves it
-    out."""
+    """Which additional calls the counts of the daemons' calls include; a recording excludes
+    them."""
     sets = {target.probe_set.name for target in plan.targets if target.probe_set}
     if "libfuse_highlevel" not in sets:
         return []

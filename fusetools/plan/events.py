@@ -1,4 +1,4 @@
-"""What a plan is made of: probes, events, and what is missing."""
+"""Parts of a plan: probes, events, and what is missing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from fusetools.errors import Error
 from fusetools.host.words import is_word
 
 RETURN = "__return"
-DURATIONS = "durations"  # what is Missing where calls are counted, and not timed
-NUMBER = "probe"  # the argument that tells the probes of a bundle apart
+DURATIONS = "durations"  # Missing.what where calls are counted but not timed
+NUMBER = "probe"  # the argument that identifies a probe in a bundle
 
 
 @dataclass(frozen=True)
 class Probe:
-    """An event that has to be made: a uprobe, or a kprobe.
+    """An event to create: a uprobe or a kprobe.
 
-    ``kind`` is "p" (entry) or "r" (return); ``place`` what tracefs takes ("/lib/x.so:0x12", or a
+    ``kind`` is "p" (entry) or "r" (return); ``place`` as tracefs takes it ("/lib/x.so:0x12", or a
     kernel function); ``role`` as in the recording: entry, return, begin, sent, end, reply or
-    inode;
-    ``instances``: how many calls may be under way at once (kretprobes), 0: the kernel's default;
-    ``bundle``: the event that it shares with others while they are recorded, where its ``number``
-    tells it from them.
+    inode; ``instances``: maximum number of concurrent calls (kretprobes), 0: the kernel's default;
+    ``bundle``: the event that it shares with other probes during recording, in which ``number``
+    identifies it.
     """
 
     event: str  # "group:name"
@@ -47,8 +46,8 @@ class Probe:
         return self.bundle or self.event
 
     def definition(self) -> str:
-        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: it would
-        not be what it says."""
+        """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: tracefs
+        would misread it."""
         instances = self.instances or ""
         words = [f"{self.kind}{instances}:{self.recorded_as.replace(':', '/', 1)}", self.place]
         words += [f"{name}={value}" for name, value in self.arguments]
@@ -62,16 +61,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class Event:
-    """An event that is recorded, of the kernel's own or of a Probe: by perf, or in an instance of
-    ftrace (``ftrace``), which is cheaper and takes no stacks.
+    """A recorded event, the kernel's own or a Probe's: recorded by perf, or in an ftrace instance
+    (``ftrace``), which is cheaper and takes no stacks.
 
-    ``stack``: how the stack of whoever it happens to is recorded: "fp" (by frame pointers), "dwarf"
-    (the top of the user's is copied, and unwound at the recording's end), "" for none.
-    ``workload``: only in the workload and its children, else wherever it happens. ``frequency``: a
-    sample so often a second on each CPU that is not idle, not one for each time it happens.
+    ``stack``: how the current thread's stack is recorded: "fp" (by frame pointers), "dwarf" (the
+    top of the user stack is copied, and unwound when the recording ends), "" for none.
+    ``workload``: only in the workload and its children, otherwise everywhere. ``frequency``:
+    samples per second on each non-idle CPU, instead of one sample per occurrence.
     """
 
-    name: str  # "system:name", or one that is perf's own
+    name: str  # "system:name", or one of perf's own
     filter: str = ""
     stack: str = ""
     workload: bool = False

@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOUNT = "mount"  # {mount}: the first mount that is traced
+MOUNT = "mount"  # {mount}: the first traced mount
 
 
 CACHES = ("drop", "keep")
@@ -34,7 +34,7 @@ CACHES = ("drop", "keep")
 MOST_POINTS = 1000
 
 
-MOST_BYTES = 1 << 20  # of a file of TOML
+MOST_BYTES = 1 << 20  # of a TOML file
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,12 +48,12 @@ Point = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A command line, each {name} in it a parameter, and what it is run with.
+    """A command line in which each {name} is a parameter, and the values to run it with.
 
-    ``params``: the values of each parameter in order; one with several is an axis of the grid.
-    ``only``: "name=value" -> a shell command that tells whether points of that value can be run.
-    ``caches``: "drop" empties the kernel's before each run. ``recording``: options of `fusetools
-    record`, by their names in plan.request.Request.
+    ``params``: the values of each parameter in order; a parameter with several is an axis of the
+    grid. ``only``: "name=value" -> a shell command that checks whether points with that value can
+    run. ``caches``: "drop" empties the kernel's caches before each run. ``recording``: options of
+    `fusetools record`, by their names in plan.request.Request.
     """
 
     command: tuple[str, ...]
@@ -69,22 +69,22 @@ class Experiment:
         return tuple(name for name, values in self.params.items() if len(values) > 1)
 
     def points(self) -> list[Point]:
-        """The grid, the last axis changing fastest; values with what is in them filled in."""
+        """The grid, the last axis changing fastest; {names} in values are filled in."""
         grid = [dict(zip(self.params, values)) for values in product(*self.params.values())]
         return [{name: fill(value, point) for name, value in point.items()} for point in grid]
 
     def words(self, point: Point) -> tuple[str, ...]:
-        """The command of a point."""
+        """The command at a point."""
         return tuple(fill(word, point) for word in self.command)
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The command with what is the same at all points filled in, words in one line."""
+        """The command with the parameters that are constant filled in, each word in one line."""
         same = {name: values[0] for name, values in self.params.items() if len(values) == 1}
         return tuple(" ".join(fill(word, same).split()) for word in self.command)
 
     def label(self, point: Point) -> str:
-        """A point in words: bs=4k threads=8."""
+        """A point as text: bs=4k threads=8."""
         return " ".join(f"{name}={point[name]}" for name in self.axes) or "the only point"
 
     @property
@@ -92,7 +92,7 @@ class Experiment:
         return MOUNT not in self.params and any(MOUNT in names(text) for text in self._texts())
 
     def mounted(self, path: str) -> Experiment:
-        """With the mount in the place of {mount}."""
+        """The experiment with {mount} replaced by ``path``."""
         point = {MOUNT: path}
         return replace(
             self,
@@ -108,11 +108,11 @@ class Experiment:
         yield from self.only.values()
 
     def checked(self) -> Experiment:
-        """Itself; Error: it makes no sense."""
+        """The experiment itself. Error: it is invalid."""
         count = 1
         used = {name for word in self.command for name in names(word)}
-        for one in self.params.values():  # a value may name others
-            used |= {name for value in one for name in names(value)}
+        for choices in self.params.values():  # a value may contain other parameters
+            used |= {name for value in choices for name in names(value)}
         for name, values in self.params.items():
             if not _NAME.fullmatch(name):
                 raise _wrong(f"{name!r} is no name for a parameter", "write letters and digits")
@@ -129,13 +129,13 @@ class Experiment:
         return self
 
     def to_json(self) -> object:
-        """As it is read again: lists, no tuples."""
+        """As from_json() reads it: lists, no tuples."""
         data: object = json.loads(json.dumps(asdict(self)))
         return data
 
     @classmethod
     def from_json(cls, data: object) -> Experiment:
-        """ValueError, TypeError or KeyError: it is none."""
+        """ValueError, TypeError or KeyError: ``data`` is not an experiment."""
         if not isinstance(data, dict):
             raise TypeError("it is no experiment")
         return cls(
@@ -150,13 +150,13 @@ class Experiment:
 
 
 def _recording(data: object) -> LimitedOptions:
-    """Options of a recording. TypeError or ValueError: they are none."""
+    """Options of a recording. TypeError or ValueError: ``data`` does not hold any."""
     if not isinstance(data, dict):
         raise TypeError("it has no options of a recording")
     rows = {_text(k): tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    found = cast(LimitedOptions, rows)
-    Workload(command=("true",), output="", log=None, wait=True, **found)
-    return found
+    options = cast(LimitedOptions, rows)
+    Workload(command=("true",), output="", log=None, wait=True, **options)
+    return options
 
 
 def names(text: str) -> set[str]:
@@ -165,8 +165,8 @@ def names(text: str) -> set[str]:
 
 
 def fill(text: str, point: Point) -> str:
-    """With the values of the point; what is no parameter ({}, {print}) stays. A value may have
-    others in it."""
+    """``text`` with the values of the point; other braces ({}, {print}) stay. A value may contain
+    parameters."""
 
     def value(match: re.Match[str]) -> str:
         return point.get(match[1], match[0])
@@ -177,7 +177,7 @@ def fill(text: str, point: Point) -> str:
 
 
 def parameter(text: str) -> tuple[str, tuple[str, ...]]:
-    """NAME=VALUE,VALUE…; in 4k,16k,…,64M the dots stand for the values between. ValueError: why."""
+    """Parse NAME=VALUE,VALUE…; the dots in 4k,…,64M stand for values between. ValueError: why."""
     name, sign, rest = text.partition("=")
     if not sign or not _NAME.fullmatch(name):
         raise ValueError(f"{text!r} is not NAME=VALUE,VALUE, for example bs=4k,64k")
@@ -192,8 +192,8 @@ def parameter(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The values that dots stand for: from the two before them on, by the same factor, or the same
-    difference, up to the one after them."""
+    """The values that dots stand for: they continue the two values before the dots, by the same
+    factor or difference, up to the value after the dots."""
     sizes = [_SIZE.fullmatch(value) for value in (*before[-2:], *after[:1])]
     if len(before) < 2 or not after or not all(sizes):
         raise ValueError("the dots stand between sizes: 4k,16k,…,64M")
@@ -204,17 +204,17 @@ def _between(before: Sequence[str], after: Sequence[str]) -> list[str]:
     else:
         grows = first > 0 and second % first == 0
     value = second
-    found: list[str] = []
-    while second > first and len(found) <= MOST_POINTS:
+    between: list[str] = []
+    while second > first and len(between) <= MOST_POINTS:
         following = Fraction(value) * second / first if grows else value + second - first
         if following >= last or following.denominator != 1:
             break
         value = int(following)
-        found.append(binary(value))
+        between.append(binary(value))
     reached = value * second == last * first if grows else value + second - first == last
     if not reached:
         raise ValueError(f"{','.join(before)},… does not lead to {after[0]}")
-    return found
+    return between
 
 
 def ready() -> dict[str, Path]:
@@ -233,10 +233,10 @@ _KEYS = ("about", "command", "fio", "params", "needs", "only", "caches")
 
 
 def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
-    """The experiment of a TOML file, with the parameters that were ``given`` in place of its own.
+    """The experiment of a TOML file, with its parameters overridden by the ``given`` ones.
 
-    ``fio`` in it is the command where fio is installed; ``needs`` explains the parameters that only
-    the user can give.
+    The file's ``fio`` is the command where fio is installed; ``needs`` explains the parameters that
+    the user must give.
     """
     try:
         data = tomllib.loads(read_input(path, MOST_BYTES).decode())
@@ -278,7 +278,7 @@ def load(path: Path, given: Mapping[str, tuple[str, ...]]) -> Experiment:
     for name in given:
         if name not in known:
             raise Error(f"the experiment {path.stem} has no parameter {name}", f"it has {known}")
-    # in the file's order, so that the axes are where its author put them
+    # in the file's order, so that the axes keep their author's order
     params = {name: given.get(name, params.get(name, ())) for name in (*params, *needs)}
     used = {n for word in (words, *params.values()) for text in word for n in names(text)}
     params = {name: values for name, values in params.items() if name in used}

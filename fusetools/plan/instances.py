@@ -1,4 +1,4 @@
-"""Whether ftrace may record events here, in an instance of its own."""
+"""Whether ftrace can record events here, in its own instance."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fusetools.host.facts import HostFacts
 from fusetools.names import READS
 from fusetools.plan.events import Event
 
-THREADS = "task:task_newtask"  # which process a new thread is of: ftrace tells its number alone
+THREADS = "task:task_newtask"  # the process of a new thread: ftrace shows only its number
 
-# Recorded by both where stacks are taken: of perf's samples the stack alone is wanted
+# Recorded by both where stacks are taken: only the stacks of perf's samples are used
 # (native/core/src/write/waits.rs).
 OF_BOTH = ("sched:sched_switch", "raw_syscalls:sys_enter")
-# What perf takes a stack with, right before ftrace is told of the same switch or system call.
+# perf takes a stack with these, right before ftrace records the same switch or system call.
 PAIRED = (*OF_BOTH, *READS)
 
 # perf switches one event by its name since Linux 5.12 (tools/perf/util/evlist.c,
-# evlist__ctlfd_enable); before it all of its events.
+# evlist__ctlfd_enable); before, only all of its events.
 BY_NAME = (5, 12)
 
 
 def by_perf(facts: HostFacts) -> str:
-    """Why perf records all events here; "" where ftrace records those without a stack, in an
-    instance of its own, which is cheaper."""
+    """Why perf records all events here; "" where ftrace records the events without stacks in its
+    own instance, which is cheaper."""
     if not facts.instances:
         return "this kernel's ftrace has no instances"
     if "mono" not in facts.clocks:
@@ -34,24 +34,24 @@ def by_perf(facts: HostFacts) -> str:
 
 
 def by_name(facts: HostFacts) -> bool:
-    """Whether perf can be told to take no stacks for a while."""
+    """Whether perf can stop taking stacks temporarily."""
     version = re.match(r"(\d+)\.(\d+)", facts.perf.version) if facts.perf else None
     return version is not None and (int(version[1]), int(version[2])) >= BY_NAME
 
 
 def all_by_perf(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The same where no instance can be made after all: what perf takes the stack of it does not
-    record twice."""
+    """The same events for the case that no instance can be made: perf does not record twice the
+    events whose stacks it takes."""
     events = tuple(events)
     filters: dict[str, list[str]] = {}
     for event in events:
         if not event.ftrace:
             filters.setdefault(event.name, []).append(event.filter)
-    found = []
+    merged = []
     for event in events:
         others = filters.get(event.name, []) if event.ftrace else []
         if all(others):
             parts = [f"({event.filter})"] * bool(event.filter) + [f"!({of})" for of in others]
             whole = " && ".join(parts) if others else event.filter
-            found.append(replace(event, filter=whole, ftrace=False))
-    return tuple(found)
+            merged.append(replace(event, filter=whole, ftrace=False))
+    return tuple(merged)

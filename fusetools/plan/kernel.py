@@ -1,7 +1,7 @@
-"""The kernel's side of a plan: which of its functions and events tell of FUSE requests.
+"""The kernel's side of a plan: which of its functions and events show FUSE requests.
 
-Everything is decided by what the running kernel has (its lists of functions, its BTF), never by its
-version. configs/kernel/ says which function brackets which stage, with alternatives in order.
+All decisions depend on what the running kernel has (its lists of functions, its BTF), never on its
+version. configs/kernel/ defines which function brackets which stage, with alternatives in order.
 Why perf records the kprobes, and why there are no fprobe events: docs/design/kernel-probes.md.
 """
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 GROUP = "fuse_kernel"
 GRAPH = "fuse_*"  # the functions that function_graph records by default
 
-# Calls of one function that may be under way at once: callers that wait, threads of the daemon.
-# A kretprobe takes some 150 bytes for each; the kernel allows 4096.
+# Maximum number of concurrent calls of one function: waiting callers, threads of the daemon.
+# A kretprobe takes about 150 bytes for each; the kernel allows 4096.
 INSTANCES = 1024
-MOST = 400  # kernel functions that are probed with kprobes, two events each
+MOST = 400  # kernel functions probed with kprobes, two events each
 
 NO_UNIQUE = Missing(
     f"{DURATIONS} of requests",
@@ -54,7 +54,7 @@ _VARIANT = r"(\.(isra|constprop|part|llvm)(\.\d+)?)+"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a request's members are, and what a function's parameters point to.
+    """The offsets of a request's members, and the types that a function's parameters point to.
 
     ``members``: "structure.member" -> (byte offset, bit, bits of a bit field or 0).
     """
@@ -66,9 +66,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """``graph``: what function_graph is to record, as set_ftrace_filter takes it; empty: nothing.
+    """``graph``: what function_graph records, as set_ftrace_filter takes it; empty: nothing.
 
-    ``functions``: those it will show, with the operation that each stands for ("" for none).
+    ``functions``: the functions it shows, each with its operation ("" for none).
     """
 
     probes: tuple[Probe, ...] = ()
@@ -97,7 +97,7 @@ class _Table(TypedDict):
 
 
 class _Config(TypedDict, total=False):
-    """What is in requests.toml, layouts.toml and functions.toml."""
+    """The contents of requests.toml, layouts.toml and functions.toml."""
 
     stage: list[_Stage]
     fetch: dict[str, list[str]]
@@ -120,12 +120,12 @@ def plan(
     begins: bool = True,
     counts: bool = False,
 ) -> KernelPlan:
-    """What of the kernel's FUSE code to record, out of what there is.
+    """What to record of the kernel's FUSE code.
 
     ``connections``: those of the traced mounts; ``backend``: one of request.BACKENDS;
     ``functions``: shell patterns of kernel functions instead of the usual ones; ``begins``: with
-    the stacks of those who make requests; ``counts``: what can be counted: kprobes where there are
-    any, never function_graph. Error: the backend is not to be had.
+    the stacks of the requests' callers; ``counts``: only what can be counted: kprobes if available,
+    never function_graph. Error: the backend is not available.
     """
     if backend == "kprobe" and "kprobe" not in facts.dynamic_events:
         raise Error("cannot use kprobes", "this kernel has none (CONFIG_KPROBE_EVENTS)")
@@ -139,16 +139,16 @@ def plan(
     if why and backend == "graph":
         raise Error("cannot use function_graph", *why)
     if kprobes or not why:
-        missing += [_no_function(one) for one in functions if not names.matching([one])]
+        missing += [_no_function(pattern) for pattern in functions if not names.matching([pattern])]
     if not why:
         brackets = [probe.place for probe in probes]
         graph = tuple(dict.fromkeys([*(functions or (GRAPH,)), *([] if functions else brackets)]))
-        graph = tuple(one for one in graph if _covered(one, graph))
+        graph = tuple(pattern for pattern in graph if _covered(pattern, graph))
         operations = {name: operation for operation, name in _operations(names)}
         shown = tuple((name, operations.get(name, "")) for name in names.matching(graph))
-        graph = tuple(one for one in graph if names.matching([one]))
+        graph = tuple(pattern for pattern in graph if names.matching([pattern]))
     if not facts.unwinds_kretprobes:
-        # function_graph tells these returns as well, and the unwinder knows its trampoline.
+        # function_graph records these returns as well, and the unwinder knows its trampoline.
         gone = {p.event for p in probes if p.role == "return" and p.place in dict(shown)}
         probes = [probe for probe in probes if probe.event not in gone]
         events = [event for event in events if event.name not in gone]
@@ -171,18 +171,18 @@ def plan(
 
 
 def without_functions(plan: KernelPlan) -> KernelPlan:
-    """The plan with the stages of requests alone."""
+    """The plan with only the stages of requests."""
     gone = {probe.event for probe in plan.probes if probe.layer == "kernel"}
     what = ("kernel functions", "function_graph", "the callers in kernel stacks")
     return KernelPlan(
         tuple(probe for probe in plan.probes if probe.event not in gone),
         tuple(event for event in plan.events if event.name not in gone),
-        missing=tuple(one for one in plan.missing if one.what not in what),
+        missing=tuple(lack for lack in plan.missing if lack.what not in what),
     )
 
 
 def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Missing]:
-    """Both are not to be had: a duration that was asked for comes before the stacks' rest."""
+    """The two exclude each other: a requested duration has priority over the rest of the stacks."""
     returns = [probe.function for probe in probes if probe.role == "return"]
     if not returns:
         return []
@@ -192,7 +192,7 @@ def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Missing]:
 
 
 def _covered(name: str, patterns: Sequence[str]) -> bool:
-    """Not one that another pattern stands for."""
+    """Whether no other pattern covers ``name``."""
     return not any(other != name and fnmatchcase(name, other) for other in patterns)
 
 
@@ -202,7 +202,7 @@ def _no_function(pattern: str) -> Missing:
 
 
 def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
-    """Why not function_graph, and what fixes it; empty: it can be used."""
+    """Why function_graph cannot be used, and the fix; empty: it can."""
     if backend == "tracepoint":
         return ("only tracepoints were asked for",)
     if backend == "kprobe":
@@ -229,10 +229,10 @@ def _no_graph(facts: HostFacts, backend: str, names: _Names) -> tuple[str, ...]:
 
 
 class _Names:
-    """The kernel's FUSE functions by their plain names, without those that cannot be probed."""
+    """The kernel's FUSE functions that can be probed, by their plain names."""
 
     def __init__(self, facts: HostFacts) -> None:
-        # A function that ftrace may not touch is refused for kprobes, too.
+        # Functions that ftrace must not touch are refused for kprobes, too.
         listed = facts.filter_functions_fuse or facts.kallsyms_fuse
         self._known = Counter(facts.kallsyms_fuse)
         self._known.update({name: 1 for name in listed if name not in self._known})
@@ -242,13 +242,13 @@ class _Names:
         return self.find(name) is not None
 
     def find(self, name: str, variant: bool = False) -> str | None:
-        """The function as the kernel calls it; ``variant``: one whose arguments may have moved."""
+        """The function's name in the kernel; ``variant``: one whose arguments may have moved."""
         wanted = re.compile(re.escape(name) + (_VARIANT if variant else _SAME))
-        found = [one for one in self._listed if wanted.fullmatch(one)]
-        return found[0] if len(found) == 1 and self._known[found[0]] == 1 else None
+        matches = [listed for listed in self._listed if wanted.fullmatch(listed)]
+        return matches[0] if len(matches) == 1 and self._known[matches[0]] == 1 else None
 
     def why(self, name: str) -> str:
-        """Why find() does not find it; empty: the kernel does not have it."""
+        """Why find() returns None; empty: the kernel does not have the function."""
         if self._known[name] > 1:
             return f"{self._known[name]} functions are called {name}"
         if variant := self.find(name, variant=True):
@@ -258,12 +258,12 @@ class _Names:
         return ""
 
     def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        """Those that a shell pattern matches, as set_ftrace_filter does."""
+        """The functions that a shell pattern matches, as set_ftrace_filter does."""
         return tuple(n for n in self._listed if any(fnmatchcase(n, p) for p in patterns))
 
 
 class _Requests:
-    """The stages of a request: for each the first way that the kernel has."""
+    """The stages of a request: for each stage the first way that this kernel supports."""
 
     def __init__(
         self,
@@ -288,11 +288,11 @@ class _Requests:
         for stage in self.config["stage"]:
             why = ""
             for way in stage["ways"]:
-                found, reason = self._way(stage, way)
+                recorded, reason = self._way(stage, way)
                 why = why or reason
-                if found is not None:
-                    probes += found[0]
-                    events += found[1]
+                if recorded is not None:
+                    probes += recorded[0]
+                    events += recorded[1]
                     break
             else:
                 if self.kprobes:
@@ -338,12 +338,12 @@ class _Requests:
             role="entry" if call else stage["role"],
             arguments=arguments,
         )
-        # A table may be wrong for a kernel with another configuration: nothing is left out by it.
+        # A table may be wrong for another kernel configuration: it never filters events.
         only = self.only if self.layout.from_btf and "connection" in fetched else ""
         if not call:
-            both = [one for one in (way.get("filter"), only) if one]
+            both = [condition for condition in (way.get("filter"), only) if condition]
             if len(both) > 1:
-                both = [f"({one})" if "||" in one else one for one in both]
+                both = [f"({condition})" if "||" in condition else condition for condition in both]
             chosen = " && ".join(both)
             return ([first], [Event(first.event, chosen, stack=self._stack(stage))]), ""
         keeps = "return $arg<N>" in self.facts.fetch_args
@@ -358,7 +358,7 @@ class _Requests:
             arguments=arguments if keeps else (),
             instances=self._instances(),
         )
-        # An entry that is left out must not leave its return behind.
+        # If an entry is filtered out, its return must be, too.
         only = only if keeps else ""
         return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
 
@@ -374,14 +374,14 @@ class _Requests:
         return [], [Event(name, self.only, stack=self._stack(stage))]
 
     def _stack(self, stage: _Stage) -> str:
-        """Only where a request begins it tells who makes it."""
+        """The stack shows the caller only where a request begins."""
         return "fp" if stage["role"] == "begin" and self.begins else ""
 
     def _instances(self) -> int:
         return INSTANCES if self.facts.maxactive else 0
 
     def _fetch(self, function: str, paths: Sequence[str]) -> str | None:
-        """The argument's fetch expression out of what the function takes; None: it has no way."""
+        """The argument's fetch expression from the function's parameters; None: there is none."""
         assert self.layout is not None
         takes = self.layout.functions.get(function, ())
         for path in paths:
@@ -419,16 +419,16 @@ class _Requests:
 
 
 def layout(facts: HostFacts) -> Layout | None:
-    """From the kernel's BTF, or, where it has none of fuse, from the table of known layouts."""
+    """From the kernel's BTF or, if fuse has no BTF, from the table of known layouts."""
     members = {name: (offset, bit, bits) for name, offset, bit, bits in facts.fuse_members}
     if "fuse_req.in.h.unique" in members:
         return Layout(members, dict(facts.fuse_functions))
     names = set(facts.kallsyms_fuse) | set(facts.filter_functions_fuse)
-    for one in _config("layouts")["layout"]:
-        if names.issuperset(one["has"]) and not names & set(one.get("lacks", ())):
+    for table in _config("layouts")["layout"]:
+        if names.issuperset(table["has"]) and not names & set(table.get("lacks", ())):
             return Layout(
-                {name: (offset, 0, 0) for name, offset in one["members"].items()},
-                {name: tuple(takes) for name, takes in one["functions"].items()},
+                {name: (offset, 0, 0) for name, offset in table["members"].items()},
+                {name: tuple(takes) for name, takes in table["functions"].items()},
                 from_btf=False,
             )
     return None
@@ -436,13 +436,13 @@ def layout(facts: HostFacts) -> Layout | None:
 
 def _operations(names: _Names) -> list[tuple[str, str]]:
     """(operation, function) of the kernel's entries from the VFS."""
-    found = []
+    pairs = []
     for operation, groups in _config("functions")["operations"].items():
         for group in groups:
-            name = next((one for one in group if names.find(one)), None)
-            if name is not None:
-                found.append((operation, name))
-    return found
+            function = next((name for name in group if names.find(name)), None)
+            if function is not None:
+                pairs.append((operation, function))
+    return pairs
 
 
 def _pairs(

@@ -1,4 +1,4 @@
-"""A plan cut down to one of its parts, so that the cost of each can be measured alone."""
+"""A plan reduced to one of its parts, so that the cost of each part can be measured alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from fusetools.names import CALIBRATION
 from fusetools.plan.planner import CLOCK, ProbePlan
 
-# From the caller inwards, and what belongs to none of the layers.
+# From the caller inwards, then what belongs to no layer.
 PARTS = ("syscall", "kernel", "request", "daemon", "on-CPU", "off-CPU")
 
 
 def parts(plan: ProbePlan) -> dict[str, ProbePlan]:
-    """Each part of the plan that has something to record, as a plan of its own."""
-    found = {name: _only(plan, name) for name in PARTS}
-    return {name: part for name, part in found.items() if part.events or part.graph}
+    """Each part of the plan that has something to record, as a separate plan."""
+    plans = {name: _only(plan, name) for name in PARTS}
+    return {name: part for name, part in plans.items() if part.events or part.graph}
 
 
 def _only(plan: ProbePlan, part: str) -> ProbePlan:
@@ -23,13 +23,13 @@ def _only(plan: ProbePlan, part: str) -> ProbePlan:
     def wanted(event: str) -> bool:
         return (layers.get(event) or _layer(event)) == part
 
-    kept = tuple(probe for probe in plan.probes if wanted(probe.event))
-    if all(probe.function == CALIBRATION for probe in kept):
-        kept = ()
-    events = {probe.event for probe in kept}
+    probes = tuple(probe for probe in plan.probes if wanted(probe.event))
+    if all(probe.function == CALIBRATION for probe in probes):
+        probes = ()
+    events = {probe.event for probe in probes}
     return replace(
         plan,
-        probes=kept,
+        probes=probes,
         events=tuple(
             event
             for event in plan.events
@@ -43,7 +43,7 @@ def _only(plan: ProbePlan, part: str) -> ProbePlan:
 
 
 def _layer(event: str) -> str:
-    """The part that an event of the kernel's own belongs to."""
+    """The part that one of the kernel's own events belongs to."""
     if event == CLOCK:
         return "on-CPU"
     system = event.partition(":")[0]

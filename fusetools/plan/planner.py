@@ -1,10 +1,10 @@
-"""From a host's facts, probe sets and a request to what is recorded: pure functions.
+"""What to record, from a host's facts, probe sets and a request: pure functions.
 
-First targets(): which mounts, which probe set for each, in which of the daemon's libraries. The
-caller reads those libraries' symbols. Then plan(): the probes and the events.
+First targets(): the mounts, the probe set for each, and the daemon's libraries to probe. The caller
+reads those libraries' symbols. Then plan(): the probes and the events.
 
-How a recording is kept to the workload and the daemons: docs/design/recording-scope.md. What each
-kind of event costs: docs/design/recording-cost.md.
+How a recording is limited to the workload and the daemons: docs/design/recording-scope.md. The cost
+of each kind of event: docs/design/recording-cost.md.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from fusetools.plan.returns import no_returns
 from fusetools.session import STACK_BYTES
 
 DAEMON_GROUP = "fuse_daemon"
-# Samples of what runs: by a timer that every host has, so that they count time. A prime's
-# neighbour, so that they do not keep step with what happens 100 times a second.
+# Samples of what runs: by a timer that every host has, so that they count time. Not 100, so that
+# they do not keep step with what happens 100 times a second.
 CLOCK = "cpu-clock"
 FREQUENCY = 99
 # Code that keeps frame pointers in a smaller share of its functions counts as without. On Debian 12
-# (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; what is compiled with them has 1.
+# (without) libraries have 0 to 0.22, ld.so 0.46, perf 0.86; code compiled with them has 1.
 FRAME_POINTERS = 0.9
 
-# (name, virtual address, size, file offset) as native.elf_functions gives them
+# (name, virtual address, size, file offset) as native.elf_functions returns them
 Symbols = Sequence["tuple[str, int, int, int]"]
 
 
@@ -49,8 +49,8 @@ Symbols = Sequence["tuple[str, int, int, int]"]
 class Target:
     """A mount, the probe set for its daemon, and the library of each of the set's groups.
 
-    ``probe_set`` is None where the daemon cannot be probed: ``why``. ``otherwise``: what else fits,
-    in order, where the libraries turn out to have none of the set's functions.
+    ``probe_set`` is None if the daemon cannot be probed: ``why``. ``otherwise``: other sets that
+    fit, in order, in case the libraries have none of the set's functions.
     """
 
     mount: Mount
@@ -61,28 +61,28 @@ class Target:
 
     @property
     def libraries(self) -> tuple[Library, ...]:
-        """Whose symbols plan() needs, each once."""
+        """The libraries whose symbols plan() needs, each once."""
         pairs = [*self.groups, *(pair for _, groups in self.otherwise for pair in groups)]
         return tuple({library: None for _, library in pairs})
 
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """All that record/ needs to know.
+    """All that record/ needs.
 
-    ``graph``: functions, or patterns of them, that function_graph records, ``functions`` those it
-    will show with the operation of each ("" for none); ``clock``: "mono", or "perf" where ftrace
-    has no other that perf has, too.
+    ``graph``: functions, or patterns of them, that function_graph records, ``functions`` the
+    functions it shows, each with its operation ("" for none); ``clock``: "mono", or "perf" where
+    ftrace and perf share no other clock.
     """
 
     targets: tuple[Target, ...]
     probes: tuple[Probe, ...]
     events: tuple[Event, ...]
-    kernel_stacks: bool = False  # all stacks without the user's part
-    stack_bytes: int = STACK_BYTES  # of each copy of a stack
+    kernel_stacks: bool = False  # no user part in any stack
+    stack_bytes: int = STACK_BYTES  # of each stack copy
     switch_records: bool = False  # PERF_RECORD_SWITCH in the workload
-    in_part: bool = False  # of waits that are many not each has its stack taken
-    by_pid: bool = False  # filters have "FIELD >= WORKLOAD", which only record/ can fill in
+    in_part: bool = False  # frequent waits have only some of their stacks taken
+    by_pid: bool = False  # filters contain "FIELD >= WORKLOAD", which only record/ can fill in
     graph: tuple[str, ...] = ()
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
@@ -90,12 +90,12 @@ class ProbePlan:
 
     @property
     def copies(self) -> bool:
-        """Whether user stacks are copied, to be unwound at the recording's end."""
+        """Whether user stacks are copied, to be unwound when the recording ends."""
         return any(event.stack == "dwarf" for event in self.events)
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """What is recorded, in the words of the line that says so."""
+        """What is recorded, in words to print."""
         names = {event.name for event in self.events}
         entries = {(probe.layer, probe.function) for probe in self.probes if probe.role == "entry"}
         functions = {function for layer, function in entries if layer == "daemon"} - {CALIBRATION}
@@ -106,22 +106,22 @@ class ProbePlan:
             for probe in self.probes
             if probe.role == "reply" and probe.place.rpartition(":")[0] not in called
         ]
-        said = []
+        words = []
         if self.graph or in_kernel:
-            said.append(f"{len(self.functions or in_kernel)} kernel functions")
-        if "fuse:fuse_request_send" in names or any(one.role == "begin" for one in self.probes):
-            said.append("requests")
+            words.append(f"{len(self.functions or in_kernel)} kernel functions")
+        if "fuse:fuse_request_send" in names or any(probe.role == "begin" for probe in self.probes):
+            words.append("requests")
         if functions:
-            said.append(plural(len(functions), "callback"))
+            words.append(plural(len(functions), "callback"))
         if replies:
-            said.append("the daemon's replies")
+            words.append("the daemon's replies")
         if CLOCK in names:
-            said.append("on-CPU")
+            words.append("on-CPU")
         if "sched:sched_switch" in names:
-            said.append("off-CPU")
+            words.append("off-CPU")
         if "raw_syscalls:sys_enter" in names:
-            said.append("system calls")
-        return tuple(said)
+            words.append("system calls")
+        return tuple(words)
 
 
 def targets(
@@ -129,21 +129,21 @@ def targets(
 ) -> tuple[Target, ...]:
     """The mounts to trace and what to probe in each one's daemon.
 
-    ``chosen``: the set that the user named, already cut down by select(); else each mount gets
-    those of ``sets`` that know one of its daemon's libraries, up to the generic one, which needs no
-    symbols but those that a library exports. Error: no such mount.
+    ``chosen``: the set that the user named, already reduced by select(); else each mount gets those
+    of ``sets`` that match one of its daemon's libraries, up to the generic set, which needs only
+    symbols that a library exports. Error: no such mount.
     """
     mounts = _mounts(facts, request)
-    found = tuple(_target(mount, sets, chosen) for mount in mounts)
-    if chosen and not any(target.groups for target in found):
+    fitted = tuple(_target(mount, sets, chosen) for mount in mounts)
+    if chosen and not any(target.groups for target in fitted):
         raise Error(
             f"the probe set {chosen.name} fits no daemon here",
-            found[0].why,
+            fitted[0].why,
             "fusetools record --fs libfuse -- …   (any daemon that links libfuse dynamically)"
-            if chosen.name != GENERIC and found[0].mount.libraries
+            if chosen.name != GENERIC and fitted[0].mount.libraries
             else "",
         )
-    return found
+    return fitted
 
 
 def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
@@ -169,7 +169,7 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
 
 
 def _mount_of(facts: HostFacts, path: str) -> Mount:
-    """The FUSE mount that ``path`` (absolute) lies on: the longest that it begins with."""
+    """The FUSE mount that ``path`` (absolute) lies on: its longest prefix among the mounts."""
     here = [mount for mount in facts.mounts if is_on(path, mount.path)]
     if not here:
         known = ", ".join(mount.path for mount in facts.mounts[:5])
@@ -190,7 +190,7 @@ def _target(mount: Mount, sets: Sequence[ProbeSet], chosen: ProbeSet | None) -> 
     for probe_set in [chosen] if chosen else sets:
         probe_set = probe_set if chosen else select(probe_set, ())
         groups = tuple(pair for group in probe_set.groups for pair in _files(group, mount))
-        # What only helps is in a library that others use, too.
+        # Helpers are in a library that others use, too.
         if any(group.role not in HELPERS for group, _ in groups):
             fits.append((probe_set, groups))
             if probe_set.name == GENERIC and not _by_program(*groups[0]):
@@ -209,23 +209,23 @@ _UNKNOWN = "does not use libfuse's library for requests, and no probe set knows 
 
 
 def _files(group: Group, mount: Mount) -> list[tuple[Group, Library]]:
-    """The daemon's files that a group is about."""
-    found = [
+    """The daemon's files that a group matches."""
+    files = [
         library
         for library in mount.libraries
         if group.library and group.library.fullmatch(os.path.basename(library.path))
     ]
-    if found and group.uses:
-        imports = {name for one in mount.libraries if one not in found for name in one.imports}
+    if files and group.uses:
+        imports = {n for other in mount.libraries if other not in files for n in other.imports}
         if imports and not any(group.uses.fullmatch(name) for name in imports):
             return []
-    if not found and group.program:
-        found = [library for library in mount.libraries if library.path == mount.program]
-    return [(group, library) for library in found]
+    if not files and group.program:
+        files = [library for library in mount.libraries if library.path == mount.program]
+    return [(group, library) for library in files]
 
 
 def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
-    """The set with its usual groups and those optional ones that ``extra`` names."""
+    """The set with its usual groups and the optional groups that ``extra`` names."""
     names = [group.name for group in probe_set.groups]
     for name in extra:
         if name not in names:
@@ -233,14 +233,14 @@ def select(probe_set: ProbeSet, extra: Sequence[str]) -> ProbeSet:
                 f"the probe set {probe_set.name} has no group {name}",
                 f"its groups: {', '.join(names)}",
             )
-    kept = tuple(g for g in probe_set.groups if not g.optional or g.name in extra)
-    return replace(probe_set, groups=kept)
+    groups = tuple(g for g in probe_set.groups if not g.optional or g.name in extra)
+    return replace(probe_set, groups=groups)
 
 
 def plan(
     facts: HostFacts,
     request: Request,
-    found: Sequence[Target],
+    chosen: Sequence[Target],
     symbols: Mapping[str, Symbols],
     demangle: Mapping[str, str],
     calibration: Library | None = None,
@@ -248,27 +248,27 @@ def plan(
     cgroup: bool = True,
     unreadable: Mapping[str, str] | None = None,
 ) -> ProbePlan:
-    """What to record of ``found``, out of what the host has.
+    """What to record of the ``chosen`` targets on this host.
 
-    ``symbols``: the functions of each library, by its host_path; ``demangle``: the plain name of
-    each of their names that is mangled; ``calibration``: the library that exports CALIBRATION;
-    ``comms``: the names of each daemon's threads, by its pid; ``cgroup``: the workload can be told
-    from others; ``unreadable``: why a library's symbols could not be read, by its host_path. Error:
-    nothing of it can be recorded.
+    ``symbols``: the functions of each library, by its host_path; ``demangle``: mangled name ->
+    plain name; ``calibration``: the library that exports CALIBRATION; ``comms``: the names of each
+    daemon's threads, by its pid; ``cgroup``: a cgroup separates the workload from other processes;
+    ``unreadable``: why a library's symbols could not be read, by its host_path. Error: nothing can
+    be recorded.
     """
     probes: list[Probe] = []
     missing: list[Missing] = []
     settled = []
-    for target in found:
+    for target in chosen:
         if target.groups:
             target, new, why = _settled(facts, target, symbols, demangle, unreadable or {})
             probes += new
-            missing += [one for one in dict.fromkeys(why) if one not in missing]
+            missing += [lack for lack in dict.fromkeys(why) if lack not in missing]
         else:
             what = f"daemon of {target.mount.path}"
             missing.append(Missing(what, target.why, layer="daemon"))
         settled.append(target)
-    found = settled
+    chosen = settled
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
         missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
@@ -282,53 +282,53 @@ def plan(
         probes += _calibration(facts, calibration, symbols)
 
     events: list[Event] = []
-    mounts = [target.mount for target in found]
+    mounts = [target.mount for target in chosen]
     daemons = tasks.comms_of(mounts, comms or {})
-    # Only for x86-64 is there an unwinder.
+    # The unwinder supports only x86-64.
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
     have = set(facts.tracepoints)
     workload = request.callers
     latency = request.detail == "latency"
-    # A process that runs already stays in its own cgroup, with its limits.
+    # A process that already runs stays in its own cgroup, with its limits.
     cgroup = cgroup and bool(request.command)
     by_pid = workload and not cgroup and facts.pid_max >= tasks.PIDS and not facts.pid_namespace
-    connections = [target.mount.connection for target in found]
-    # A caller's wait has the stack of its request's beginning, and is recorded while nobody waits
-    # for it. Without the waits only the beginning tells.
+    connections = [target.mount.connection for target in chosen]
+    # A caller's wait has the same stack as its request's beginning, and nobody waits while it is
+    # recorded. Without the waits only the beginning shows that stack.
     begins = request.detail == "stacks" and not (workload and "sched:sched_switch" in have)
     counts = isinstance(request, Count)
     ours = kernel.plan(facts, connections, request.backend, request.functions, begins, counts)
     if not request.functions_too and request.backend == "auto" and not request.functions:
         ours = kernel.without_functions(ours)
-    ftrace = request.kept and not by_perf(facts)
-    # Of its instance no cgroup is a part: there the workload is known by numbers of threads.
+    ftrace = request.to_file and not by_perf(facts)
+    # Its instance knows no cgroups: there, thread numbers identify the workload.
     ftrace &= latency or not workload or facts.pid_max >= tasks.PIDS
     in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
     in_part &= by_name(facts)
     if not latency:
         of_copied = tasks.comms_of(copied, comms or {})
-        # A daemon that may be a caller, of another mount that is traced, needs all of its calls.
+        # A daemon that may call into another traced mount needs all of its calls.
         few = request.detail == "stages" and len(mounts) == 1
         if ftrace:
             cgroup, by_pid = False, workload
         task_events = partial(tasks.task_events, facts.arch, daemons, request)
-        found_events = task_events(of_copied, few, cgroup, by_pid)
+        scoped = task_events(of_copied, few, cgroup, by_pid)
         if ftrace:
-            # It is told of all, without stacks; perf takes those. perf is told of an event by its
-            # name, and finds the first one of it.
-            stacks = [it for how in ("fp", "dwarf") for it in found_events if it[1].stack == how]
+            # ftrace records all, without stacks; perf takes the stacks. perf selects an event by
+            # its name, and takes the first of that name.
+            stacks = [it for how in ("fp", "dwarf") for it in scoped if it[1].stack == how]
             if in_part and facts.arch == "x86_64":
-                stacks += tasks.entries([one for one in daemons if one not in of_copied])
+                stacks += tasks.entries([comm for comm in daemons if comm not in of_copied])
             of_perf = {name for name, _ in stacks if name not in OF_BOTH}
             rest = task_events((), few, cgroup, by_pid, stacks=False)
-            found_events = stacks + [it for it in rest if it[0] not in of_perf]
-        events += [event for name, event in found_events if name in have]
-    # Until a call ends its stack is that of its entry.
+            scoped = stacks + [it for it in rest if it[0] not in of_perf]
+        events += [event for name, event in scoped if name in have]
+    # Until a call ends, its stack is the stack at its entry.
     if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
         events += [event for event in tasks.streams(copied, comms or {}) if event.name in have]
     if latency:
-        pass  # not asked for
+        pass  # not requested
     elif "sched:sched_switch" not in have:
         lack = "the kernel shows no tracepoint sched:sched_switch"
         missing.append(Missing("off-CPU", lack, layer="off_cpu"))
@@ -364,16 +364,16 @@ def plan(
     if not ours.events and not ours.graph and not probes:
         first = missing[0]
         raise Error(
-            f"nothing of {found[0].mount.path} can be recorded",
+            f"nothing of {chosen[0].mount.path} can be recorded",
             "; ".join(f"{why.what}: {why.why}" for why in missing[:3]),
             first.fix,
         )
     if ftrace:
-        # Of whose process they are: it tells threads by their own number alone.
+        # The process of each thread: ftrace shows only thread numbers.
         events.append(Event(THREADS))
         events = [replace(e, ftrace=not (e.stack or e.frequency)) for e in events]
     return ProbePlan(
-        targets=tuple(found),
+        targets=tuple(chosen),
         probes=(*probes, *ours.probes),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
@@ -389,7 +389,7 @@ def plan(
 
 
 class _Stripped(Missing):
-    """No symbol of the callbacks, which has ways out that other troubles lack."""
+    """No symbol of the callbacks: has fixes that other problems lack."""
 
 
 def _settled(
@@ -399,7 +399,7 @@ def _settled(
     demangle: Mapping[str, str],
     unreadable: Mapping[str, str],
 ) -> tuple[Target, list[Probe], list[Missing]]:
-    """The target with the first of its probe sets whose functions are there, and their probes."""
+    """The target with its first probe set whose functions exist, and the probes."""
     assert target.probe_set is not None
     lacking: list[Missing] = []
     for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
@@ -408,7 +408,7 @@ def _settled(
         wanted = "entry" if any(group.role == "call" for group, _ in groups) else "reply"
         if any(probe.role == wanted for probe in probes):
             return tried, probes, [*map(_instead, lacking), *missing]
-        # Of a program of any name nobody said that it has them.
+        # A program of any name need not have them: nothing to report.
         if not target.otherwise or not any(
             _by_program(group, library) for group, library in groups
         ):
@@ -424,7 +424,7 @@ def _by_program(group: Group, library: Library) -> bool:
 
 
 def _instead(lacking: Missing) -> Missing:
-    """What is said where the replies are recorded instead."""
+    """What is missing where the replies are recorded instead."""
     what = lacking.what.replace("daemon of", "callbacks of", 1)
     fix = lacking.fix.splitlines()[-1] if lacking.fix else ""
     return replace(lacking, what=what, fix=fix)
@@ -498,19 +498,19 @@ def _probes(
 
 
 # What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
-# have moved (isra, constprop), it is but a part of the function, called by it.
+# have moved (isra, constprop), it is only a part of the function, which calls it (part).
 _VARIANT = re.compile(r"\.(part|isra|constprop|llvm|lto_priv)(?:\.\d+)?(?=\.|$)")
 
 
 def _variants(name: str) -> tuple[str, set[str]]:
-    """A symbol's name without what compilers have appended, and what that was."""
+    """A symbol's name without the suffixes of compilers, and these suffixes."""
     return _VARIANT.sub("", name), set(_VARIANT.findall(name))
 
 
 def short_name(function: str) -> str:
-    """A function's name without what it is in: C++'s and Rust's "::", Go's directories.
+    """A function's name without its scope: C++'s and Rust's "::", Go's directories.
 
-    What stands in brackets is not taken apart: template arguments, Rust's impls.
+    Text in brackets is not split: template arguments, Rust's impls.
     """
     depth, begin = 0, 0
     for at, letter in enumerate(function):
@@ -527,13 +527,13 @@ def _arguments(
     group: Group, key: str, facts: HostFacts, library: Library
 ) -> tuple[tuple[str, str], ...]:
     wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
-    found = []
+    fetches = []
     abi = group.abi or ("go" if library.runtime == "Go" else "c")
     for name, text in wanted.items():
         value = fetch(text, facts.arch, library.machine, abi)
         if value is not None:
-            found.append((name, value))
-    return tuple(found)
+            fetches.append((name, value))
+    return tuple(fetches)
 
 
 def _stripped(target: Target, group: Group, library: Library) -> Missing:
@@ -553,11 +553,11 @@ def _stripped(target: Target, group: Group, library: Library) -> Missing:
 
 
 def _named_apart(probes: Sequence[Probe]) -> list[Probe]:
-    """Each place once; events of the same name in another file get a number."""
-    kept: list[Probe] = []
+    """Each place once; events with the same name in another file get a number."""
+    apart: list[Probe] = []
     seen: set[tuple[str, str]] = set()
     used: set[str] = set()
-    # What only tells inodes comes last: another daemon's reply at that place tells them, too.
+    # Probes of inodes come last: another daemon's reply probe at that place shows inodes, too.
     for probe in sorted(probes, key=lambda probe: probe.role == "inode"):
         if (probe.kind, probe.place) in seen:
             continue
@@ -569,8 +569,8 @@ def _named_apart(probes: Sequence[Probe]) -> list[Probe]:
             number += 1
             probe = replace(probe, event=f"{stem}_{number}{mark}")
         used.add(probe.event)
-        kept.append(probe)
-    return kept
+        apart.append(probe)
+    return apart
 
 
 def _calibration(facts: HostFacts, library: Library, symbols: Mapping[str, Symbols]) -> list[Probe]:
@@ -593,7 +593,7 @@ def _calibration(facts: HostFacts, library: Library, symbols: Mapping[str, Symbo
 
 
 def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
-    """Names of the daemon's files (program, libraries) whose code keeps no frame pointers."""
+    """Names of the daemon's files (program, libraries) without frame pointers."""
     return tuple(
         os.path.basename(library.path)
         for library in mount.libraries
@@ -602,8 +602,8 @@ def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
 
 
 def _needs_copies(mount: Mount) -> bool:
-    """Whether stacks of its daemon's waits are whole only by unwind tables. Go's own code has none,
-    and keeps frame pointers, also where it is linked with a C library that does not."""
-    return not any(one.runtime == "Go" for one in mount.libraries) and bool(
+    """Whether only unwind tables give complete stacks of its daemon's waits. Go's own code has no
+    tables but keeps frame pointers, also if linked with a C library that does not."""
+    return not any(library.runtime == "Go" for library in mount.libraries) and bool(
         without_frame_pointers(mount)
     )

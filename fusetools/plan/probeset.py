@@ -1,4 +1,4 @@
-"""Probe sets: TOML files that say which functions of a file system's daemon are its callbacks.
+"""Probe sets: TOML files that define which functions of a file system's daemon are callbacks.
 
 A set holds groups, each of functions in one library:
 
@@ -46,10 +46,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-GENERIC = "libfuse"  # for daemons that no other set knows
+GENERIC = "libfuse"  # for daemons that no other set matches
 
 ROLES = ("call", "reply", "inode", "taken")
-HELPERS = ("inode", "taken")  # of use only beside others
+HELPERS = ("inode", "taken")  # useful only with other roles
 FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "off")
 
 
@@ -57,7 +57,7 @@ FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "
 class Group:
     """Functions of one library. ``library``, ``function`` and ``uses`` match whole names;
     ``operations`` and ``arguments`` are keyed by what ``function``'s first group matched. Without
-    ``library`` the file is the daemon's program; with ``program`` too where none matches."""
+    ``library`` the file is the daemon's program; with ``program`` also if no library matches."""
 
     name: str
     library: re.Pattern[str] | None
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """A file system's probes. ``name`` is the file's without its suffix."""
+    """A file system's probes. ``name`` is the file name without its suffix."""
 
     name: str
     about: str
@@ -81,14 +81,14 @@ class ProbeSet:
 
 
 def builtin() -> tuple[ProbeSet, ...]:
-    """The sets that come with fusetools, in the order in which they are tried: those of a library,
-    the generic one, those that look into the daemon's own program."""
+    """The sets that come with fusetools, in the order in which they are tried: sets for a library,
+    the generic set, sets for the daemon's own program."""
     package = importlib.import_module("fusetools.configs.fs")
     files = sorted(Path(package.__path__[0]).glob("*.toml"))
     sets = [parse(file.read_text("utf-8"), str(file)) for file in files]
 
-    def turn(one: ProbeSet) -> tuple[bool, bool]:
-        return all(group.library is None for group in one.groups), one.name == GENERIC
+    def turn(probe_set: ProbeSet) -> tuple[bool, bool]:
+        return all(group.library is None for group in probe_set.groups), probe_set.name == GENERIC
 
     return tuple(sorted(sets, key=turn))
 
@@ -97,7 +97,7 @@ MOST_BYTES = 1 << 20  # of a probe set's file
 
 
 def load(path: Path) -> ProbeSet:
-    """The set in a file; a mistake in it is an Error with file, key and reason."""
+    """Read the set in a file. Error: a mistake in it, with file, key and reason."""
     try:
         text = read_input(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ def load(path: Path) -> ProbeSet:
 
 
 def parse(text: str, source: str) -> ProbeSet:
-    """As load(), of a text; ``source`` names it in errors."""
+    """As load(), for a text; ``source`` names it in errors."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -129,7 +129,7 @@ def parse(text: str, source: str) -> ProbeSet:
 
 
 class _Reader:
-    """Checks values, and says file, key and reason of what is wrong."""
+    """Checks values, and reports file, key and reason of a mistake."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -160,7 +160,7 @@ class _Reader:
         if not text:
             raise self.mistake(key, "is empty")
         try:
-            with warnings.catch_warnings():  # of what a later Python may read otherwise
+            with warnings.catch_warnings():  # about syntax that a later Python may read differently
                 warnings.simplefilter("ignore")
                 return re.compile(text)
         except re.error as error:

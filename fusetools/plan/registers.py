@@ -1,4 +1,4 @@
-"""Where a function's arguments are on entry, as the kernel's uprobe events name registers."""
+"""The registers of a function's arguments on entry, named as in the kernel's uprobe events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 ARGUMENT = re.compile(r"\barg(\d)\b")
 
-# arch/*/kernel/ptrace.c (regoffset_table); the System V and AAPCS64 calling conventions and alike.
+# arch/*/kernel/ptrace.c (regoffset_table); the System V and AAPCS64 conventions, and others.
 REGISTERS = {
     "x86_64": ("di", "si", "dx", "cx", "r8", "r9"),
     "aarch64": tuple(f"x{n}" for n in range(6)),
@@ -15,9 +15,9 @@ REGISTERS = {
     "s390x": tuple(f"r{n}" for n in range(2, 7)),
 }
 
-# The integer registers of Go's ABIInternal (src/cmd/compile/abi-internal.md), from Go 1.17 on.
-# A receiver is the first argument; a string takes two, a slice three. Programs of Go before that
-# pass arguments on the stack: what is fetched of them is nonsense, and harmless.
+# The integer registers of Go's ABIInternal (src/cmd/compile/abi-internal.md), since Go 1.17.
+# A receiver is the first argument; a string takes two, a slice three. Programs of older Go pass
+# arguments on the stack: the fetched values are then meaningless, and harmless.
 GO_REGISTERS = {
     "x86_64": ("ax", "bx", "cx", "di", "si", "r8", "r9", "r10", "r11"),
     "aarch64": tuple(f"x{n}" for n in range(9)),
@@ -27,10 +27,10 @@ GO_REGISTERS = {
 
 
 def fetch(text: str, arch: str, machine: str = "", abi: str = "c") -> str | None:
-    """``text`` with argN replaced by its register; None where the architecture has none for it.
+    """``text`` with argN replaced by its register; None if the architecture has none for it.
 
-    ``machine``: of the probed file, as native.elf_about tells it: one of 32 bits on a kernel of 64
-    passes arguments in other places. ``abi``: "c" or "go".
+    ``machine``: of the probed file, from native.elf_about: a 32-bit program on a 64-bit kernel
+    passes arguments elsewhere. ``abi``: "c" or "go".
     """
     if machine not in ("", arch):
         return None

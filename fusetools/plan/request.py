@@ -1,4 +1,4 @@
-"""What a user asked `fusetools record` for, checked once at the edge."""
+"""What a user requests from `fusetools record`, checked once at the edge."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from fusetools.session import LEAST_STACK_BYTES, MOST_STACK_BYTES, STACK_BYTES
 
 BACKENDS = ("auto", "graph", "kprobe", "tracepoint")
 CALL_GRAPHS = ("auto", "fp", "dwarf", "kernel")
-# From the cheapest on; each records what those before it do, and more.
+# Cheapest first; each records what the previous ones do, and more.
 DETAILS = ("latency", "stages", "stacks")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What every kind has: Workload, Caller and Attach, which end by themselves, Flight, Stream and
-    Count. ValueError: no kind has options of such values; users' are checked before.
+    """Common to all kinds: Workload, Caller and Attach, which end by themselves, Flight, Stream and
+    Count. ValueError: an option has an invalid value; users' values are checked earlier.
 
     ``mounts``: paths on FUSE mounts, none: every FUSE mount. ``pid``: the daemon, instead of the
-    one that was found. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional
-    groups; None: by the daemon's libraries. ``call_graph``: how user stacks are recorded: "fp",
-    "dwarf", "kernel" for the kernel's alone, or "auto": "fp", but "dwarf" for those waits of
-    daemons whose code keeps no frame pointers that are not for a request; ``stack_bytes``: how much
-    of a stack is copied; ``wakers``: also the stacks of those who wake others.
+    detected one. ``fs``: a probe set's name or path, with "+GROUP" for each of its optional groups;
+    None: chosen by the daemon's libraries. ``call_graph``: how user stacks are recorded: "fp",
+    "dwarf", "kernel" for kernel stacks only, or "auto": "fp", but "dwarf" for waits outside
+    requests of daemons whose code keeps no frame pointers; ``stack_bytes``: how much of a stack is
+    copied; ``wakers``: also record wakers' stacks.
     ``backend``: one of BACKENDS; ``functions``: shell patterns of the kernel's functions, none: the
     usual ones.
-    ``force``: also where the recording is written on a traced mount; ``wait``: until another
-    recording has ended. ``detail``: one of DETAILS: requests and callbacks alone; with switches,
-    wake-ups, system calls and kernel functions; with stacks and samples for flame graphs.
+    ``force``: record even onto a traced mount; ``wait``: wait until another recording has ended.
+    ``detail``: one of DETAILS: only requests and callbacks; with switches, wake-ups, system calls
+    and kernel functions; with stacks and samples for flame graphs.
     """
 
     mounts: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if type(self) in (Request, Limited):
-            raise TypeError("a request is of one of the kinds below")
+            raise TypeError("use one of the subclasses below")
         for name, values in _VALUES.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name}: {getattr(self, name)!r}")
@@ -61,42 +61,42 @@ class Request:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The workload's, () for none."""
+        """The workload's command, () for none."""
         return ()
 
     @property
     def duration(self) -> float | None:
-        """Seconds, None: until the workload ends, or Ctrl-C."""
+        """Seconds; None: until the workload ends, or Ctrl-C."""
         return None
 
     @property
     def max_size(self) -> int:
-        """Bytes after which it ends."""
+        """Bytes after which the recording ends."""
         return sys.maxsize
 
     @property
     def callers(self) -> bool:
-        """Whether it is about certain callers, whose switches and system calls are recorded."""
+        """Whether it concerns certain callers, whose switches and system calls are recorded."""
         return bool(self.command)
 
     @property
     def functions_too(self) -> bool:
-        """Whether the usual functions of the kernel are recorded."""
+        """Whether the usual kernel functions are recorded."""
         return self.detail != "latency"
 
     @property
     def names(self) -> bool:
-        """Whether the names of files are recorded: what the detail latency is for has none."""
+        """Whether file names are recorded: uses of the detail latency need none."""
         return self.detail != "latency"
 
     @property
-    def kept(self) -> bool:
-        """Whether it becomes a file; else its events are wanted at once."""
+    def to_file(self) -> bool:
+        """Whether the recording becomes a file; else its events are used immediately."""
         return True
 
     @property
     def log(self) -> int | None:
-        """The open file that the workload's own output goes to, None: where ours goes."""
+        """The open file that receives the workload's output; None: fusetools' own output."""
         return None
 
 
@@ -104,7 +104,7 @@ _VALUES = {"backend": BACKENDS, "call_graph": CALL_GRAPHS, "detail": DETAILS}
 
 
 class Options(TypedDict, total=False):
-    """Fields of a Request that the user has options for, whatever runs it."""
+    """Fields of a Request for which all commands have user options."""
 
     mounts: tuple[str, ...]
     pid: int | None
@@ -119,7 +119,7 @@ class Options(TypedDict, total=False):
 
 
 class LimitedOptions(Options, total=False):
-    """With those of a Limited one."""
+    """Also with those of Limited."""
 
     max_size: int
 
@@ -141,14 +141,14 @@ class Limited(Request):
 
 @dataclass(frozen=True)
 class Attach(Limited):
-    """Records the daemons, whoever uses their mounts."""
+    """Records the daemons, regardless of who uses their mounts."""
 
 
 @dataclass(frozen=True)
 class Flight(Request):
-    """Records all the time, and writes the last ``seconds`` when one of ``conditions`` becomes true
-    or somebody asks for them; ``keep`` recordings stay. ``buffer``: bytes of each CPU's buffer, a
-    power of two; None: by ``seconds``."""
+    """Records continuously, and writes the last ``seconds`` when one of ``conditions`` becomes true
+    or on demand; the last ``keep`` recordings stay. ``buffer``: bytes of each CPU's buffer, a power
+    of two; None: chosen by ``seconds``."""
 
     seconds: float = 30.0
     conditions: tuple[Condition, ...] = ()
@@ -171,12 +171,12 @@ class Flight(Request):
         return False  # it records for weeks
 
     @property
-    def kept(self) -> bool:
-        return False  # what perf's own buffers hold does, again and again
+    def to_file(self) -> bool:
+        return False  # the contents of perf's buffers do, repeatedly
 
 
 class Stream(Request):
-    """Requests as they happen, with the names of their files and no more than that."""
+    """Requests as they happen, with only the names of their files."""
 
     def __init__(self, mounts: tuple[str, ...] = ()) -> None:
         super().__init__(mounts=mounts, detail="latency")
@@ -186,13 +186,13 @@ class Stream(Request):
         return True
 
     @property
-    def kept(self) -> bool:
+    def to_file(self) -> bool:
         return False
 
 
 @dataclass(frozen=True)
 class Caller(Limited):
-    """Records process ``caller``, which runs already, and those that descend from it."""
+    """Records process ``caller``, which already runs, and its descendants."""
 
     caller: int = 0
 
@@ -221,7 +221,7 @@ class Workload(Limited):
 
 @dataclass(frozen=True)
 class Count(Request):
-    """Counts in the kernel while ``command`` runs: no recording, and none of its options."""
+    """Counts in the kernel while ``command`` runs: no recording, none of a recording's options."""
 
     command: tuple[str, ...] = ()  # never empty
 

@@ -1,4 +1,4 @@
-"""Whether a file's functions may have return probes: they can kill the program that they are in."""
+"""Whether a file's functions may have return probes, which can kill the program."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from fusetools.host.facts import HostFacts, Library, Mount
 
 
 def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -> str:
-    """Why the functions of a file may have entry probes alone; "" when they may have both.
+    """Why a file's functions may have only entry probes; "" if they may have both.
 
-    A probe is in a file, so in every process that has mapped it: in ``mount``'s daemon, and those
-    of all other mounts. None: only this process. Sources: host/uretprobe.py.
+    A probe is set in a file, so in every process that maps it: ``mount``'s daemon, and those of all
+    other mounts. None: only this process. Sources: host/uretprobe.py.
     """
     if library.runtime:
         return (
@@ -20,11 +20,11 @@ def no_returns(facts: HostFacts, library: Library, mount: Mount | None = None) -
         other
         for other in facts.mounts
         if any(
-            (one.inode, one.device) == (library.inode, library.device) for one in other.libraries
+            (file.inode, file.device) == (library.inode, library.device) for file in other.libraries
         )
     ]
     seccomp = [other for other in daemons if other.seccomp]
-    wide = library.machine in ("x86_64", "")  # those of 32 bits use no system call
+    wide = library.machine in ("x86_64", "")  # 32-bit return probes use no system call
     if facts.uretprobe_filtered is not False and facts.arch == "x86_64" and wide:
         if seccomp:
             return (

@@ -1,7 +1,7 @@
 """Events of tasks, with their filters: switches, wake-ups, and system calls of the workload and the
 daemons.
 
-How a recording is kept to them: docs/design/recording-scope.md.
+How a recording is limited to them: docs/design/recording-scope.md.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fusetools.names import CONNECT, READS
 from fusetools.plan.events import Event
 from fusetools.plan.request import Request
 
-# What stands for the workload's pid in a filter: threads that are started later have greater
-# numbers, until they begin anew; with fewer numbers than these that is too soon.
+# Placeholder for the workload's pid in a filter: threads started later have greater numbers, until
+# the numbers wrap around; with fewer than PIDS numbers they wrap too soon.
 WORKLOAD = "$workload"
 PIDS = 1 << 14
-# System calls of x86-64 in which a thread may sleep until somebody else has done something: poll,
+# System calls of x86-64 in which a thread may sleep until another thread or process acts: poll,
 # select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
 # rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
 # epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
 # accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
-# read, with which a daemon waits for its next request, too: see streams.
+# read, because a daemon also waits for its next request with it: see streams.
 _WAITS: tuple[tuple[int, int], ...] = (
     *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
     *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
@@ -34,11 +34,11 @@ WAITS = " || ".join(
     f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
     for first, last in _WAITS
 )
-# What daemons call most is decided first: read, write, pread64, readv, writev.
+# The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
 WAITS = f"(id == 7 || id > 20) && ({WAITS})"
 
 # Numbers of the system calls by which a daemon takes a request (read, readv, pread64, preadv,
-# splice, io_uring_enter: the core's is_read) and answers it (their counterparts that write).
+# splice, io_uring_enter: the core's is_read) and answers it (the corresponding writes).
 _READS = {
     "x86_64": (0, 17, 19, 275, 295, 426),
     "aarch64": (63, 65, 67, 69, 76, 426),
@@ -68,19 +68,19 @@ def _any(fields: Sequence[str], comms: Sequence[str]) -> str:
 
 def _all(*conditions: str) -> str:
     """A filter: each of ``conditions`` that is not empty holds."""
-    wanted = [one for one in conditions if one]
+    wanted = [part for part in conditions if part]
     if len(wanted) > 1:
-        wanted = [f"({one})" if " || " in one or " && " in one else one for one in wanted]
+        wanted = [f"({part})" if " || " in part or " && " in part else part for part in wanted]
     return " && ".join(wanted)
 
 
 def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
-    """A filter for the events of which the stack is copied.
+    """A filter for the events whose stacks are copied.
 
-    Not of each wait, most are for the next request: 25,000 a second of 8 KB are more than perf
-    can write. A wait for somebody else has the stack with which its system call was entered
-    (native/core/src/write/stacks.rs); where the thread sleeps for a disk or a lock of the kernel,
-    uninterruptibly, that of its switch. Not where it is preempted: with 8 callers on 2 CPUs that
+    Not every wait, as most are for the next request: perf cannot write 25,000 stacks of 8 KB a
+    second. A wait for another thread has the stack at its system call's entry
+    (native/core/src/write/stacks.rs); an uninterruptible sleep, for a disk or a kernel lock, has
+    the stack of its switch. No stacks where a thread is preempted: with 8 callers on 2 CPUs these
     alone lost 10,000 to 17,000 of 220,000 events.
     """
     mine = _any(("COMM",), copied)
@@ -92,27 +92,27 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
 
 
 def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
-    """Their calls that may wait for somebody, with the stack by frame pointers: a long wait has it
-    also while stacks of switches are taken in part (record/slices.py)."""
+    """The daemons' calls that may wait, with the stack by frame pointers: so a long wait has a
+    stack even while only some switches have theirs taken (record/slices.py)."""
     name = "raw_syscalls:sys_enter"
     return [(name, Event(name, _waits(daemons), "fp"))] if daemons else []
 
 
 def _waits(comms: Sequence[str]) -> str:
-    """A filter for their system calls that may wait for somebody."""
+    """A filter for the system calls of ``comms`` that may wait."""
     return _all(_any(("COMM",), comms), WAITS)
 
 
-# A filter is a page long at most.
+# A filter is at most one page long.
 MOST_STREAMS = 100
 
 
 def streams(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> list[Event]:
     """Reads of daemons from sockets and pipes that were open when the recording began.
 
-    Only those, so that reading the next request costs nothing, also where it is spliced into a pipe
-    of the thread's own, whatever threads begin meanwhile. What they wait for in other descriptors
-    keeps the stack by frame pointers.
+    Only those, so that reading the next request costs nothing, even if it is spliced into a pipe of
+    the thread's own, and whatever threads start meanwhile. Waits on other descriptors keep the
+    stack by frame pointers.
     """
     left = MOST_STREAMS
     numbers: dict[str, set[int]] = {}
@@ -141,16 +141,16 @@ def task_events(
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
-    A switch to one of them from a stranger tells no stack of theirs: it is taken without. ``few``:
-    of the daemons' system calls only those that take a request and answer it.
+    A switch to one of them from another process is recorded without a stack, which would be the
+    other's. ``few``: only those system calls of the daemons that take or answer a request.
 
-    COMM is the current task's, whose stack an event's is, also of a switch from it; comm a field:
-    the task that is woken. A uretprobe shows as a system call (uretprobe 335,
-    uprobe 336 on x86-64; its exit as number -1), which nobody made. ``copied``: those of the
-    daemons whose stacks are.
+    COMM is the current task's name; an event's stack is that task's, also for a switch away from
+    it; comm is a field: the woken task's name. A uretprobe shows as a system call (uretprobe 335,
+    uprobe 336 on x86-64; its exit as number -1) that no program made. ``copied``: the daemons whose
+    stacks are copied.
 
-    The stacks of the workload's own waits are copied on demand alone: mostly they end in
-    the system call whose name is known anyway, and they are as many as the requests.
+    The stacks of the workload's own waits are copied only on demand: most end in the system call,
+    whose name is known anyway, and they are as many as the requests.
     """
     enter = "id < 335 || id > 336" if arch == "x86_64" else ""
     leave = "id >= 0" if arch == "x86_64" else ""
@@ -187,13 +187,13 @@ def task_events(
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
             events.append((name, Event(name, copy, "dwarf")))
             others = f"!({copy})"
-        # In its cgroup's events the workload's switches to a daemon have no place.
+        # The workload's cgroup events do not include its switches to a daemon.
         if stack and (by_pid or not workload) and "next_comm" in fields:
             from_us = ours(("prev_comm",))
             events.append((name, Event(name, _all(from_us, others), stack)))
             own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
         events.append((name, Event(name, _all(own, others, also), stack)))
     if daemons:
-        # Whom they connect to: TCP_SYN_SENT, in the thread that asks for it.
+        # The servers that they connect to: TCP_SYN_SENT, in the connecting thread.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
     return events
