@@ -42,10 +42,10 @@ def tree(graph: Graph) -> Tree:
                 break
             same += 1
         del path[same:]
-        for one in frames[same:]:
+        for frame_name in frames[same:]:
             parent.append(path[-1] if path else -1)
             path.append(len(frame))
-            frame.append(places.setdefault(one, len(places)))
+            frame.append(places.setdefault(frame_name, len(places)))
             before.append(0)
             after.append(0)
         weight = graph.stacks[name]

@@ -19,20 +19,20 @@ def render(result: Compared | Error) -> Markup:
         return error(result)
     letters = string.ascii_uppercase
     names = [tag("li", tag("b", letter), f" {name}") for letter, name in zip(letters, result.sides)]
-    said = [tag("ul", names, class_="sides")]
+    parts = [tag("ul", names, class_="sides")]
     hidden: dict[str, None] = {}
     for group in result.groups:
         if group.label:
-            said.append(tag("h3", group.label))
+            parts.append(tag("h3", group.label))
         shown = compare_text.shown(group)
         hidden.update(dict.fromkeys(m.name for m in group.measures if m not in shown))
         cards = [_measure(measure) for measure in shown]
-        said.append(tag("div", cards, class_="cards") if cards else tag("p", "No calls."))
+        parts.append(tag("div", cards, class_="cards") if cards else tag("p", "No calls."))
     if hidden:
-        said.append(note(f"Few calls, only in fusetools compare: {', '.join(hidden)}."))
-    said.append(note(compare_text.how(result)))
-    said += [note(line) for line in result.notes]
-    return join(said)
+        parts.append(note(f"Few calls, only in fusetools compare: {', '.join(hidden)}."))
+    parts.append(note(compare_text.how(result)))
+    parts += [note(line) for line in result.notes]
+    return join(parts)
 
 
 def _measure(measure: Measure) -> Markup:

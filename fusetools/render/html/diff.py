@@ -11,7 +11,7 @@ from fusetools.results.diff import Differences
 
 
 def render(result: Differences, sides: Sequence[str]) -> Markup:
-    said = []
+    tables = []
     for layer in LAYERS:
         rows = [
             (
@@ -29,6 +29,6 @@ def render(result: Differences, sides: Sequence[str]) -> Markup:
         ]
         if rows:
             heading = (layer, "A", "B", "change", "%", "p50 A", "p50 B", "%")
-            said.append(table(heading, rows, "<>>>>>>>"))
+            tables.append(table(heading, rows, "<>>>>>>>"))
     names = f"A: {sides[0]}, B: {sides[1]}; the change is B less A."
-    return join(tag("p", names), said or tag("p", "No calls in either."))
+    return join(tag("p", names), tables or tag("p", "No calls in either."))

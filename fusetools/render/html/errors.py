@@ -21,11 +21,11 @@ def render(result: Errors) -> Markup:
             rows.append((*first, name, number(n), share(n, o.requests)))
     plain = [o for o in result.operations if not (o.errors or o.negative)]
     heading = ("operation", "requests", "answered", "count", "share")
-    said = [table(heading, rows, "<><>>")] if rows else []
+    parts = [table(heading, rows, "<><>>")] if rows else []
     if plain:
         names = ", ".join(f"{o.operation} {number(o.requests)}" for o in plain)
-        said.append(tag("p", f"Without an error: {names}."))
+        parts.append(tag("p", f"Without an error: {names}."))
     for o in result.operations:
         if o.operation == "lookup":
-            said += [tag("p", line.strip().capitalize()) for line in errors_text.lookups(o)]
-    return join(said) if said else tag("p", "No requests.")
+            parts += [tag("p", line.strip().capitalize()) for line in errors_text.lookups(o)]
+    return join(parts) if parts else tag("p", "No requests.")

@@ -21,8 +21,8 @@ NARROW = 0.1
 LARGE = 3_000_000
 
 
-def render(one: Recorded) -> Markup:
-    return join([_flame(result, str(one.path)) for result in one.stacks.values()])
+def render(recorded: Recorded) -> Markup:
+    return join([_flame(result, str(recorded.path)) for result in recorded.stacks.values()])
 
 
 _OPTIONS = {"off-cpu": " --offcpu", "requests": " --requests"}
@@ -54,7 +54,7 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
         tag("h4", title),
         tag("p", flame_text.summary(result), class_="dim"),
         wide(tag("img", class_="flame", src=source, alt=title)),
-        [note(line) for line in flame_text.told(result)],
+        [note(line) for line in flame_text.details(result)],
         tag("details", tag("summary", "Search and zoom"), frame, class_="screen")
         if len(interactive) <= LARGE
         else missing("To search and zoom: not here", "too large for this page", own),
@@ -62,8 +62,8 @@ def _flame(result: Stacks | Error, path: str) -> Markup:
 
 
 def _height(svg: str) -> float:
-    found = re.search(r'<svg[^>]* height="(\d{1,6})', svg)
-    return float(found[1]) if found else 600.0
+    height = re.search(r'<svg[^>]* height="(\d{1,6})', svg)
+    return float(height[1]) if height else 600.0
 
 
 def _still(svg: str) -> str:

@@ -23,18 +23,18 @@ Child = Union[str, "Iterable[Child]"]
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """An element: ``class_`` is class, ``stroke_width`` stroke-width; None and False: left out."""
-    said = [f"<{name}"]
+    pieces = [f"<{name}"]
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        said.append(f" {key.rstrip('_').replace('_', '-')}")
+        pieces.append(f" {key.rstrip('_').replace('_', '-')}")
         if value is not True:
             text = value if isinstance(value, Markup) else printable(_text(value))
-            said.append(f'="{html.escape(text)}"')
-    said.append(">")
+            pieces.append(f'="{html.escape(text)}"')
+    pieces.append(">")
     if name not in _VOID:
-        said += [join(*children), f"</{name}>"]
-    return Markup("".join(said))
+        pieces += [join(*children), f"</{name}>"]
+    return Markup("".join(pieces))
 
 
 def join(*children: Child) -> Markup:

@@ -30,9 +30,10 @@ def render(report: Report) -> str:
     """The whole page."""
     own: list[tuple[str, Markup]] = []  # of a recording or a sweep: its title, its part
     own += [
-        (str(one.path), _recorded(one, f"part-{i}")) for i, one in enumerate(report.recordings, 1)
+        (str(recorded.path), _recorded(recorded, f"part-{i}"))
+        for i, recorded in enumerate(report.recordings, 1)
     ]
-    own += [(str(one.path), sweep_html.render(one)) for one in report.sweeps]
+    own += [(str(sweep.path), sweep_html.render(sweep)) for sweep in report.sweeps]
     parts = [(f"part-{i}", *part) for i, part in enumerate(own, 1)]
     if report.differences is not None:
         names = [title for title, _ in own]
@@ -63,28 +64,28 @@ def render(report: Report) -> str:
     return f"<!doctype html>\n{whole}\n"
 
 
-def _recorded(one: Recorded, place: str) -> Markup:
+def _recorded(recorded: Recorded, place: str) -> Markup:
     sections: list[tuple[str, Markup]] = [
-        ("Where the time goes", stages_html.render(one.stages)),
-        ("Latency", hist_html.render(one.histograms)),
-        ("Slowest requests", slow_html.render(one.slowest)),
-        ("Errors", errors_html.render(one.errors)),
-        ("Queue", queue_html.render(one.queue)),
-        ("Flame graphs", flame_html.render(one)),
-        ("Calls", count_html.render(one.counts)),
+        ("Where the time goes", stages_html.render(recorded.stages)),
+        ("Latency", hist_html.render(recorded.histograms)),
+        ("Slowest requests", slow_html.render(recorded.slowest)),
+        ("Errors", errors_html.render(recorded.errors)),
+        ("Queue", queue_html.render(recorded.queue)),
+        ("Flame graphs", flame_html.render(recorded)),
+        ("Calls", count_html.render(recorded.counts)),
     ]
     links = []
-    said = [_facts(one)]
+    parts = [_facts(recorded)]
     for title, content in sections:
         name = f"{place}-{title.split()[0].lower()}"
         links.append(tag("a", title, href=f"#{name}"))
-        said.append(tag("section", tag("h3", title), content, id=name))
-    return join(said[0], tag("nav", links), said[1:])
+        parts.append(tag("section", tag("h3", title), content, id=name))
+    return join(parts[0], tag("nav", links), parts[1:])
 
 
-def _facts(one: Recorded) -> Markup:
+def _facts(recorded: Recorded) -> Markup:
     """The session's and the host's; what is not in the recording."""
-    session, facts = one.session, one.counts.facts
+    session, facts = recorded.session, recorded.counts.facts
     host = session.host
     rows: list[tuple[str, Child]] = []
 
@@ -110,7 +111,7 @@ def _facts(one: Recorded) -> Markup:
         row("Session", "not made by fusetools: it holds no facts of its own")
     requests = facts.requests
     row("Requests", f"{number(requests.begun)} sent", f"{number(requests.matched)} matched")
-    unmatched = one.histograms.unmatched
+    unmatched = recorded.histograms.unmatched
     losses = facts.losses
     row(
         "Not seen",
@@ -129,12 +130,12 @@ def _facts(one: Recorded) -> Markup:
 
 
 def _warnings(facts: Facts) -> Markup:
-    said: list[Markup] = []
+    warnings: list[Markup] = []
     if facts.losses.lost:
         lost = plural(facts.losses.lost, "LOST event")
-        said.append(tag("p", tag("strong", lost), ": counts are too low"))
-    said += [tag("p", warning) for warning in facts.losses.warnings]
-    whole = [tag("div", tag("strong", "Warning"), said, class_="warning")] if said else []
+        warnings.append(tag("p", tag("strong", lost), ": counts are too low"))
+    warnings += [tag("p", warning) for warning in facts.losses.warnings]
+    whole = [tag("div", tag("strong", "Warning"), warnings, class_="warning")] if warnings else []
     for m in facts.missing:
         whole.append(missing(f"Not recorded: {m.what}", m.why, m.fix))
     return join(whole)

@@ -94,10 +94,10 @@ def _bins(panel: Panel, place: Callable[[float], float]) -> Iterable[Markup]:
             continue
         left, right = place(low), place(high + 1)
         tall = max((_PANEL - 4) * n / most, 2)
-        said = f"{duration(low)} to {duration(high + 1)}: {number(n)}"
+        label = f"{duration(low)} to {duration(high + 1)}: {number(n)}"
         yield tag(
             "rect",
-            tag("title", said),
+            tag("title", label),
             class_=f"bin {panel.kind}",
             x=_percent(left),
             width=_percent(right - left - 0.004),
@@ -171,8 +171,8 @@ def _times(start: int, end: int) -> list[tuple[float, str]]:
     step = _step((high - low) / 5) if high > low else 1.0
     digits = max(-math.floor(math.log10(step)), 0)
     first = math.ceil(low / step)
-    found = [n * step for n in range(first, first + 12) if n * step <= high]
-    return [(at, f"{at:.{digits}f} s") for at in found]
+    seconds = [n * step for n in range(first, first + 12) if n * step <= high]
+    return [(at, f"{at:.{digits}f} s") for at in seconds]
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def points(
     shown: Sequence[Series], ticks: Ticks, show: Callable[[float], str], label: str
 ) -> Markup:
     """Series of points with error bars, from 0 up; ``show`` says a value."""
-    top = max((place.high for one in shown for place in one.places), default=0.0) or 1.0
+    top = max((place.high for series in shown for place in series.places), default=0.0) or 1.0
     step = _step(top / 4)
     count = math.ceil(top / step - 1e-9)
     top = count * step
@@ -222,19 +222,21 @@ def points(
     drawn: list[Markup] = [
         tag("line", class_="grid", x1="0%", x2="100%", y1=down(v), y2=down(v)) for v in values
     ]
-    for i, one in enumerate(shown):
+    for i, series in enumerate(shown):
         own: list[Markup] = []
-        for a, b in zip(one.places, one.places[1:] if one.joined else ()):
+        for a, b in zip(series.places, series.places[1:] if series.joined else ()):
             line = tag(
                 "line",
-                class_=f"joins {one.kind}",
+                class_=f"joins {series.kind}",
                 x1=_percent(a.x),
                 x2=_percent(b.x),
                 y1=down(a.y),
                 y2=down(b.y),
             )
             own.append(line)
-        own += [_point(place, one.kind, _MARKERS[i % len(_MARKERS)], down) for place in one.places]
+        own += [
+            _point(place, series.kind, _MARKERS[i % len(_MARKERS)], down) for place in series.places
+        ]
         # Side by side, so that none hides another's error bar.
         drawn.append(tag("g", own, transform=f"translate({5 * (i - (len(shown) - 1) / 2):g})"))
     names = [

@@ -17,15 +17,15 @@ def render(result: Slowest) -> Markup:
         return tag("p", "No requests.")
     longest = max(r.duration for r in result.requests) or 1
     rows = [_slow(r, longest) for r in result.requests]
-    said = [
+    parts = [
         tag("ol", rows, class_="slowest"),
         stage_legend(
             {name for r in result.requests for name, _ in _in_request(r)}, words_text.short
         ),
     ]
     if note := words_text.names_guessed(result.guessed, result.requests):
-        said.append(tag("p", note, class_="note"))
-    return join(said)
+        parts.append(tag("p", note, class_="note"))
+    return join(parts)
 
 
 def _slow(r: Request, longest: int) -> Markup:
@@ -34,9 +34,9 @@ def _slow(r: Request, longest: int) -> Markup:
     for name, ns in _in_request(r):
         drawn = min(ns, left)  # a stage may be joined to one after the request's end
         left -= drawn
-        said = f"{words_text.short(name)} {duration(ns)}"
-        parts.append(Part(drawn / (r.duration or 1), colour(name), letters(name), said))
-    details = [", ".join(parts) for parts in slow_text.told(r) if parts]
+        label = f"{words_text.short(name)} {duration(ns)}"
+        parts.append(Part(drawn / (r.duration or 1), colour(name), letters(name), label))
+    details = [", ".join(parts) for parts in slow_text.details(r) if parts]
     what = slow_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
     return tag(

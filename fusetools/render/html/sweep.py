@@ -30,34 +30,34 @@ class _Figure:
 def render(result: Sweep) -> Markup:
     """Each figure over the parameter, with its confidence interval; then all in tables."""
     experiment = result.experiment
-    said = [tag("p", experiment.about)] if experiment.about else []
+    parts = [tag("p", experiment.about)] if experiment.about else []
     rows = [("Command", tag("code", command_line(experiment.command)))]
     caches = "empty" if experiment.caches == "drop" else "as they were"
-    said.append(listed([*rows, ("Caches", f"{caches} before each run")]))
+    parts.append(listed([*rows, ("Caches", f"{caches} before each run")]))
     if result.points:
-        how = max((one.seconds for one in result.points), key=lambda e: e.runs)
-        said.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
+        how = max((point.seconds for point in result.points), key=lambda e: e.runs)
+        parts.append(tag("p", f"Medians of {plural(how.runs, 'run')}; {confidence(how)}."))
         shown, minor = main_operations(result)
-        said.append(_plots(result, shown))
-        said += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
-        said += [
+        parts.append(_plots(result, shown))
+        parts += [tag("h3", "Figures"), _table(result, sweep_text.points(result))]
+        parts += [
             join(tag("h3", name), _table(result, sweep_text.operation(result, name)))
             for name in shown
         ]
         if minor:
-            said.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
+            parts.append(note(f"Few requests, only in sweep.csv: {', '.join(minor)}."))
     else:
-        said.append(tag("p", "No run is done yet."))
-    said += [note(f"Left out: {value}: {why}") for value, why in result.left_out.items()]
+        parts.append(tag("p", "No run is done yet."))
+    parts += [note(f"Left out: {value}: {why}") for value, why in result.left_out.items()]
     if not experiment.trace:
-        said.append(note("Not recorded (--no-trace): the requests."))
+        parts.append(note("Not recorded (--no-trace): the requests."))
     if result.lost:
         lost = plural(result.lost, "LOST event")
-        said.append(tag("p", tag("strong", lost), " in all runs: counts are too low"))
-    said += [note(f"Warning: {warning}") for warning in result.warnings]
+        parts.append(tag("p", tag("strong", lost), " in all runs: counts are too low"))
+    parts += [note(f"Warning: {warning}") for warning in result.warnings]
     if result.to_do:
-        said.append(note(f"{plural(result.to_do, 'run')} to do yet."))
-    return join(said)
+        parts.append(note(f"{plural(result.to_do, 'run')} to do yet."))
+    return join(parts)
 
 
 def _seconds(value: float) -> str:
@@ -73,25 +73,25 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
     places, between = _places(result.experiment.params[axis])
     others = [name for name in axes if name != axis]
     series: dict[str, list[PointFigures]] = {}
-    for one in result.points:
-        label = " ".join(f"{name}={one.point[name]}" for name in others)
-        series.setdefault(label, []).append(one)
+    for point in result.points:
+        label = " ".join(f"{name}={point.point[name]}" for name in others)
+        series.setdefault(label, []).append(point)
     figures = [
-        _Figure("Bandwidth", lambda one: one.bytes_per_second, lambda v: f"{size(v)}/s"),
-        _Figure("Time", lambda one: one.seconds, _seconds),
-        _Figure("CPU time, user", lambda one: one.user, _seconds),
-        _Figure("CPU time, system", lambda one: one.system, _seconds),
-        _Figure("Context switches", lambda one: one.switches, _count),
+        _Figure("Bandwidth", lambda point: point.bytes_per_second, lambda v: f"{size(v)}/s"),
+        _Figure("Time", lambda point: point.seconds, _seconds),
+        _Figure("CPU time, user", lambda point: point.user, _seconds),
+        _Figure("CPU time, system", lambda point: point.system, _seconds),
+        _Figure("Context switches", lambda point: point.switches, _count),
     ]
     for name in operations:
         figures += _of_operation(name)
     cards = []
     for figure in figures:
         drawn = []
-        for i, found in enumerate(series.values()):
-            along = sorted(_series(found, figure, axis, places), key=lambda place: place.x)
+        for i, rows in enumerate(series.values()):
+            along = sorted(_series(rows, figure, axis, places), key=lambda place: place.x)
             drawn.append(Series(f"c{i % COLOURS}", along, between))
-        if not any(one.places for one in drawn):
+        if not any(line.places for line in drawn):
             continue
         plot = points(drawn, _ticks(places), figure.show, f"{figure.title} over {axis}")
         heading = tag("h4", figure.title, tag("span", f" over {axis}", class_="dim"))
@@ -105,12 +105,12 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
 
 def _of_operation(name: str) -> Iterable[_Figure]:
     def of(key: str) -> Callable[[PointFigures], Estimate | None]:
-        def found(one: PointFigures) -> Estimate | None:
-            at = one.requests.get(name)
+        def estimate(point: PointFigures) -> Estimate | None:
+            at = point.requests.get(name)
             value: Estimate | None = getattr(at, key) if at else None
             return value
 
-        return found
+        return estimate
 
     yield _Figure(f"{name}: requests", of("count"), _count)
     yield _Figure(f"{name}: p50", of("p50"), duration)
@@ -123,14 +123,14 @@ def _count(value: float) -> str:
 
 
 def _series(
-    found: Iterable[PointFigures], figure: _Figure, axis: str, places: dict[str, float]
+    rows: Iterable[PointFigures], figure: _Figure, axis: str, places: dict[str, float]
 ) -> Iterable[Place]:
-    for one in found:
-        e = figure.of(one)
+    for point in rows:
+        e = figure.of(point)
         if e is not None:
             between = f" ({figure.show(e.low)} to {figure.show(e.high)})" if e.runs > 1 else ""
-            title = f"{one.label}: {figure.show(e.median)}{between}"
-            yield Place(places[one.point[axis]], e.median, e.low, e.high, title)
+            title = f"{point.label}: {figure.show(e.median)}{between}"
+            yield Place(places[point.point[axis]], e.median, e.low, e.high, title)
 
 
 def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
@@ -141,10 +141,10 @@ def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
     sized = min(at) > 0 and len(set(at)) > 1
     if sized:
         low, high = log(min(at)), log(max(at))
-        found = [(log(value) - low) / (high - low) for value in at]
+        shares = [(log(value) - low) / (high - low) for value in at]
     else:
-        found = [i / max(len(values) - 1, 1) for i in range(len(values))]
-    return {value: 0.04 + 0.92 * x for value, x in zip(values, found)}, sized
+        shares = [i / max(len(values) - 1, 1) for i in range(len(values))]
+    return {value: 0.04 + 0.92 * x for value, x in zip(values, shares)}, sized
 
 
 _LONG = 16
@@ -153,7 +153,7 @@ _LONG = 16
 def _ticks(places: dict[str, float]) -> list[tuple[float, str]]:
     """As many as have room in a narrow window."""
     shown: list[tuple[float, str]] = []
-    for value, x in sorted(places.items(), key=lambda one: one[1]):
+    for value, x in sorted(places.items(), key=lambda item: item[1]):
         room = 0.028 * (min(len(value), _LONG) + 2)
         if not shown or x - shown[-1][0] >= max(room, 0.1):
             shown.append((x, value if len(value) <= _LONG else f"{value[: _LONG - 1]}…"))

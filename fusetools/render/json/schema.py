@@ -113,24 +113,24 @@ class _Made:
         return {"$ref": f"#/$defs/{name}"}
 
     def object_of(self, cls: type) -> Schema:
-        found = {key: self.type_of(cls, annotation) for _, key, annotation in members(cls)}
+        properties = {key: self.type_of(cls, annotation) for _, key, annotation in members(cls)}
         return {
             "type": "object",
-            "properties": found,
-            "required": list(found),
+            "properties": properties,
+            "required": list(properties),
             "additionalProperties": False,
         }
 
     def _typed(self, cls: type) -> Schema:
         """Of a TypedDict, which is printed as it is."""
         names = vars(sys.modules[cls.__module__])
-        found = {
+        properties = {
             key: self._node(ast.parse(of.__forward_arg__, mode="eval").body, names)
             for key, of in cls.__annotations__.items()
         }
         return {
             "type": "object",
-            "properties": found,
+            "properties": properties,
             "required": sorted(vars(cls)["__required_keys__"]),
             "additionalProperties": False,
         }
@@ -177,17 +177,17 @@ class _Made:
 
 
 def _any_of(schemas: list[Schema]) -> Schema:
-    found = schemas[0]
-    for one in schemas[1:]:
-        found = _either(found, one)
-    return found
+    whole = schemas[0]
+    for more in schemas[1:]:
+        whole = _either(whole, more)
+    return whole
 
 
 def _either(a: Schema, b: Schema) -> Schema:
     if a == b:
         return a
     if set(a) == set(b) == {"type"}:
-        types = [t for one in (a, b) for t in _listed(one["type"])]
+        types = [t for side in (a, b) for t in _listed(side["type"])]
         return {"type": list(dict.fromkeys(types))}
     return {"anyOf": [a, b]}
 

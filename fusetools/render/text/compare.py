@@ -18,25 +18,25 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
     """Each operation's figures and shapes; ``operations``: shell patterns, all but the rare if
     none."""
     letters = string.ascii_uppercase
-    said = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
+    output = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
     hidden: dict[str, None] = {}
     for group in result.groups:
         if group.label:
-            said += ["", f"--- {printable(group.label)}"]
+            output += ["", f"--- {printable(group.label)}"]
         measures = shown(group, operations)
         hidden.update(dict.fromkeys(m.name for m in group.measures if m not in measures))
         for measure in measures:
-            said += ["", *_figures(measure)]
-            said += [*_calls(measure), *_shapes(measure, result.values)]
+            output += ["", *_figures(measure)]
+            output += [*_calls(measure), *_shapes(measure, result.values)]
     if not any(shown(group, operations) for group in result.groups):
-        said.append("no calls")
-    said.append("")
+        output.append("no calls")
+    output.append("")
     if hidden and not operations:
         names = ", ".join(map(printable, hidden))
-        said += prose(f"few calls, only with --operation or --json: {names}")
-    said += prose(how(result))
-    said += [f"note: {printable(note)}" for note in result.notes]
-    return lines(said)
+        output += prose(f"few calls, only with --operation or --json: {names}")
+    output += prose(how(result))
+    output += [f"note: {printable(note)}" for note in result.notes]
+    return lines(output)
 
 
 def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
@@ -107,9 +107,9 @@ def _shapes(measure: Measure, values: str) -> list[str]:
     first, last = (max(places[i][0].bit_length() - 1, 0) for i in (0, -1))
     places = [(1 << b if b else 0, (2 << b) - 1) for b in range(first, last + 1)]
     counts = [{row[0]: row[2] for row in side.buckets} for side in measure.sides]
-    totals = [sum(one.values()) for one in counts]
-    most = max(n / total for one, total in zip(counts, totals) for n in one.values())
-    digits = [max((len(number(n)) for n in one.values()), default=1) for one in counts]
+    totals = [sum(bins.values()) for bins in counts]
+    most = max(n / total for bins, total in zip(counts, totals) for n in bins.values())
+    digits = [max((len(number(n)) for n in bins.values()), default=1) for bins in counts]
     columns = max((width() - 22 - sum(digits) - 4 * len(counts)) // len(counts), 3)
     scale = 1 << 30  # a share, as bar() takes whole numbers
     rows: list[Sequence[str]] = [
@@ -121,13 +121,13 @@ def _shapes(measure: Measure, values: str) -> list[str]:
     ]
     for start, end in places:
         row = [duration(start), duration(end + 1)]
-        for one, total in zip(counts, totals):
-            n = one.get(start, 0)
+        for bins, total in zip(counts, totals):
+            n = bins.get(start, 0)
             share = round(scale * n / total) if total else 0
             row += [number(n), bar(share, round(scale * most), columns)]
         rows.append(row)
-    said = ["  one run's calls above, those of all runs here:"] if values == "run" else []
-    return said + table(rows, ">>" + "><" * len(counts), indent="  ")
+    title = ["  one run's calls above, those of all runs here:"] if values == "run" else []
+    return title + table(rows, ">>" + "><" * len(counts), indent="  ")
 
 
 def how(result: Compared) -> str:
@@ -137,10 +137,10 @@ def how(result: Compared) -> str:
     what = "runs"
     if result.values == "call":
         what = f"medians of {STRETCHES} stretches of the calls, or of few calls themselves"
-    said = (
+    text = (
         f"p: Mann-Whitney U (SciPy) of the {what}; against the best side; adjusted for "
         f"{plural(result.tests, 'test')} (Benjamini-Hochberg); a difference where p <= {LEVEL}."
     )
     if result.values == "run":
-        return said
-    return f"{said} For run-to-run variation, use fusetools sweep."
+        return text
+    return f"{text} For run-to-run variation, use fusetools sweep."

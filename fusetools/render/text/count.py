@@ -12,14 +12,14 @@ from fusetools.results.count import Counts
 
 
 def render(result: Counts) -> str:
-    said = _calls(result)
-    said += ["", *footer(result.facts, result.unmatched), *missing(result.facts.missing)]
-    return lines(said)
+    output = _calls(result)
+    output += ["", *footer(result.facts, result.unmatched), *missing(result.facts.missing)]
+    return lines(output)
 
 
 def render_live(result: Counts) -> str:
     """Counts that no recording was made for, and what counting cost."""
-    said = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
+    output = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
     cost, calls = (
         result.facts.probe_cost,
         sum(c.count for c in result.counts if c.layer == "daemon"),
@@ -27,12 +27,12 @@ def render_live(result: Counts) -> str:
     if cost is not None and result.facts.seconds:
         whole = cost * calls
         share = whole / result.facts.seconds / 1e7
-        said.append(
+        output.append(
             f"overhead: {duration(cost)} in each daemon call, {duration(whole)} in all "
             f"({share:.2g} % of one CPU's time); less per request"
         )
-    said += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
-    return lines(said + missing(result.facts.missing))
+    output += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
+    return lines(output + missing(result.facts.missing))
 
 
 def _calls(result: Counts) -> list[str]:
@@ -44,15 +44,15 @@ def _calls(result: Counts) -> list[str]:
         function = f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function
         rows.append((address, function, c.layer, number(c.count)))
     if not any(c.address for c in called):
-        said = table((row[1:] for row in rows), "<<>")
+        output = table((row[1:] for row in rows), "<<>")
     else:
-        said = table(rows, "><<>")
+        output = table(rows, "><<>")
     if not called:
-        said = ["no calls"]
-    return said + never_called(c.function for c in result.counts if not c.count)
+        output = ["no calls"]
+    return output + never_called(c.function for c in result.counts if not c.count)
 
 
 def never_called(functions: Iterable[str]) -> list[str]:
     names = ", ".join(sorted(map(printable, functions)))
-    said = f"never called: {names}"
-    return ["", *prose(said, rest="  ")] if names else []
+    text = f"never called: {names}"
+    return ["", *prose(text, rest="  ")] if names else []

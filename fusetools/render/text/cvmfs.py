@@ -33,19 +33,19 @@ NAMES = {
 _STARS = 38
 
 
-def render(found: Iterable[Histogram]) -> str:
+def render(histograms: Iterable[Histogram]) -> str:
     """The daemon layer's histograms; each operation's once."""
     by_operation: dict[str, Histogram] = {}
-    for h in found:
+    for h in histograms:
         if h.layer == "daemon" and h.operation:
             by_operation.setdefault(h.operation, h)
     order = [*(o for o in NAMES if o in by_operation), *(o for o in by_operation if o not in NAMES)]
-    said = "Latency distribution of system calls:\n"
+    text = "Latency distribution of system calls:\n"
     for operation in order:
-        said += NAMES.get(operation) or printable(operation.capitalize())
-        said += "\n"
-        said += distribution(*bins(by_operation[operation]))
-    return said
+        text += NAMES.get(operation) or printable(operation.capitalize())
+        text += "\n"
+        text += distribution(*bins(by_operation[operation]))
+    return text
 
 
 def bins(h: Histogram) -> tuple[list[int], int]:
@@ -71,15 +71,15 @@ def distribution(counts: list[int], overflow: int) -> str:
     def row(label: str, count: str, rest: str) -> str:
         return f"{label:>24} {'|' if count == 'count' else ':'} {count:>{digits}} | {rest} |\n"
 
-    said = row("nsec", "count", f"{'distribution':>{width}}")
+    text = row("nsec", "count", f"{'distribution':>{width}}")
     for i, (n, star) in enumerate(zip(counts, stars)):
         low, high = (1 << i if i else 0), (2 << i) - 1
-        said += row(f"{low:>10} -> {high:>10}", str(n), f"{'*' * star:>{width}}")
-    said += row("overflow", str(overflow), f"{'*' * over:>{width}}")
-    said += f"{'total':>24} : {total:>{digits}}\n\n\nQuantiles\n"
-    said += ",".join(f"{q:.4f}" for q in QUANTILES) + "\n"
-    said += ",".join(str(quantile(counts, total, q)) for q in QUANTILES) + "\n"
-    return said + "End Quantiles\n" + "-" * 23 + "\n"
+        text += row(f"{low:>10} -> {high:>10}", str(n), f"{'*' * star:>{width}}")
+    text += row("overflow", str(overflow), f"{'*' * over:>{width}}")
+    text += f"{'total':>24} : {total:>{digits}}\n\n\nQuantiles\n"
+    text += ",".join(f"{q:.4f}" for q in QUANTILES) + "\n"
+    text += ",".join(str(quantile(counts, total, q)) for q in QUANTILES) + "\n"
+    return text + "End Quantiles\n" + "-" * 23 + "\n"
 
 
 def quantile(counts: list[int], total: int, q: float) -> int:

@@ -25,13 +25,13 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     """
     import click
 
-    said = []
+    output = []
     for side, facts in (("A", result.a), ("B", result.b)):
         name = printable(facts.name)
-        said += [f"{side}: {name}, {line}" for line in footer(facts)]
-    said.append("")
+        output += [f"{side}: {name}, {line}" for line in footer(facts)]
+    output.append("")
     if not result.differences:
-        said += ["no calls in either", ""]
+        output += ["no calls in either", ""]
     for layer in LAYERS:
         of_layer = [d for d in result.differences if d.layer == layer]
         if not of_layer:
@@ -55,16 +55,16 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
                 )
             )
         first, *others = table(rows, "<>>>><>>>")
-        said.append(first)
+        output.append(first)
         for line, d in zip(others, of_layer):
             colour = _COLOURS[level(d, thresholds)]
-            said.append(click.style(line, fg=colour) if colour else line)
-        said.append("")
+            output.append(click.style(line, fg=colour) if colour else line)
+        output.append("")
     calls = "calls" + (f" per {result.per}" if result.per else "")
     low, high = (number(t) for t in thresholds)
-    said.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
-    said += missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
-    return lines(said)
+    output.append(f"change in {calls}: ! up to {low}, !! up to {high}, !!! above")
+    output += missing({**dict.fromkeys(result.a.missing), **dict.fromkeys(result.b.missing)})
+    return lines(output)
 
 
 def level(d: Difference, thresholds: tuple[float, float]) -> int:

@@ -26,19 +26,19 @@ def render(result: Errors) -> str:
             every = o.requests + sum(n for _, n in o.unanswered)
             first = (o.operation, number(every)) if i == 0 else ("", "")
             rows.append((*first, name, number(n), share(n, every)))
-    said = table(rows, "<><>>") if len(rows) > 1 else []
+    output = table(rows, "<><>>") if len(rows) > 1 else []
     if plain:
-        said += [""] * bool(said) + wrapped([f"without an error: {plain[0]}", *plain[1:]], "")
+        output += [""] * bool(output) + wrapped([f"without an error: {plain[0]}", *plain[1:]], "")
     for o in result.operations:
         if o.operation == "lookup" and o.requests:
-            said += ["", *lookups(o)]
+            output += ["", *lookups(o)]
     if not result.operations:
-        said = ["no requests"]
+        output = ["no requests"]
     if result.disconnected:
         calls = [f"{printable(name)} {number(n)}" for name, n in result.disconnected]
         text = "system calls that failed with ENOTCONN, as their mount had no daemon any more"
-        said += ["", *wrapped([f"{text}: {calls[0]}", *calls[1:]], "")]
-    return lines([*said, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
+        output += ["", *wrapped([f"{text}: {calls[0]}", *calls[1:]], "")]
+    return lines([*output, "", *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 
 def lookups(o: OperationErrors) -> list[str]:

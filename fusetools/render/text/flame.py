@@ -69,47 +69,47 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     """What is said when a picture was written."""
-    said = [f"{path}: {what(shown)}: {summary(shown)}"]
+    output = [f"{path}: {what(shown)}: {summary(shown)}"]
     if earlier is not None:
-        said.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
-    for line in told(shown):
+        output.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
+    for line in details(shown):
         # A command is copied whole.
         words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
-        said += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
-    return lines([*said, *footer(shown.facts)])
+        output += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
+    return lines([*output, *footer(shown.facts)])
 
 
-def told(shown: Stacks) -> list[str]:
+def details(shown: Stacks) -> list[str]:
     """What a picture does not show, and what is to be known of it."""
-    said: list[str] = []
-    said += _left_out(shown)
-    said += _whose(shown)
+    output: list[str] = []
+    output += _left_out(shown)
+    output += _whose(shown)
     if any(shown.states.values()):
         whose = "" if shown.graph == "off-cpu" else "waits: "
-        said.append(whose + ", ".join(_states(shown)))
+        output.append(whose + ", ".join(_states(shown)))
     if shown.stackless:
-        said.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
+        output.append(f"without a stack: {number(shown.stackless)} of {number(shown.count)}")
     if shown.unfinished:
-        said.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
-    said += _named(shown)
-    return said + [f"note: {printable(note)}" for note in shown.notes]
+        output.append(f"{plural(shown.unfinished, _COUNTED[shown.graph])} whose end was not seen")
+    output += _named(shown)
+    return output + [f"note: {printable(note)}" for note in shown.notes]
 
 
 def _whose(shown: Stacks) -> list[str]:
     """What makes the total another one than that of the requests, by fusetools stages."""
-    said = []
+    output = []
     callers = shown.total - shown.daemons
     if shown.graph in ("off-cpu", "off-wake") and shown.daemons and callers:
-        said.append(
+        output.append(
             f"callers {duration(callers)}, daemon {duration(shown.daemons)}: both wait for the "
             "same request, which fusetools stages counts once"
         )
     if shown.shared:
-        said.append(
+        output.append(
             f"{duration(shown.shared)} not counted again: the caller waited for another request at "
             "that time, too"
         )
-    return said
+    return output
 
 
 def _states(shown: Stacks) -> Iterator[str]:

@@ -23,13 +23,15 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
     if calls is not None:
         parts.append(plural(calls, "unmatched call"))
     parts.append(plural(losses.lost, "LOST event" if losses.lost else "lost event"))
-    said = [f"{took(facts.seconds)}: " + "; ".join(parts)]
-    said += taken(facts.took)
-    said += corrected(facts.corrected)
+    output = [f"{took(facts.seconds)}: " + "; ".join(parts)]
+    output += taken(facts.took)
+    output += corrected(facts.corrected)
     if losses.throttled:
-        said.append(f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}")
-    said += throttled(facts.throttled)
-    return said + [f"warning: {printable(warning)}" for warning in losses.warnings]
+        output.append(
+            f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}"
+        )
+    output += throttled(facts.throttled)
+    return output + [f"warning: {printable(warning)}" for warning in losses.warnings]
 
 
 def taken(took: Took | None) -> list[str]:
@@ -47,10 +49,10 @@ def corrected(less: Corrected | None) -> list[str]:
         return []
     costs = ((less.event, "for each event"), (less.pair, "for a callback's two probes"))
     parts = [f"{duration(ns)} {what}" for ns, what in costs if ns is not None]
-    said = [f"corrected by {', '.join(parts)}"]
+    output = [f"corrected by {', '.join(parts)}"]
     if less.remaining:
-        said.append(f"  not subtracted: {', '.join(less.remaining)}")
-    return said
+        output.append(f"  not subtracted: {', '.join(less.remaining)}")
+    return output
 
 
 def throttled(rows: Iterable[Throttled]) -> list[str]:
@@ -64,12 +66,12 @@ def throttled(rows: Iterable[Throttled]) -> list[str]:
 
 def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) -> list[str]:
     """The layers that were not recorded, and what would bring them."""
-    said = []
+    output = []
     for m in all_missing:
         if m.layer in layers:
-            said += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})", rest="  ")
-            said += ways_out(m.fix, "  ")
-    return said
+            output += prose(f"not recorded: {printable(m.what)} ({printable(m.why)})", rest="  ")
+            output += ways_out(m.fix, "  ")
+    return output
 
 
 def ways_out(fix: str, indent: str) -> list[str]:

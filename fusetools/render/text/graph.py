@@ -16,8 +16,8 @@ def render(result: Graph, unit: str = "") -> str:
     for root in result.roots:
         # The share is that of the outermost function: what waits for work would hide all else.
         rows += _nodes(root, 0, root.total, unit)
-    said = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
-    return lines([*said, "", *footer(result.facts, result.unmatched)])
+    output = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
+    return lines([*output, "", *footer(result.facts, result.unmatched)])
 
 
 def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Sequence[str]]:

@@ -45,22 +45,22 @@ def render(
     # That an operation was not called is an answer to who asks for it; in the summary it is noise.
     called = [h for h in result.histograms if h.count or bars]
     known = overhead and result.facts.probe_cost is not None
-    said = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
-    said += never_called(h.function for h in result.histograms if not h.count and not bars)
+    output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
+    output += never_called(h.function for h in result.histograms if not h.count and not bars)
     if bars:
         for h in result.histograms:
             if h.count:
                 probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
-                said += ["", *distribution(h, unit, probes)]
+                output += ["", *distribution(h, unit, probes)]
     # A read and a write need no probe.
     shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
-    said += ["", *cost(result.facts, shown)]
+    output += ["", *cost(result.facts, shown)]
     if known and shown - {"daemon"} and result.facts.took is None:
-        said.append("what the probes add to other layers was not measured: fusetools overhead")
-    said += footer(result.facts, result.unmatched)
+        output.append("what the probes add to other layers was not measured: fusetools overhead")
+    output += footer(result.facts, result.unmatched)
     in_place = bars and result.histograms
-    said += missing(m for m in result.facts.missing if not (in_place and _in_place(m, result)))
-    return lines(said)
+    output += missing(m for m in result.facts.missing if not (in_place and _in_place(m, result)))
+    return lines(output)
 
 
 def summary(
@@ -119,21 +119,21 @@ def _tracer(h: Histogram, facts: Facts) -> str:
 def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
     """One histogram: its figures, then a line per log2 bucket; ``probes``: what of each duration
     is theirs, ns, to be shown as a part of the bin."""
-    said = [f"{h.layer}  {printable(h.function)}"]
+    output = [f"{h.layer}  {printable(h.function)}"]
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
-        said[0] += f" (issuing {printable(h.operation)})"
+        output[0] += f" (issuing {printable(h.operation)})"
     mean = (">" if h.unanswered else "") + duration(h.mean, unit)
     figures = (
         ("min", at_least(h.min, unit, h.least)),
         ("mean", mean),
         ("max", at_least(h.max, unit, h.least)),
     )
-    said.append(
+    output.append(
         f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
         + "   ".join(f"{name} {figure}" for name, figure in figures)
     )
-    said.append(
+    output.append(
         "  "
         + "   ".join(
             f"p{p} {at_least(h.percentiles[p], unit, h.least)}"
@@ -142,7 +142,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
         )
     )
     if h.unanswered:
-        said.append(
+        output.append(
             f"  {number(h.unanswered)} without an end, counted until then (> means at least)"
         )
     if h.until_reply and h.after_reply:
@@ -150,9 +150,9 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
             times = "   ".join(
                 f"p{p} {at_least(part.percentiles.get(p), unit, part.least)}" for p in ("50", "99")
             )
-            said.append(f"  {name}:   {times}   max {duration(part.max, unit)}")
+            output.append(f"  {name}:   {times}   max {duration(part.max, unit)}")
     if h.self_time is not None and h.total:
-        said.append(
+        output.append(
             f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
             f"({share(h.self_time, h.total)})"
         )
@@ -164,7 +164,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     ]
     if probes is not None:
         rows = [(*row[:3], part, row[3]) for row, part in zip(rows, _parts(h, probes))]
-    return said + table(rows, ">>><" if probes is None else ">>>><", indent="  ")
+    return output + table(rows, ">>><" if probes is None else ">>>><", indent="  ")
 
 
 def _parts(h: Histogram, probes: int) -> Iterator[str]:

@@ -32,7 +32,7 @@ def render(result: Overhead) -> str:
         for cost in result.costs
     ]
     how = result.costs[0].slow_down
-    said = [
+    output = [
         f"recording {printable(shlex.join(result.workload))}",
         *table(rows, "<>><>>>"),
         "",
@@ -41,23 +41,23 @@ def render(result: Overhead) -> str:
     whole = result.costs[-1]
     if whole.told is not None:
         about = "at least" if whole.told_least else "about"
-        told = f"{about} {whole.told:.3f} times, for sequential workloads"
-        said.append(f"the recording's own estimate: {told}")
+        factor = f"{about} {whole.told:.3f} times, for sequential workloads"
+        output.append(f"the recording's own estimate: {factor}")
     if result.pair_ns is None or result.inside_ns is None:
-        said.append("no callback is probed here: a probe pair's cost was not measured")
+        output.append("no callback is probed here: a probe pair's cost was not measured")
     else:
-        said.append(
+        output.append(
             f"a probe pair on an empty function: {duration(result.pair_ns)} a call, "
             f"{duration(result.inside_ns)} of it inside the call"
         )
     if statistics.median(result.plain) < SHORT:
         took = seconds(statistics.median(result.plain))
-        said.append(f"warning: the workload takes {took}: use a workload of several seconds")
+        output.append(f"warning: the workload takes {took}: use a workload of several seconds")
     if result.lost:
-        said.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")
-    said += [f"warning: {printable(warning)}" for warning in result.warnings]
-    said += missing(result.missing, {m.layer for m in result.missing})
-    return lines(said)
+        output.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")
+    output += [f"warning: {printable(warning)}" for warning in result.warnings]
+    output += missing(result.missing, {m.layer for m in result.missing})
+    return lines(output)
 
 
 SHORT = 1.0  # s; a run's beginning and end, and others' work, are too much of what is shorter

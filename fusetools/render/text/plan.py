@@ -15,7 +15,7 @@ def render(result: Planned) -> str:
     by_ftrace = sum(event.ftrace for event in result.events)
     of = f"{plural(len(result.events) - by_ftrace, 'event')} for perf"
     of += f", {by_ftrace} for ftrace" if by_ftrace else ""
-    said = [f"{of}, on Linux {result.kernel}:"]
+    output = [f"{of}, on Linux {result.kernel}:"]
     for event in result.events:
         if event.name in made:
             continue
@@ -23,23 +23,23 @@ def render(result: Planned) -> str:
         notes += ["workload" if event.workload else ""]
         notes += [STACKS[event.stack] if event.stack else ""]
         notes += [f"{event.frequency} samples a second" if event.frequency else ""]
-        said.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))
+        output.append(f"  {event.name}" + "".join(f", {note}" for note in notes if note))
         if event.filter:
-            said.append(f"      if {event.filter}")
+            output.append(f"      if {event.filter}")
     for what, probes in result.places:
-        said += ["", f"{what}: {plural(len(probes), 'probe')}"]
-        said += [
+        output += ["", f"{what}: {plural(len(probes), 'probe')}"]
+        output += [
             f"  {probe.kind}  {probe.function or probe.event}  {probe.place}" for probe in probes
         ]
     if result.graph:
-        said += ["", f"function_graph: {plural(len(result.functions), 'function')}"]
-        said += [f"  {name}" for name in result.functions]
+        output += ["", f"function_graph: {plural(len(result.functions), 'function')}"]
+        output += [f"  {name}" for name in result.functions]
     if result.missing:
-        said.append("")
+        output.append("")
     for missing in result.missing:
-        said.append(f"missing: {missing.what}: {missing.why}")
-        said += ways_out(missing.fix, "  ")
-    return lines(map(printable, said))
+        output.append(f"missing: {missing.what}: {missing.why}")
+        output += ways_out(missing.fix, "  ")
+    return lines(map(printable, output))
 
 
 STACKS = {"fp": "stacks by frame pointers", "dwarf": "copies of user stacks"}

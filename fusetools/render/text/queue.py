@@ -17,12 +17,12 @@ AT_TIMES = 0.05
 
 
 def render(result: Queue) -> str:
-    said: list[str] = []
+    output: list[str] = []
     for m in result.mounts:
-        said += [*_mount(m), ""]
-    if not said:
-        said = ["no requests", ""]
-    return lines([*said, *footer(result.facts), *missing(result.facts.missing, ("request",))])
+        output += [*_mount(m), ""]
+    if not output:
+        output = ["no requests", ""]
+    return lines([*output, *footer(result.facts), *missing(result.facts.missing, ("request",))])
 
 
 def _mount(m: MountQueue) -> list[str]:
@@ -40,35 +40,35 @@ def _mount(m: MountQueue) -> list[str]:
         ("requests in the queue", number(whole.mean_queued), number(whole.most_queued)),
         (working, number(whole.mean_busy), number(whole.most_busy)),
     ]
-    said = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
+    output = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
     begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start, m.end))
     queued = [part.mean_queued for part in m.parts]
     busy = [part.mean_busy for part in m.parts]
-    said += [
+    output += [
         "",
         f"  {'queue':8} {sparkline(queued, max(queued, default=0))}",
         f"  {'daemon' if m.handed else 'threads':8} "
         f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}",
         f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
     ]
-    return [*said, "", *verdict(m)]
+    return [*output, "", *verdict(m)]
 
 
 def verdict(m: MountQueue) -> list[str]:
     """Is the daemon short of threads, or of CPU?"""
-    said = []
+    output = []
     if m.unread:
-        said += prose(
+        output += prose(
             f"Of {plural(m.unread, 'request')} it is not known when the daemon read them: they "
             "are not in these figures.",
         )
     if m.share_runnable >= AT_TIMES:
         lacking = share(m.runnable, m.total)
-        said += prose(
+        output += prose(
             f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
             "them was ready to run and had no CPU.",
         )
-    return said + _threads(m)
+    return output + _threads(m)
 
 
 def _threads(m: MountQueue) -> list[str]:
@@ -89,9 +89,9 @@ def _threads(m: MountQueue) -> list[str]:
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
     waits = f"requests waited in its queue for {short} of their time while {threads} at work."
     if m.share_short >= SHORT:
-        said = prose(f"The daemon is short of threads: {waits}")
+        text = prose(f"The daemon is short of threads: {waits}")
         more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
-        return [*said, *ways_out(more, "  ")]
+        return [*text, *ways_out(more, "  ")]
     if m.share_short >= AT_TIMES:
         return prose(f"The daemon is short of threads at times: {waits}")
     enough = f"requests waited in its queue for {waited} of their time, but for {short} while"

@@ -8,28 +8,28 @@ from fusetools.figures import duration
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer
 from fusetools.render.text.layout import lines, prose, width, wrapped
-from fusetools.render.text.slow import asked_for, names_guessed, outcome, stages_of, what
+from fusetools.render.text.slow import data_amount, names_guessed, outcome, stages_of, what
 from fusetools.results.show import Shown
 
 
 def render(result: Shown) -> str:
     r = result.request
     details = [duration(r.duration), f"mount {printable(r.mount)}" if r.mount else ""]
-    details += [f"inode {r.inode}" if r.inode is not None else "", asked_for(r), outcome(r)]
-    said = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
-    said += [*wrapped(stages_of(r, whole=True), "  "), ""]
+    details += [f"inode {r.inode}" if r.inode is not None else "", data_amount(r), outcome(r)]
+    output = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
+    output += [*wrapped(stages_of(r, whole=True), "  "), ""]
     times = [duration(moment.time, "us") for moment in result.moments]
     wide = max(map(len, times), default=0)
     left = (width() - wide - 5) // 2
     caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"
     daemon = f"{printable(r.daemon_comm) or 'daemon'} {r.daemon_tid}"
-    said.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
+    output.append(f"{'':{wide}}  {caller:{left}} | {daemon}")
     for when, moment in zip(times, result.moments):
         columns = [
             prose(printable(text), rest="  ", columns=left) or [""]
             for text in (moment.caller, moment.daemon)
         ]
-        for one, other in zip_longest(*columns, fillvalue=""):
-            said.append(f"{when:>{wide}}  {one:{left}} | {other}".rstrip())
+        for caller_line, daemon_line in zip_longest(*columns, fillvalue=""):
+            output.append(f"{when:>{wide}}  {caller_line:{left}} | {daemon_line}".rstrip())
             when = ""
-    return lines([*said, "", *footer(result.facts), *names_guessed(result.guessed, [r])])
+    return lines([*output, "", *footer(result.facts), *names_guessed(result.guessed, [r])])

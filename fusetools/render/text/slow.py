@@ -19,17 +19,17 @@ IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from its begin t
 def render(result: Slowest) -> str:
     numbers = [str(r.unique or "") for r in result.requests]
     wide = max(map(len, ["REQUEST", *numbers]))
-    said = []
+    output = []
     if result.requests:
-        said.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
+        output.append(f"{'DURATION':>9}  {'WHAT':{width() - 13 - wide}}  {'REQUEST':>{wide}}")
     for r in result.requests:
-        said += _slow(r, wide)
-    said += ["" if said else "no requests", *footer(result.facts)]
-    said += names_guessed(result.guessed, result.requests)
+        output += _slow(r, wide)
+    output += ["" if output else "no requests", *footer(result.facts)]
+    output += names_guessed(result.guessed, result.requests)
     if result.pathless:
         whose = plural(result.pathless, "request")
-        said.append(f"{whose} skipped: path unknown or incomplete")
-    return lines([*said, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
+        output.append(f"{whose} skipped: path unknown or incomplete")
+    return lines([*output, *missing(result.facts.missing, ("syscall", "request", "daemon"))])
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
@@ -40,13 +40,13 @@ def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
 def _slow(r: Request, wide: int) -> list[str]:
     room = width() - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
-    said = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
-    for parts in told(r):
-        said += wrapped(parts, " " * 11)
-    return said
+    output = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    for parts in details(r):
+        output += wrapped(parts, " " * 11)
+    return output
 
 
-def told(r: Request) -> list[list[str]]:
+def details(r: Request) -> list[list[str]]:
     """When and by whom a request was made, its stages, and what the daemon called for it."""
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
@@ -54,7 +54,7 @@ def told(r: Request) -> list[list[str]]:
     asleep = unsplit(r.meanwhile.unsplit) if r.meanwhile and r.meanwhile.blocked else []
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
-    about = [f"at {r.start / 1e9:.6f} s", by + where, asked_for(r), outcome(r)]
+    about = [f"at {r.start / 1e9:.6f} s", by + where, data_amount(r), outcome(r)]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
         [part for part in about if part],
@@ -101,7 +101,7 @@ def what(r: Request, room: int) -> str:
     return f"{r.operation} {file}".rstrip()
 
 
-def asked_for(r: Request) -> str:
+def data_amount(r: Request) -> str:
     if r.size is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
         return ""
     got = ""

@@ -21,33 +21,33 @@ _LONG_BAR = 16
 def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
     """A table per operation; ``overview``: only a line for each; ``overhead``: with what recording
     took of each stage. Where requests are told apart by something, a line for each."""
-    said: list[str] = []
+    output: list[str] = []
     if not result.operations:
-        said = ["no requests"]
+        output = ["no requests"]
     elif result.by:
         for _, group in groupby(result.operations, lambda o: (o.operation, o.waits)):
-            said += [*_lines(list(group), result.by, unit), ""]
-        said += _legend(result.operations)
+            output += [*_lines(list(group), result.by, unit), ""]
+        output += _legend(result.operations)
     else:
         matched = [o for o in result.operations if o.timed]
         if overview and not overhead and len(matched) > 1:
-            said += [*_lines(matched, "", unit), *_legend(matched)]
-            said += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
+            output += [*_lines(matched, "", unit), *_legend(matched)]
+            output += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
             rest = [o for o in result.operations if o.matched < o.requests]
-            said += [f"{title(o)}: {requests(o)}" for o in rest]
+            output += [f"{title(o)}: {requests(o)}" for o in rest]
         else:
             for o in result.operations:
-                said += [*operation(o, unit, overhead), ""]
-            said += _partly(matched)
-    while said and not said[-1]:
-        said.pop()
-    said += ["", *cost(result, overhead), *ring(result.operations)]
-    said += handed(result.operations)
+                output += [*operation(o, unit, overhead), ""]
+            output += _partly(matched)
+    while output and not output[-1]:
+        output.pop()
+    output += ["", *cost(result, overhead), *ring(result.operations)]
+    output += handed(result.operations)
     for m in result.joined:
-        said += [printable(m.what), f"  why: {printable(m.why)}"]
-        said += ways_out(m.fix, "  ") if m.fix else []
-    said += footer(result.facts)
-    return lines(said)
+        output += [printable(m.what), f"  why: {printable(m.why)}"]
+        output += ways_out(m.fix, "  ") if m.fix else []
+    output += footer(result.facts)
+    return lines(output)
 
 
 def title(o: OperationStages) -> str:
@@ -57,11 +57,11 @@ def title(o: OperationStages) -> str:
 
 def requests(o: OperationStages) -> str:
     """1,796 requests, 1,795 matched, 1 not finished at the end"""
-    said = plural(o.requests, "request")
+    count = plural(o.requests, "request")
     if o.matched == o.requests:
-        return said + ", all matched"
+        return count + ", all matched"
     reasons = [f"{number(n)} {REASONS[reason]}" for reason, n in o.unmatched.items()]
-    return ", ".join([said, f"{number(o.matched)} matched", *reasons])
+    return ", ".join([count, f"{number(o.matched)} matched", *reasons])
 
 
 def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
@@ -100,12 +100,12 @@ def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
 
 def _partly(operations: Iterable[OperationStages]) -> list[str]:
     operations = list(operations)
-    said = []
+    notes = []
     if any(stage.requests < o.timed for o in operations for stage in o.stages):
-        said.append("(n): only n requests had it; the others count with 0")
+        notes.append("(n): only n requests had it; the others count with 0")
     if any(o.least is not None for o in operations):
-        said.append("> at least: requests without an answer count until they were over")
-    return said + unsplit(sum(stage.unsplit for o in operations for stage in o.stages))
+        notes.append("> at least: requests without an answer count until they were over")
+    return notes + unsplit(sum(stage.unsplit for o in operations for stage in o.stages))
 
 
 def _place(before: int, total: int, whole: int) -> str:
@@ -168,22 +168,22 @@ def _key(key: str | int | None, by: str) -> str:
 
 def _stacked(o: OperationStages) -> str:
     """The whole as a bar of letters, one for each stage; a stage that is short may have none."""
-    said = ""
+    bar = ""
     before = 0
     for stage in o.stages:
         before += stage.total
         letters = "".join(WORDS[name][2] for name in stage.name.split("+"))
-        length = round(_LONG_BAR * before / o.total) - len(said) if o.total else 0
-        said += (letters * length)[:length]
-    return said
+        length = round(_LONG_BAR * before / o.total) - len(bar) if o.total else 0
+        bar += (letters * length)[:length]
+    return bar
 
 
 def _legend(operations: Iterable[OperationStages]) -> list[str]:
     used = {name for o in operations for stage in o.stages for name in stage.name.split("+")}
     if "vfs_entry" in used:
         used.discard("between")
-    said = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
-    return prose(said)
+    legend = ", ".join(f"{w[2]} {w[0]}" for name, w in WORDS.items() if name in used)
+    return prose(legend)
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
@@ -199,24 +199,24 @@ def cost(result: Stages, overhead: bool) -> list[str]:
     each = duration(sum(o.probes or 0 for o in waits) / sum(o.timed for o in waits))
     measured = result.facts.event_cost is not None
     about = "about" if measured else "at least"
-    said = [f"recording adds {about} {each} to each synchronous request"]
+    output = [f"recording adds {about} {each} to each synchronous request"]
     if not overhead:
-        return [f"{said[0]} (--overhead)"]
+        return [f"{output[0]} (--overhead)"]
     if measured:
-        said.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
+        output.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
     else:
-        said.append(
+        output.append(
             f"  {duration(result.event_cost)} for each event: the least time seen between a "
             "request's end and"
         )
-        said.append("  the waking of its caller; more where stacks are taken")
+        output.append("  the waking of its caller; more where stacks are taken")
     if result.facts.pair_cost is not None:
-        said.append(f"  {duration(result.facts.pair_cost)} for the two probes of a callback")
+        output.append(f"  {duration(result.facts.pair_cost)} for the two probes of a callback")
     elif result.facts.probe_cost is not None:
-        said.append(f"  {duration(result.facts.probe_cost)} at least for those of a callback")
+        output.append(f"  {duration(result.facts.probe_cost)} at least for those of a callback")
     if took:
-        said.append("  the remaining cost is outside the stages: stacks, and events of who waits")
-    return said
+        output.append("  the remaining cost is outside the stages: stacks, and events of who waits")
+    return output
 
 
 def ring(operations: Iterable[OperationStages]) -> list[str]:

@@ -16,27 +16,32 @@ from fusetools.results.sweep import Sweep
 def render(result: Sweep) -> str:
     """What each point took, then its requests by operation."""
     experiment = result.experiment
-    said = [f"{printable(experiment.about)}:"] if experiment.about else []
-    said += [f"sweep of {printable(command_line(experiment.shown))}"]
+    output = [f"{printable(experiment.about)}:"] if experiment.about else []
+    output += [f"sweep of {printable(command_line(experiment.shown))}"]
     if not result.points:
-        said.append("no run is done yet")
+        output.append("no run is done yet")
     else:
-        said += ["", *table(points(result), aligned(result) + "><>>>><"), *_operations(result), ""]
-        how = max((one.seconds for one in result.points), key=lambda e: e.runs)
+        output += [
+            "",
+            *table(points(result), aligned(result) + "><>>>><"),
+            *_operations(result),
+            "",
+        ]
+        how = max((point.seconds for point in result.points), key=lambda e: e.runs)
         caches = "empty" if experiment.caches == "drop" else "as they were"
-        said.append(f"medians of {plural(how.runs, 'run')}, each with caches {caches}")
-        said.append(confidence(how))
+        output.append(f"medians of {plural(how.runs, 'run')}, each with caches {caches}")
+        output.append(confidence(how))
     for value, why in result.left_out.items():
-        said.append(f"left out: {printable(value)}: {printable(why)}")
+        output.append(f"left out: {printable(value)}: {printable(why)}")
     if not experiment.trace:
-        said.append("not recorded (--no-trace): the requests")
+        output.append("not recorded (--no-trace): the requests")
     if result.lost:
-        said.append(f"{plural(result.lost, 'LOST event')} in all runs: counts are too low")
-    said += [f"warning: {printable(warning)}" for warning in result.warnings]
+        output.append(f"{plural(result.lost, 'LOST event')} in all runs: counts are too low")
+    output += [f"warning: {printable(warning)}" for warning in result.warnings]
     if result.to_do:
         path = printable(shlex.quote(str(result.path)))
-        said.append(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}")
-    return lines(said)
+        output.append(f"{plural(result.to_do, 'run')} to do yet: fusetools sweep {path}")
+    return lines(output)
 
 
 def points(result: Sweep) -> list[Sequence[str]]:
@@ -45,16 +50,16 @@ def points(result: Sweep) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [
         (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
     ]
-    for one in result.points:
-        band = one.bytes_per_second
+    for point in result.points:
+        band = point.bytes_per_second
         rows.append(
             (
-                *(one.point[name] for name in axes),
-                seconds(one.seconds.median),
-                span(one.seconds, 1e9, duration),
-                seconds(one.user.median),
-                seconds(one.system.median),
-                number(round(one.switches.median)),
+                *(point.point[name] for name in axes),
+                seconds(point.seconds.median),
+                span(point.seconds, 1e9, duration),
+                seconds(point.user.median),
+                seconds(point.system.median),
+                number(round(point.switches.median)),
                 size(band.median if band else None),
                 span(band, 1, size) if band else "",
             )
@@ -77,9 +82,9 @@ MINOR = 0.05  # operations with a smaller share of the requests at every point s
 def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
     """Those with many of the requests at any point, most first; and the others."""
     shares: dict[str, float] = {}
-    for one in result.points:
-        whole = sum(r.count.median for r in one.requests.values())
-        for name, r in one.requests.items():
+    for point in result.points:
+        whole = sum(r.count.median for r in point.requests.values())
+        for name, r in point.requests.items():
             shares[name] = max(shares.get(name, 0), r.count.median / whole if whole else 0)
     shown = [name for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share >= MINOR]
     return shown, [name for name in shares if name not in shown]
@@ -88,15 +93,15 @@ def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
 def operation(result: Sweep, name: str) -> list[Sequence[str]]:
     """A table's heading and its rows: an operation's requests at each point."""
     axes = result.experiment.axes
-    sizes = any(of.size for one in result.points if (of := one.requests.get(name)))
+    sizes = any(of.size for point in result.points if (of := point.requests.get(name)))
     rows: list[Sequence[str]] = [
         (*axes, "requests", "mean size" if sizes else "", "p50", "", "p99", ""),
     ]
-    for one in result.points:
-        at = one.requests.get(name)
+    for point in result.points:
+        at = point.requests.get(name)
         rows.append(
             (
-                *(one.point[axis] for axis in axes),
+                *(point.point[axis] for axis in axes),
                 number(round(at.count.median)) if at else "0",
                 size(at.size.median) if at and at.size else "",
                 duration(at.p50.median) if at and at.p50 else "",
@@ -114,11 +119,11 @@ def _operations(result: Sweep) -> list[str]:
     for name in shown:
         heading, *more = operation(result, name)
         rows += [(name, *heading), *(("", *row) for row in more)]
-    said = ["", *table(rows, f"<{aligned(result)}>>><><")] if rows else []
+    output = ["", *table(rows, f"<{aligned(result)}>>><><")] if rows else []
     others = [printable(name) for name in minor]
     if others:
-        said.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
-    return said
+        output.append(f"few requests, only in sweep.csv and with --json: {', '.join(others)}")
+    return output
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -25,16 +25,16 @@ def render(top: Top) -> str:
 
 def lines(top: Top, width: int | None = None) -> list[str]:
     """``width``: of the screen, None for as wide as it gets."""
-    found = [summary(top), cost(top)]
+    shown = [summary(top), cost(top)]
     if top.lost or top.left_out:
-        found.append(dropped(top))
-    found += _missing(top)
+        shown.append(dropped(top))
+    shown += _missing(top)
     if top.oldest:
-        found += ["", *table(_oldest(top), "><<<<", "  ")]
-    found += ["", *_rows(top, width)]
+        shown += ["", *table(_oldest(top), "><<<<", "  ")]
+    shown += ["", *_rows(top, width)]
     if top.groups > len(top.rows):
-        found.append(f"and {number(top.groups - len(top.rows))} more rows")
-    return found
+        shown.append(f"and {number(top.groups - len(top.rows))} more rows")
+    return shown
 
 
 def line(top: Top) -> str:
@@ -78,27 +78,27 @@ def dropped(top: Top) -> str:
 
 
 def _missing(top: Top) -> list[str]:
-    wanted = [one for one in top.missing if one.layer in ("daemon", "request")]
-    return [f"missing: {printable(f'{one.what}: {one.why}')}" for one in wanted[:3]]
+    wanted = [m for m in top.missing if m.layer in ("daemon", "request")]
+    return [f"missing: {printable(f'{m.what}: {m.why}')}" for m in wanted[:3]]
 
 
 def _oldest(top: Top) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("in flight for", "operation", "caller", "daemon", "path")]
-    for one in top.oldest:
+    for request in top.oldest:
         rows.append(
             (
-                duration(one.age_ns) + (" ?" if one.unsure else ""),
-                one.operation,
-                _caller(one),
-                "-" if one.thread is None else f"thread {one.thread}",
-                one.path or one.mount,
+                duration(request.age_ns) + (" ?" if request.unsure else ""),
+                request.operation,
+                _caller(request),
+                "-" if request.thread is None else f"thread {request.thread}",
+                request.path or request.mount,
             )
         )
     return rows
 
 
-def _caller(one: UnderWay) -> str:
-    return f"{one.comm or '?'} ({one.pid})" if one.pid is not None else "-"
+def _caller(request: UnderWay) -> str:
+    return f"{request.comm or '?'} ({request.pid})" if request.pid is not None else "-"
 
 
 def _rows(top: Top, width: int | None) -> list[str]:

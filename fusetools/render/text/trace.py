@@ -11,14 +11,14 @@ from fusetools.results.trace import Ended
 HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
 
 
-def line(one: Ended) -> str:
-    second = time.strftime("%H:%M:%S", time.localtime(one.ended))
-    at = f"{second}.{int(one.ended % 1 * 1e6):06d}"
-    caller = f"{printable(one.comm) or '?'} ({one.pid})" if one.pid is not None else "-"
-    path = printable(one.path or f"{one.mount} (path not known)")
-    size = f"  {one.bytes:,} bytes" if one.bytes is not None else ""
-    at_offset = f" at {one.offset:,}" if one.offset is not None and size else ""
-    what = one.error or ("no such file" if one.negative else "")
+def line(request: Ended) -> str:
+    second = time.strftime("%H:%M:%S", time.localtime(request.ended))
+    at = f"{second}.{int(request.ended % 1 * 1e6):06d}"
+    caller = f"{printable(request.comm) or '?'} ({request.pid})" if request.pid is not None else "-"
+    path = printable(request.path or f"{request.mount} (path not known)")
+    size = f"  {request.bytes:,} bytes" if request.bytes is not None else ""
+    at_offset = f" at {request.offset:,}" if request.offset is not None and size else ""
+    what = request.error or ("no such file" if request.negative else "")
     error = f"  {what}" if what else ""
-    took = duration(one.duration_ns)
-    return f"{at}  {took:>9}  {one.operation:11}  {caller:22}  {path}{size}{at_offset}{error}\n"
+    took = duration(request.duration_ns)
+    return f"{at}  {took:>9}  {request.operation:11}  {caller:22}  {path}{size}{at_offset}{error}\n"

@@ -60,8 +60,8 @@ def short(stage: str) -> str:
 
 def unsplit(ns: int) -> list[str]:
     """How much of what is called blocked may be waiting for a CPU."""
-    said = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
-    return [said] if ns else []
+    text = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
+    return [text] if ns else []
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
