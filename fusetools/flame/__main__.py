@@ -1,4 +1,4 @@
-"""`python -m fusetools.flame`: a picture of a file of folded stacks."""
+"""`python -m fusetools.flame`: draw a file of folded stacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fusetools.flame as flame
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Draws; 0 when it could, 1 after a line on stderr when it could not."""
+    """Draw the graph. Returns 0, or 1 after an error message on stderr."""
     args = _parser().parse_args(argv)
     try:
         _run(args)
@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"flame: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader has what it wanted; Python would complain once more at exit.
+        # The reader stopped reading; Python would report that again at exit.
         sys.stderr.close()
         return 1
     except KeyboardInterrupt:
@@ -44,19 +44,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--normalise",
         action="store_true",
-        help="compare shares: scale what was before to the same total",
+        help="compare shares: scale the earlier stacks to the same total",
     )
     parser.add_argument("--title", default="Flame Graph")
     parser.add_argument("--subtitle", default="")
     parser.add_argument(
-        "--unit", default="samples", help="of the weights: ns, us, ms, s, or what is counted"
+        "--unit", default="samples", help="unit of the weights: ns, us, ms, s, or what is counted"
     )
     parser.add_argument(
-        "--inverted", action="store_true", help="the root at the top: an icicle graph"
+        "--inverted", action="store_true", help="draw the root at the top (icicle graph)"
     )
     parser.add_argument("--reverse", action="store_true", help="merge stacks from their leaves")
     parser.add_argument(
-        "--palette", default="hot", help=f"of the SVG: {', '.join(flame.palettes())}"
+        "--palette", default="hot", help=f"palette of the SVG: {', '.join(flame.palettes())}"
     )
     parser.add_argument(
         "--kinds",
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         help="leave narrower frames out of the SVG",
     )
     parser.add_argument(
-        "--width", type=int, default=0, help="of the SVG, in pixels (default: the window's)"
+        "--width", type=int, default=0, help="width of the SVG in pixels  [default: the window's]"
     )
     return parser
 

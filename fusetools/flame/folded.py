@@ -1,6 +1,6 @@
-"""Folded stacks: `root;…;leaf weight`, a line each, as of the FlameGraph scripts.
+"""Folded stacks: lines of `root;…;leaf weight`, as of the FlameGraph scripts.
 
-A second number makes a line one of a comparison: `root;…;leaf before after`.
+A comparison has a second number in each line: `root;…;leaf before after`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import BinaryIO, Union
 MAX_DEPTH = 4096
 MAX_LINE = 1 << 20
 
-# inferno reckons with 64 bits, and with 150 times a weight where it colours differences.
+# inferno calculates with 64 bits, and multiplies weights by 150 to colour differences.
 MAX_TOTAL = 1 << 55
 
-# What neither a line of text nor XML can hold.
+# Characters that neither a line of text nor XML can hold.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# What the FlameGraph scripts take for a count.
+# What the FlameGraph scripts parse as a count.
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?")
 _NUMBER_LAST = re.compile(rf" (?={_NUMBER.pattern}$)")
 
 
 class Error(Exception):
-    """What cannot be drawn and why, in one line."""
+    """What cannot be drawn, and why, in one line."""
 
 
 def stack(frames: Iterable[str]) -> str:
@@ -36,18 +36,18 @@ def stack(frames: Iterable[str]) -> str:
 
 
 def _clean(stacks: Mapping[str, object]) -> bool:
-    """Whether all stacks can be written as they are."""
+    """Whether all stacks can be written unchanged."""
     return not _UNPRINTABLE.search("".join(stacks))
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Stacks and what each weighs itself.
+    """Stacks and their own weights.
 
-    stacks: `root;…;leaf` (see `stack`) to its weight, finite and not negative. What cannot be
-    printed in a name is replaced by `?`.
+    stacks: `root;…;leaf` (see `stack`) to its weight, finite and not negative. Unprintable
+    characters in names are replaced by `?`.
     unit: of the weights: `ns`, `us`, `ms`, `s` are shown as times, any other name as a count of
-    these.
+    that.
     Raises Error for weights that are negative or not finite, and for stacks deeper than MAX_DEPTH.
     """
 
@@ -71,9 +71,9 @@ class Folded:
 
 @dataclass(frozen=True)
 class Diff:
-    """Two sets of stacks: what each stack weighed before and after.
+    """Two sets of stacks: each stack's weight before and after.
 
-    normalise: pictures scale what was before to the total of what is after.
+    normalise: pictures scale the weights before to the total after.
     """
 
     stacks: Mapping[str, tuple[float, float]]
@@ -93,17 +93,17 @@ class Diff:
 
     @property
     def before(self) -> Folded:
-        """What was before, as it was."""
+        """The stacks before, unscaled."""
         return Folded({name: b for name, (b, _) in self.stacks.items() if b}, self.unit)
 
     @property
     def after(self) -> Folded:
-        """What is after."""
+        """The stacks after."""
         return Folded({name: a for name, (_, a) in self.stacks.items() if a}, self.unit)
 
     @property
     def scale(self) -> float:
-        """What the weights before are multiplied by in a picture: 1 unless normalised."""
+        """The factor for the weights before in a picture: 1 unless normalised."""
         if not self.normalise:
             return 1.0
         before = self.before.total
@@ -114,7 +114,7 @@ Graph = Union[Folded, Diff]
 
 
 def diff(before: Folded, after: Folded, *, normalise: bool = False) -> Diff:
-    """The difference of two; Error where their units differ."""
+    """The difference of two graphs; Error if their units differ."""
     if before.unit != after.unit:
         raise Error(f"cannot compare {before.unit} with {after.unit}")
     names = dict.fromkeys([*before.stacks, *after.stacks])
@@ -126,7 +126,7 @@ def diff(before: Folded, after: Folded, *, normalise: bool = False) -> Diff:
 
 
 def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -> Graph:
-    """Reads folded text; a Diff where its lines have two numbers.
+    """Read folded text; a Diff if its lines have two numbers.
 
     Raises Error, naming `name` and the line: for a line without a number, a number that is
     negative or not finite, a stack deeper than MAX_DEPTH, a line longer than MAX_LINE characters;
@@ -170,7 +170,7 @@ def parse(lines: Iterable[str], *, unit: str = "samples", name: str = "input") -
 
 
 def read(path: Path, *, unit: str = "samples") -> Graph:
-    """Reads a file of folded text, `-` for stdin, as `parse`; Error also if it cannot be read."""
+    """Read a file of folded text, `-` for stdin, as `parse`; Error also if it is unreadable."""
     try:
         if str(path) == "-":
             return _read(sys.stdin.buffer, unit, "stdin")
@@ -181,13 +181,13 @@ def read(path: Path, *, unit: str = "samples") -> Graph:
 
 
 def _read(file: BinaryIO, unit: str, name: str) -> Graph:
-    # A line that never ends is not read to its end.
+    # Limits the size of a line that never ends.
     lines = iter(lambda: file.readline(4 * MAX_LINE), b"")
     return parse((line.decode(errors="replace") for line in lines), unit=unit, name=name)
 
 
 def folded(graph: Graph) -> str:
-    """Folded text, sorted, for flamegraph.pl; a Diff with both numbers, as of difffolded.pl."""
+    """Sorted folded text for flamegraph.pl; a Diff with both numbers, as from difffolded.pl."""
     lines = []
     for name in in_order(graph.stacks):
         weight = graph.stacks[name]
@@ -201,7 +201,7 @@ def _turn(name: str) -> str:
 
 
 def check_not_empty(graph: Graph, name: str = "input") -> None:
-    """Raises Error for a graph without any weight: there is nothing to draw."""
+    """Raise Error for a graph without any weight: there is nothing to draw."""
     weights = graph.stacks.values()
     if not any(any(w) if isinstance(w, tuple) else w for w in weights):
         raise Error(f"{name}: " + ("all counts are 0" if graph.stacks else "no stacks in it"))
@@ -213,21 +213,21 @@ def in_order(stacks: Iterable[str]) -> list[str]:
 
 
 def reverse(graph: Graph) -> Graph:
-    """The same with the leaf of each stack first, merged from there."""
+    """The same graph with the leaf of each stack first, merged from the leaves."""
     if isinstance(graph, Diff):
         return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
     return replace(graph, stacks={_turn(name): w for name, w in graph.stacks.items()})
 
 
 def unambiguous(name: str) -> str:
-    """A stack with `_` for a blank by which readers would see a comment or a second count."""
+    """A stack with `_` for blanks that readers would take for a comment or a second count."""
     if name == "#" or name.startswith("# "):
         name = "#_" + name[2:]
     return _NUMBER_LAST.sub("_", name.strip() or "_")
 
 
 def _weight(text: str, where: str) -> float:
-    """A weight from text: an int where it is one."""
+    """A weight from text: an int if it is whole."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
         return int(text)
     try:

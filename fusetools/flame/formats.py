@@ -1,4 +1,4 @@
-"""A flame graph in the form that a file's name asks for."""
+"""A flame graph in the format of a file name's suffix."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def drawn(
 ) -> str:
     """The text of the file of that name.
 
-    What a form has no use for is left out: only an SVG has a palette and widths, only pages are
-    inverted. Raises Error for a name of no known form, and as `svg` does.
+    Options that a format does not support are ignored: only an SVG has a palette and widths, only
+    pages are inverted. Raises Error for a name with an unknown suffix, and as `svg` does.
     """
     if name.endswith(".svg"):
         return svg(

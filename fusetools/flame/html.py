@@ -1,4 +1,4 @@
-"""Flame graphs as one HTML page without network: the files of page/ and the stacks."""
+"""Flame graphs as one HTML page without network access: the files of page/ and the stacks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def html(
 ) -> str:
     """A page to search, zoom, invert, focus, hide, compare and print.
 
-    inverted, reversed: how the page opens, as in `svg`; a Diff opens normalised where it says so,
-    and can be switched.
-    kinds: coloured by these; by name where there are none.
+    inverted, reversed: how the page opens, as in `svg`; a Diff opens normalised if it is, which the
+    page can change.
+    kinds: colour by these; if None, by name.
     Raises Error for a graph without any weight.
     """
     check_not_empty(graph)
@@ -55,14 +55,14 @@ def html(
         "js": script(),
         "data": _json(data),
     }
-    # Split at the places once: what is put in is never looked at again.
+    # The template is split once: inserted text is not expanded again.
     head, *rest = _file("page.html").split("{{")
     return head + "".join(
         parts[name] + text for name, text in (piece.split("}}", 1) for piece in rest)
     )
 
 
-# What the page runs, in this order: a part's constants may need those of parts before it.
+# The page's scripts, in this order: a part's constants may need those of earlier parts.
 PARTS = (
     "stacks",
     "state",
@@ -78,7 +78,7 @@ PARTS = (
 
 
 def script() -> str:
-    """The parts in one scope of their own."""
+    """The parts in a common scope."""
     parts = "\n".join(_file(f"{name}.js") for name in PARTS)
     return f'"use strict";\n(() => {{\n\n{parts}\n}})();\n'
 
@@ -92,12 +92,12 @@ def _escape(text: str) -> str:
 
 
 def _json(data: object) -> str:
-    """JSON that cannot end the script element that it stands in, nor begin a comment there."""
+    """JSON that can neither end its script element nor begin a comment in it."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _base64(numbers: array[int] | array[float]) -> str:
-    """The numbers' bytes, little-endian, as the typed arrays of browsers are."""
+    """The numbers' bytes, little-endian, as in browsers' typed arrays."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()

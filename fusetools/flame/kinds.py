@@ -1,4 +1,4 @@
-"""The kinds of frames, by which pictures are coloured: kernel, library, inlined …"""
+"""The kinds of frames that determine colours: kernel, library, inlined …"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-# Light enough for black text. A kind's colour is that of its place.
+# Light enough for black text. A kind's position selects its colour.
 COLOURS = {
     "orange": "#f0a35e",
     "green": "#7fc987",
@@ -23,9 +23,9 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Kinds:
-    """What kind each frame is of.
+    """The kind of each frame.
 
-    of: a frame's name to its kind; None for one of no kind.
+    of: a frame's name to its kind; None: no kind.
     names: the kinds, in the order of the legend and of COLOURS.
     """
 
@@ -38,7 +38,7 @@ class Kinds:
         return list(islice(cycle(COLOURS.items()), len(self.names)))
 
     def colour(self, frame: str) -> tuple[int, int, int]:
-        """A frame's red, green, blue: its kind's, a little lighter or darker by its name."""
+        """A frame's red, green, blue: its kind's, slightly lighter or darker by its name."""
         kind = self.of(frame)
         if kind is None or kind not in self.names:
             return 205, 205, 205

@@ -18,10 +18,10 @@ _SPEEDSCOPE_UNITS = {
 
 _MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
-# The Firefox Profiler knows colours by name, and wants one that is grey for the rest.
+# The Firefox Profiler names its colours, and requires a grey category for the rest.
 _FIREFOX_COLOURS = ("orange", "green", "blue", "yellow", "purple", "lightblue", "red", "brown")
 
-# The newest form in which each thread has tables of its own; the profiler upgrades from it.
+# The newest version in which each thread has its own tables; the profiler upgrades from it.
 _FIREFOX_VERSION = 57
 
 
@@ -34,7 +34,7 @@ def _parts(graph: Graph, title: str) -> list[tuple[str, Folded]]:
 
 
 def speedscope(graph: Graph, *, title: str = "Flame Graph") -> str:
-    """JSON for https://www.speedscope.app, after its schema; a Diff as two profiles in it."""
+    """JSON for https://www.speedscope.app, by its schema; a Diff as two profiles."""
     places: dict[str, int] = {}
     profiles = []
     for name, part in _parts(graph, title):
@@ -69,8 +69,8 @@ def speedscope(graph: Graph, *, title: str = "Flame Graph") -> str:
 def firefox(graph: Graph, *, title: str = "Flame Graph", kinds: Kinds | None = None) -> str:
     """JSON for https://profiler.firefox.com, a processed profile; a Diff as two threads.
 
-    A stack is one sample, the samples one after another: their order in time is not known. Times
-    are weights in ms, all else is counted as samples. Kinds become categories.
+    A stack is one sample, the samples follow each other: their order in time is not known. Times
+    are weights in ms, other units count as samples. Kinds become categories.
     """
     strings: dict[str, int] = {}
     names = kinds.names if kinds is not None else ()

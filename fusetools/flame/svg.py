@@ -1,4 +1,4 @@
-"""Flame graphs as SVG, searched and zoomed as those of flamegraph.pl; the crate inferno draws."""
+"""Flame graphs as SVG, with search and zoom as in flamegraph.pl, drawn by the crate inferno."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
 
 def palettes() -> list[str]:
-    """The names that `svg` knows as palettes: hot, java …"""
+    """The palettes of `svg`: hot, java …"""
     return _inferno.palettes()
 
 
@@ -35,15 +35,15 @@ def svg(
     min_width: float = 0.01,
     width: int = 0,
 ) -> str:
-    """An SVG page that needs nothing else.
+    """A self-contained SVG page.
 
-    A Diff is as wide as what is after, each frame that ends stacks red where it grew and blue
-    where it shrank.
+    A Diff has the width of the stacks after; frames that end stacks are red if they grew and blue
+    if they shrank.
     inverted: the root at the top (an icicle graph). reversed: stacks merged from their leaves.
-    kinds: coloured by these, others grey, and the subtitle says which is which; not in a Diff.
-    palette: one of `palettes()`, where there are no kinds. min_width: frames narrower than
-    this are left out, per cent of the whole. width: in pixels; 0 for as wide as the window.
-    Raises Error for a graph without any weight and for a palette that is unknown.
+    kinds: colour by these, others grey, with a legend in the subtitle; not in a Diff.
+    palette: one of `palettes()`, if there are no kinds. min_width: leave out narrower frames, per
+    cent of the total. width: in pixels; 0: as wide as the window.
+    Raises Error for a graph without any weight and for an unknown palette.
     """
     check_not_empty(graph)
     if palette not in palettes():
@@ -87,9 +87,9 @@ def svg(
 
 
 def _whole(graph: Graph) -> tuple[str, int]:
-    """A unit in which the weights are whole, and how many make one of the graph's.
+    """A unit in which the weights are integers, and how many of it make one of the graph's.
 
-    inferno counts in whole numbers, and its factor makes percentages wrong.
+    inferno counts in integers, and its own factor makes percentages wrong.
     """
     drawn = graph.after if isinstance(graph, Diff) else graph
     whole = all(weight == int(weight) for weight in drawn.stacks.values())

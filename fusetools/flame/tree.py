@@ -1,4 +1,4 @@
-"""Stacks merged into a tree, as the pictures with an own layout draw them."""
+"""Stacks merged into a tree, for the formats with their own layout."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from fusetools.flame.folded import Graph, in_order
 class Tree:
     """A tree in flat arrays, callers before callees, callees by name.
 
-    A node is its place in these.
+    A node is an index into these.
 
-    frames: the names. frame: of each node, its place in `frames`. parent: of each node, its
-    caller; -1 for none.
-    before, after: of each node, the weight of the stacks that end there; `before` is empty where
-    not compared.
+    frames: the names. frame: each node's index in `frames`. parent: each node's caller; -1: none.
+    before, after: for each node, the weight of the stacks that end there; `before` is empty
+    without a comparison.
     """
 
     frames: list[str]
@@ -28,7 +27,7 @@ class Tree:
 
 
 def tree(graph: Graph) -> Tree:
-    """Merges stacks that begin the same."""
+    """Merge stacks with a common beginning."""
     places: dict[str, int] = {}
     frame, parent = array("i"), array("i")
     before, after = array("d"), array("d")

@@ -1,4 +1,4 @@
-"""Flame graphs in the form that a file's name asks for, by fusetools.flame."""
+"""Flame graphs in the format of a file name's suffix, by fusetools.flame."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def picture(
     reversed: bool = False,
     least: float = 0.01,
 ) -> str:
-    """The text of a file, in the form that its name asks for. Error: none, or nothing to draw.
+    """The text of a file, in its suffix's format. Error: unknown suffix, or nothing to draw.
 
-    ``least``: an SVG leaves out what is narrower, per cent of the whole.
+    ``least``: an SVG leaves out narrower frames, per cent of the total.
     """
     file = ".folded" if path == "-" else path
     if not file.endswith(flame.SUFFIXES):

@@ -1,8 +1,8 @@
-// ---- What one can do -------------------------------------------------------------------------------------------------
+// ---- User actions ----------------------------------------------------------------------------------------------------
 
 function select(what) {
   selected = what;
-  tellSelected();
+  showSelected();
   draw();
 }
 
@@ -20,7 +20,7 @@ function reveal({ pane, node }) {
   else if (y + ROW > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = y + 3 * ROW - scroll.clientHeight;
 }
 
-/** The node at a place of the window; null where none is. */
+/** The node at a position in the window; null if there is none. */
 function nodeAt(clientX, clientY) {
   const box = scroll.getBoundingClientRect();
   const px = clientX - box.left;
@@ -58,7 +58,7 @@ function walk(key) {
   if (key === "ArrowUp" || key === "ArrowDown") {
     if (outwards && node > 0 && (tree.parent[node] > 0 || pane.ownRoot)) node = tree.parent[node];
     else if (outwards && panes.length > 1) {
-      // Across the sandwich's middle; its root is drawn once, by the callees.
+      // Across the sandwich's middle; its root is drawn once, with the callees.
       const widest = node === 0 ? widestCallee(panes[1 - which].tree, 0) : 0;
       if (widest >= 0) [which, node] = [1 - which, widest];
     } else if (!outwards) {
@@ -71,7 +71,7 @@ function walk(key) {
     if (siblings[at] !== undefined) node = siblings[at];
   }
   const what = { pane: which, node };
-  // What is out of sight is zoomed out to.
+  // Zoom out to a node that is out of sight.
   const target = panes[which];
   let around = target.zoom;
   const t = target.tree;
@@ -105,7 +105,7 @@ function filter(key) {
 
 const toggle = (key) => go({ [key]: !state[key], ...(key === "reversed" ? { zoom: [0, 0] } : {}) });
 
-/** Takes back one thing: selection, search, zoom, the last filter. */
+/** Undoes one step: selection, search, zoom, the last filter. */
 function undo() {
   if (selected) select(null);
   else if (state.search) go({ search: "" });
@@ -146,7 +146,7 @@ addEventListener("keydown", (event) => {
   const typing = event.target === element("search");
   if (element("help").open) return;
   if ((event.ctrlKey || event.metaKey) && event.key === "f" && !typing) {
-    // A page's own search would find nothing on a canvas.
+    // The browser's search would find nothing on a canvas.
     actions["/"]();
     event.preventDefault();
   }

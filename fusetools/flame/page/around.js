@@ -20,7 +20,7 @@ function amount(weight) {
 
 const percent = (part, of) => (of > 0 ? `${((100 * part) / of).toFixed(2)} %` : "0 %");
 
-/** What is known of a node, a line each. */
+/** A node's description, in lines. */
 function describe({ pane, node }) {
   const { tree, zoom } = panes[pane];
   const frame = tree.frame[node];
@@ -44,7 +44,7 @@ function describe({ pane, node }) {
 
 const weightOf = (tree, node) => (state.width === "before" ? tree.allBefore[node] * scale : tree.w[node]);
 
-/** Brings the page to what the state says. */
+/** Updates the page to the state. */
 function show(animate = true) {
   const anew = JSON.stringify([state.focus, state.hide, state.reversed, state.sandwich, state.inverted]);
   const changed = anew !== show.last;
@@ -62,33 +62,33 @@ function show(animate = true) {
   element("colour").textContent = `Colour: ${state.colour}`;
   element("theme").textContent = theme === "dark" ? "Light" : "Dark";
   if (element("search").value !== state.search) element("search").value = state.search;
-  tellFound();
-  tellFilters();
-  tellLegend(theme);
-  tellSelected();
+  showMatches();
+  showFilters();
+  showLegend(theme);
+  showSelected();
   if (changed) {
-    // The new root in sight; a sandwich's in the middle of it.
+    // Scroll to the new root; a sandwich's root to the middle.
     const root = panes[0].at * ROW;
     scroll.scrollTop = panes.length > 1 ? root - scroll.clientHeight / 2 : root;
   }
   move(animate && !changed);
 }
 
-function tellFound() {
+function showMatches() {
   const output = element("found");
-  output.classList.toggle("wrong", found.wrong !== "");
-  if (found.wrong) output.textContent = found.wrong;
+  output.classList.toggle("wrong", results.wrong !== "");
+  if (results.wrong) output.textContent = results.wrong;
   else if (!state.search) output.textContent = "";
   else {
-    const { length } = found.list;
-    const at = found.at >= 0 ? `${(found.at + 1).toLocaleString("en")} of ` : "";
+    const { length } = results.list;
+    const at = results.at >= 0 ? `${(results.at + 1).toLocaleString("en")} of ` : "";
     const matches = `${at}${length.toLocaleString("en")} match${length === 1 ? "" : "es"}`;
-    output.textContent = length ? `${matches}, ${percent(found.share, whole)}` : "no match";
+    output.textContent = length ? `${matches}, ${percent(results.share, whole)}` : "no match";
   }
-  element("previous").disabled = element("next").disabled = !found.list.length;
+  element("previous").disabled = element("next").disabled = !results.list.length;
 }
 
-function tellFilters() {
+function showFilters() {
   const list = element("filters");
   const chip = (text, label, changes) => {
     const button = document.createElement("button");
@@ -103,7 +103,7 @@ function tellFilters() {
     item.append(button);
     return item;
   };
-  const without = (all, one) => all.filter((frame) => frame !== one);
+  const without = (all, gone) => all.filter((frame) => frame !== gone);
   list.replaceChildren(
     ...(state.sandwich ? [chip(`sandwich: ${bare(state.sandwich)}`, "Back to the whole graph", { sandwich: "" })] : []),
     ...state.focus.map((frame) => chip(`focus: ${bare(frame)}`, "Show all stacks", { focus: without(state.focus, frame) })),
@@ -117,7 +117,7 @@ function tellFilters() {
   }
 }
 
-function tellLegend(theme) {
+function showLegend(theme) {
   const entry = (colour, text) => {
     const item = document.createElement("li");
     const swatch = document.createElement("i");
@@ -139,7 +139,7 @@ function tellLegend(theme) {
   element("legend").replaceChildren(...entries);
 }
 
-function tellSelected() {
+function showSelected() {
   const { tree, zoom } = panes[0];
   const lines = describe(selected || { pane: 0, node: zoom });
   element("detail").textContent = lines.join(" · ");

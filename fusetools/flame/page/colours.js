@@ -4,7 +4,7 @@ const THEMES = {
   light: { paper: [255, 255, 255], ink: "#101215", many: "#c9ccd3", root: [222, 224, 229], dim: 1, select: "#0b0c0e" },
   dark: { paper: [21, 23, 27], ink: "#e8eaed", many: "#4b505a", root: [62, 67, 76], dim: 0.78, select: "#ffffff" },
 };
-const FOUND = [230, 0, 230];
+const MATCH = [230, 0, 230];
 const MORE = [226, 74, 58];
 const LESS = [66, 116, 226];
 const NO_KIND = [205, 205, 205];
@@ -12,7 +12,7 @@ const NO_KIND = [205, 205, 205];
 const css = (rgb) => `rgb(${rgb.map(Math.round).join(",")})`;
 const mix = (a, b, share) => a.map((value, i) => value + (b[i] - value) * share);
 
-/** Black or white, whichever can be read better on a colour (WCAG's relative luminance). */
+/** Black or white, whichever is more readable on a colour (WCAG's relative luminance). */
 function inkOn(rgb) {
   const [r, g, b] = rgb.map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
@@ -28,7 +28,7 @@ const rgbOf = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
 const palettes = new Map();
 
-/** The colours of frames that were drawn already, for a theme and a colouring. */
+/** The colours of frames already drawn, for a theme and a colouring. */
 function palette(theme, colouring) {
   const key = `${theme} ${colouring}`;
   if (!palettes.has(key)) palettes.set(key, []);

@@ -14,7 +14,7 @@ const size = { width: 0, height: 0, ratio: 0 };
 context.font = `${FONT}px ${FAMILY}`;
 const letter = context.measureText("M".repeat(32)).width / 32;
 
-/** As much of a name as fits, by width where its letters may be wider than others. */
+/** As much of a name as fits, measured if its letters may differ in width. */
 function fit(target, name, width) {
   const most = Math.floor(width / letter);
   if (most < 2) return "";
@@ -25,7 +25,7 @@ function fit(target, name, width) {
   return letters.length > 1 ? letters.join("") + "…" : "";
 }
 
-/** Frames of a row that are too narrow to be told apart are drawn as one: draw(depth, left, right). */
+/** Draws adjacent frames of a row that are too narrow to distinguish as one: draw(depth, left, right). */
 class Run {
   constructor(rows, draw) {
     this.left = new Float64Array(rows).fill(NaN);
@@ -52,7 +52,7 @@ class Run {
 
 /**
  * Draws rows [first, last] of the panes, row `first` at the top; `width` pixels wide.
- * Nodes that are too narrow to be seen are skipped with all below them, so that the time depends on what is seen.
+ * Nodes too narrow to see are skipped with all nodes below, so that the time depends on what is visible.
  */
 function paintRows(target, width, first, last, theme) {
   const look = THEMES[theme];
@@ -62,8 +62,8 @@ function paintRows(target, width, first, last, theme) {
   target.textBaseline = "middle";
   const colours = palette(theme, state.colour);
   const differ = state.colour === "difference";
-  const searching = found.panes.length > 0;
-  const foundPaint = paint(FOUND, look.paper);
+  const searching = results.panes.length > 0;
+  const matchPaint = paint(MATCH, look.paper);
   const labels = [];
   let fill = "";
   const box = (x, y, w, colour) => {
@@ -75,8 +75,8 @@ function paintRows(target, width, first, last, theme) {
     const [from, to] = [pane.from, pane.to];
     if (!(to > from)) return;
     const perWeight = width / (to - from);
-    const { own, below } = found.panes[which] || {};
-    // Of each row, the narrow frames side by side that are not drawn yet, and those found among them.
+    const { own, below } = results.panes[which] || {};
+    // For each row, the adjacent narrow frames not drawn yet, and the matches among them.
     const many = new Run(pane.tree.rows, (d, l, r) => box(l, yOf(d), Math.max(1, r - l), look.many));
     const hits = new Run(pane.tree.rows, (d, l, r) => narrow.push(Math.min(l, width - 1), yOf(d), Math.max(1, r - l)));
     const narrow = [];
@@ -93,7 +93,7 @@ function paintRows(target, width, first, last, theme) {
       const inSight = row >= first && row <= last && (d > 0 || pane.ownRoot);
       if (right - left < THIN) {
         if (inSight) (searching && own[i] ? hits : many).add(d, left, right);
-        // Below a frame that is far too narrow, one that was found is still shown.
+        // A match below a far too narrow frame is still shown.
         if (right - left < 0.25 && !(searching && below[i])) i = end[i];
         else i++;
         continue;
@@ -103,7 +103,7 @@ function paintRows(target, width, first, last, theme) {
         const wide = Math.min(width, right) - l;
         const y = (row - first) * ROW;
         const matches = searching && own[i];
-        const paints = matches ? foundPaint
+        const paints = matches ? matchPaint
           : differ ? difference(theme, pane.tree, i)
           : (colours[frame[i]] ??= colourOf(frame[i], theme, state.colour));
         const faded = searching && !matches ? 2 : 0;
@@ -111,12 +111,12 @@ function paintRows(target, width, first, last, theme) {
         if (wide > 20) labels.push(l + 3, y, wide - 7, i, which, paints[faded + 1]);
       }
       i++;
-      // Rows that cannot be seen are not walked through.
+      // Invisible rows are skipped.
       if (pane.up ? row - 1 < first : row + 1 > last) i = end[i - 1];
     }
     many.end();
     hits.end();
-    for (let k = 0; k < narrow.length; k += 3) box(narrow[k], narrow[k + 1], narrow[k + 2], foundPaint[0]);
+    for (let k = 0; k < narrow.length; k += 3) box(narrow[k], narrow[k + 1], narrow[k + 2], matchPaint[0]);
   });
   for (let k = 0; k < labels.length; k += 6) {
     const { tree } = panes[labels[k + 4]];
@@ -146,7 +146,7 @@ function paintRows(target, width, first, last, theme) {
 }
 
 let scheduled = 0;
-let moving = null;            // {start, from: [[from, to], …]}: on the way to where the panes are to be
+let moving = null;            // {start, from: [[from, to], …]}: an animation towards the panes' goals
 
 function draw() {
   if (!scheduled) scheduled = requestAnimationFrame(drawNow);
@@ -181,7 +181,7 @@ function drawNow(now) {
   paintRows(context, width, first, last, themeNow());
 }
 
-/** Takes the panes to where they are to be; at once where motion is not wanted, or there is nothing to move from. */
+/** Moves the panes to their goals; immediately if motion is not wanted or there is no previous position. */
 function move(animate) {
   if (animate && panes.every((pane) => pane.to > pane.from) && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     moving = { start: null, from: panes.map((pane) => [pane.from, pane.to]) };

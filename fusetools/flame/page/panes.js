@@ -1,15 +1,15 @@
-// ---- Panes: what is drawn where ----------------------------------------------------------------------------------------
+// ---- Panes: what to draw where -----------------------------------------------------------------------------------------
 
 const base = read();
 const frameOf = new Map(frames.slice(0, ALL).map((frame, i) => [frame, i]));
-let panes = [];               // {tree, up, at, from, to}: grows upwards?, its root's row, the weights in sight
+let panes = [];               // {tree, up, at, from, to}: grows upwards?, its root's row, the visible weights
 let rows = 1;
-let whole = 0;                // the weight that shares are of
+let whole = 0;                // the weight that is 100 %
 let scale = 1;                // of weights before
 let selected = null;          // {pane, node}
 let built = "";
 
-/** Makes the panes anew where the state asks for other trees than those there. */
+/** Rebuilds the panes if the state needs other trees. */
 function build() {
   const wanted = JSON.stringify([state.focus, state.hide, state.reversed, state.sandwich]);
   if (wanted !== built) {
@@ -25,7 +25,7 @@ function build() {
     }
     for (const pane of panes) pane.ownRoot ??= true;
     selected = null;
-    found = null;
+    results = null;
   }
   const total = (all) => base[all][0];
   scale = state.normalise && total("allBefore") ? total("allAfter") / total("allBefore") : 1;

@@ -1,9 +1,9 @@
 // ---- On paper --------------------------------------------------------------------------------------------------------
 
-const PRINT_WIDTH = 1000;     // of a line of frames, which is then scaled to the paper's
-const PRINT_ROWS = 36;        // of a sheet at most: a page ends between two, not within
+const PRINT_WIDTH = 1000;     // of a row of frames, then scaled to the paper's width
+const PRINT_ROWS = 36;        // maximum per sheet: pages break between rows
 
-/** What paintRows wants of a canvas, as SVG: it is printed as sharp as the printer can. */
+/** The canvas methods that paintRows needs, as SVG: sharp at any printer's resolution. */
 class Sheet {
   constructor(width, height) {
     this.svg = Sheet.make("svg", { viewBox: `0 0 ${width} ${height}` });
@@ -39,7 +39,7 @@ class Sheet {
 function print() {
   const sheets = [];
   let [first, last] = [rows, -1];
-  // Rows without any frame that can be seen are left out.
+  // Rows without any visible frame are left out.
   for (const pane of panes) {
     const least = ((pane.to - pane.from) / PRINT_WIDTH) * 0.25;
     const { tree } = pane;
@@ -64,10 +64,10 @@ function print() {
   const searched = document.createElement("p");
   if (state.search) searched.textContent = `Search: ${state.search} · ${element("found").textContent}`;
   element("print").replaceChildren(searched, ...sheets);
-  tellLegend("light");
+  showLegend("light");
 }
 addEventListener("beforeprint", print);
 addEventListener("afterprint", () => {
   element("print").replaceChildren();
-  tellLegend(themeNow());
+  showLegend(themeNow());
 });

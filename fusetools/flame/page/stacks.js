@@ -16,8 +16,8 @@ const bare = (name) => name.replace(/_\[[kijw]\]$/, "");
 const nameOf = (frame) => bare(frames[frame]);
 const compared = data.before !== "";
 
-// A tree is {n, frame, parent, before, after}: for each node, callers before callees and callees side by side, its
-// frame, its caller (-1: none) and the weight of the stacks that end in it. Node 0 is the root. `lay` adds the rest.
+// A tree is {n, frame, parent, before, after}: for each node, in depth-first order, its frame, its caller (-1: none)
+// and the weight of the stacks that end in it. Node 0 is the root. `lay` adds the rest.
 
 function read() {
   const frame = numbers(data.frame, Int32Array);
@@ -45,7 +45,7 @@ function empty(n) {
   };
 }
 
-/** Adds allBefore and allAfter (a node with all below it), depth, end (the node after all below it), rows. */
+/** Adds allBefore and allAfter (a node with its descendants), depth, end (the node after its descendants), rows. */
 function sum(tree) {
   const { n, parent } = tree;
   const allBefore = (tree.allBefore = tree.before.slice());
@@ -68,7 +68,7 @@ function sum(tree) {
   return tree;
 }
 
-/** Adds x and w, where each node is drawn: from 0 to the root's w, in units of weight. */
+/** Adds x and w, each node's position: from 0 to the root's w, in units of weight. */
 function lay(tree) {
   const w = (tree.w = state.width === "before" ? tree.allBefore : tree.allAfter);
   const x = (tree.x = new Float64Array(tree.n));
@@ -84,7 +84,7 @@ function lay(tree) {
 
 let ranks = null;
 
-/** The place of each frame by name. */
+/** The rank of each frame by name. */
 function rank() {
   if (ranks) return ranks;
   const order = frames.map((_, i) => i).sort((a, b) => (frames[a] < frames[b] ? -1 : frames[a] > frames[b] ? 1 : 0));
@@ -93,7 +93,7 @@ function rank() {
   return ranks;
 }
 
-/** A tree in the making: stacks are added from its root, equal ones come together. */
+/** A tree under construction: stacks are added from its root, equal ones are merged. */
 class Growing {
   constructor(root) {
     this.n = 0;
@@ -120,8 +120,8 @@ class Growing {
     let hash = Math.imul(parent, 0x9e3779b1) ^ Math.imul(frame, 0x85ebca6b);
     hash = (hash ^ (hash >>> 15)) & mask;
     for (;;) {
-      const found = this.slots[hash];
-      if (found < 0 || (this.tree.parent[found] === parent && this.tree.frame[found] === frame)) return hash;
+      const node = this.slots[hash];
+      if (node < 0 || (this.tree.parent[node] === parent && this.tree.frame[node] === frame)) return hash;
       hash = (hash + 1) & mask;
     }
   }
@@ -187,19 +187,19 @@ class Growing {
 /** Only the stacks through a frame. */
 function focused(tree, frame) {
   const through = new Uint8Array(tree.n);
-  const kept = new Uint8Array(tree.n);
+  const keep = new Uint8Array(tree.n);
   for (let i = 0; i < tree.n; i++) {
     const p = tree.parent[i];
-    through[i] = kept[i] = tree.frame[i] === frame || (p >= 0 && through[p]) ? 1 : 0;
+    through[i] = keep[i] = tree.frame[i] === frame || (p >= 0 && through[p]) ? 1 : 0;
   }
-  kept[0] = 1;
-  for (let i = tree.n - 1; i > 0; i--) if (kept[i]) kept[tree.parent[i]] = 1;
+  keep[0] = 1;
+  for (let i = tree.n - 1; i > 0; i--) if (keep[i]) keep[tree.parent[i]] = 1;
   const moved = new Int32Array(tree.n);
   let n = 0;
-  for (let i = 0; i < tree.n; i++) if (kept[i]) moved[i] = n++;
+  for (let i = 0; i < tree.n; i++) if (keep[i]) moved[i] = n++;
   const out = empty(n);
   for (let i = 0; i < tree.n; i++) {
-    if (!kept[i]) continue;
+    if (!keep[i]) continue;
     const at = moved[i];
     out.frame[at] = tree.frame[i];
     out.parent[at] = i ? moved[tree.parent[i]] : -1;
@@ -209,7 +209,7 @@ function focused(tree, frame) {
   return sum(out);
 }
 
-/** Without a frame: what it called is called by its caller. */
+/** The tree without a frame: its callees become callees of its caller. */
 function hidden(tree, frame) {
   const out = new Growing(tree.frame[0]);
   const moved = new Int32Array(tree.n);
@@ -222,10 +222,10 @@ function hidden(tree, frame) {
   return out.done();
 }
 
-// Trees from the leaves can have far more nodes than the tree itself: this many are made, then stacks are cut.
+// Trees from the leaves can have far more nodes than the tree itself: beyond this number stacks are cut.
 const MOST = 6e6;
 
-/** How many frames of each stack can be turned without exceeding MOST. */
+/** How many frames of each stack can be reversed without exceeding MOST. */
 function affordable(depths) {
   const count = [];
   for (const depth of depths) count[depth] = (count[depth] || 0) + 1;
@@ -239,7 +239,7 @@ function affordable(depths) {
   return Infinity;
 }
 
-/** From some nodes to their callers, merged from there; `weigh` gives (before, after) of each. */
+/** The tree from some nodes to their callers, merged from the nodes; `before` and `after` are their weights. */
 function turned(tree, root, nodes, before, after, itself) {
   const most = affordable(nodes.map((i) => tree.depth[i]));
   const out = new Growing(root);
@@ -260,7 +260,7 @@ function reversed(tree) {
   return turned(tree, ALL, leaves, tree.before, tree.after, true);
 }
 
-/** The nodes of a frame that are below no other of it: their sum counts nothing twice. */
+/** The nodes of a frame that are below no other node of it: their sum counts nothing twice. */
 function outermost(tree, frame) {
   const nodes = [];
   for (let i = 0; i < tree.n; ) {

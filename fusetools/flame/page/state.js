@@ -1,4 +1,4 @@
-// ---- State: what is shown, kept in the address -----------------------------------------------------------------------
+// ---- State: what is shown, stored in the address ---------------------------------------------------------------------
 
 const FRESH = {
   search: "",
@@ -46,9 +46,9 @@ function fromHash(hash) {
   return s;
 }
 
-let written = null;           // the hash that we wrote last
+let written = null;           // the last hash that we wrote
 
-/** Changes the state; a step of its own in the browser's history where `step` says so. */
+/** Changes the state; a separate step in the browser's history if `step`. */
 function go(changes, step = false) {
   state = { ...state, ...changes };
   written = "#" + toHash(state);

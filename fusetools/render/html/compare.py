@@ -1,4 +1,4 @@
-"""Several recordings or sweeps compared, in a report."""
+"""Comparison of several recordings or sweeps, in a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetools.results.compare import TIME, Compared, Measure
 
 
 def render(result: Compared | Error) -> Markup:
-    """Each operation's figures beside one another, and its histograms over the same times."""
+    """Each operation's figures side by side, and its histograms over the same times."""
     if isinstance(result, Error):
         return error(result)
     letters = string.ascii_uppercase

@@ -13,7 +13,7 @@ def render(result: Counts) -> Markup:
     called = [c for c in result.counts if c.count]
     rows = [
         (
-            # A system call is counted by the request that it made.
+            # System calls are counted per request that they issue.
             f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function,
             c.layer,
             number(c.count),

@@ -13,7 +13,7 @@ from fusetools.render.html.stages import sentence
 from fusetools.render.text import hist as hist_text
 from fusetools.results.hist import Histogram, Histograms
 
-# Of one with fewer calls the table says all.
+# For fewer calls the table suffices.
 FEW = 10
 
 
@@ -43,7 +43,7 @@ def render(result: Histograms) -> Markup:
 
 
 def _histograms(called: Sequence[Histogram]) -> Markup:
-    """Of each operation, layer by layer over the same times."""
+    """Histograms per operation, layer by layer over the same times."""
     cards = []
     for operation, group in groupby(called, lambda h: h.operation):
         shown = [h for h in group if operation and h.count >= FEW]

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: what is no Markup is escaped, in the one place that makes elements."""
+"""HTML and SVG as text: everything but Markup is escaped, in the only place that makes elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VOID = frozenset(("br", "meta", "col", "hr", "img"))
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
 
 
 def join(*children: Child) -> Markup:
-    """One after the other; text is escaped, with what could steer its reader's screen."""
+    """Concatenate; text is escaped, including characters that could control a terminal."""
     return Markup("".join(_each(children)))
 
 
@@ -71,12 +71,12 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], align: str) ->
 
 
 def wide(content: Markup) -> Markup:
-    """What may be wider than the window."""
+    """Content that may be wider than the window."""
     return tag("div", content, class_="wide", tabindex="0")
 
 
 def listed(rows: Iterable[tuple[str, Child]]) -> Markup:
-    """Names and what they stand for."""
+    """Names and their values."""
     whole = [[tag("dt", name), tag("dd", value)] for name, value in rows]
     return tag("dl", whole, class_="facts")
 
@@ -86,13 +86,13 @@ def note(text: str) -> Markup:
 
 
 def legend(kinds: Iterable[tuple[str, str]]) -> Markup:
-    """Classes of colours and what they stand for."""
+    """Classes of colours and their meanings."""
     keys = [tag("span", tag("span", class_=f"swatch {kind}"), name) for kind, name in kinds]
     return tag("p", keys, class_="legend")
 
 
 def missing(what: str, why: str, fix: str) -> Markup:
-    """What is not there, and the commands that bring it."""
+    """What is missing, and the commands that fix it."""
     ways = [tag("code", way) for way in fix.splitlines()]
     tries = [[" or " if i else " To have it: ", way] for i, way in enumerate(ways)]
     return tag("p", what, f" ({why})." if why else ".", tries, class_="missing")

@@ -1,4 +1,4 @@
-"""A report as one HTML page: nothing is fetched, and it can be read without scripts."""
+"""A report as one HTML page: it fetches nothing, and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fusetools.render.text.footer import taken
 from fusetools.results.facts import Facts
 from fusetools.results.report import Recorded, Report
 
-# Nothing is asked of the network, and no script runs but those of the flame graphs' own frames.
+# No network access, and only the scripts in the flame graphs' own frames run.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def render(report: Report) -> str:
     """The whole page."""
-    own: list[tuple[str, Markup]] = []  # of a recording or a sweep: its title, its part
+    own: list[tuple[str, Markup]] = []  # (title, content) of a recording or a sweep
     own += [
         (str(recorded.path), _recorded(recorded, f"part-{i}"))
         for i, recorded in enumerate(report.recordings, 1)
@@ -84,7 +84,7 @@ def _recorded(recorded: Recorded, place: str) -> Markup:
 
 
 def _facts(recorded: Recorded) -> Markup:
-    """The session's and the host's; what is not in the recording."""
+    """Facts of the session and the host; what is not in the recording."""
     session, facts = recorded.session, recorded.counts.facts
     host = session.host
     rows: list[tuple[str, Child]] = []

@@ -32,7 +32,7 @@ def _slow(r: Request, longest: int) -> Markup:
     parts = []
     left = r.duration
     for name, ns in _in_request(r):
-        drawn = min(ns, left)  # a stage may be joined to one after the request's end
+        drawn = min(ns, left)  # a stage may be joined with one after the request's end
         left -= drawn
         label = f"{words_text.short(name)} {duration(ns)}"
         parts.append(Part(drawn / (r.duration or 1), colour(name), letters(name), label))
@@ -54,5 +54,5 @@ def _slow(r: Request, longest: int) -> Markup:
 
 
 def _in_request(r: Request) -> list[tuple[str, int]]:
-    """The stages that make up its duration."""
+    """The stages that add up to its duration."""
     return [stage for stage in r.stages if stage[0].split("+")[0] in slow_text.IN_REQUEST]

@@ -1,4 +1,4 @@
-"""Where requests' time goes, in a report."""
+"""Requests' time by stage, in a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetools.results.stages import OperationStages, Stages
 
 
 def render(result: Stages) -> Markup:
-    """Of each operation its requests' time, as a bar and in figures."""
+    """Each operation's time by stage, as a bar and in figures."""
     if not result.operations:
         return tag("p", "No requests.")
     matched = [o for o in result.operations if o.matched]
@@ -59,7 +59,7 @@ def _operation(o: OperationStages) -> Markup:
 
 
 def colour(stage: str) -> str:
-    """Its class; of stages that are joined that of the first, paler."""
+    """The stage's class; for joined stages the first one's, paler."""
     first, *others = stage.split("+")
     return f"s-{first} joined" if others else f"s-{first}"
 

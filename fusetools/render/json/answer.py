@@ -12,12 +12,12 @@ from fusetools.results.envelope import envelope
 def render(
     command: str, result: object, compact: bool = False, more: Mapping[str, object] | None = None
 ) -> str:
-    """The envelope, then the result's own fields. ``more``: fields beside them; ``compact``: in one
+    """The envelope, then the result's own fields. ``more``: additional fields; ``compact``: in one
     line."""
     facts = (
         getattr(result, "facts", None) if "facts" in getattr(result, "JSON_HIDDEN", ()) else None
     )
     data = {**envelope(command, facts), **fields(result)}
     data.update((key, encode(value)) for key, value in (more or {}).items())
-    # ASCII only, so that no name can steer a terminal.
+    # ASCII only, so that no name can control a terminal.
     return json.dumps(data, indent=None if compact else 1, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""fusetools graph --calls as JSON: of a long recording there are millions."""
+"""fusetools graph --calls as JSON: a long recording has millions of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of what `--json` prints, made from the types of results.
+"""JSON Schemas of the output of `--json`, made from the types of results.
 
 `python -m fusetools.render.json.schema` writes them into docs/schema/.
 """
@@ -61,7 +61,7 @@ ANSWERS: dict[str, type] = {
     "top": Top,
     "trace": Ended,
 }
-# Keys of JSON Schema, and whatever stands behind each.
+# Keys of JSON Schema, and their values.
 Schema = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "docs/schema"
 _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
@@ -108,7 +108,7 @@ class _Made:
     def reference(self, cls: type) -> Schema:
         name = cls.__name__
         if name not in self.definitions:
-            self.definitions[name] = {}  # it may have itself in it
+            self.definitions[name] = {}  # it may contain itself
             self.definitions[name] = self.object_of(cls)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -122,7 +122,7 @@ class _Made:
         }
 
     def _typed(self, cls: type) -> Schema:
-        """Of a TypedDict, which is printed as it is."""
+        """The schema of a TypedDict, which is printed as it is."""
         names = vars(sys.modules[cls.__module__])
         properties = {
             key: self._node(ast.parse(of.__forward_arg__, mode="eval").body, names)
@@ -140,7 +140,7 @@ class _Made:
         return {"type": "array", "items": items}
 
     def type_of(self, cls: type, annotation: str) -> Schema:
-        """Of an annotation as it stands in the module of the class, or of one it inherits from."""
+        """The schema of an annotation, resolved in the module of the class or of a base class."""
         names: dict[str, object] = {}
         for base in reversed(cls.__mro__):
             names.update(vars(sys.modules[base.__module__]))

@@ -11,12 +11,12 @@ from fusetools.printable import printable
 from fusetools.render.text.layout import bar, lines, prose, table, width
 from fusetools.results.compare import LEVEL, STRETCHES, TIME, Compared, Figures, Group, Measure
 
-MINOR = 0.05  # operations with less of all calls on every side stay out of the text
+MINOR = 0.05  # operations with a smaller share of the calls on every side are not in the text
 
 
 def render(result: Compared, operations: Sequence[str] = ()) -> str:
-    """Each operation's figures and shapes; ``operations``: shell patterns, all but the rare if
-    none."""
+    """Each operation's figures and shapes; ``operations``: shell patterns; if none, all but rare
+    operations."""
     letters = string.ascii_uppercase
     output = [f"{letter}: {printable(name)}" for letter, name in zip(letters, result.sides)]
     hidden: dict[str, None] = {}
@@ -40,7 +40,7 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
 
 
 def shown(group: Group, operations: Sequence[str] = ()) -> list[Measure]:
-    """Those that match a shell pattern; all but the rare if there are none."""
+    """The measures that match a shell pattern; if there are no patterns, all but rare ones."""
     if operations:
         return [m for m in group.measures if any(fnmatchcase(m.name, p) for p in operations)]
     sides = range(len(group.measures[0].sides)) if group.measures else ()
@@ -76,7 +76,7 @@ def _figures(measure: Measure) -> list[str]:
 
 
 def _calls(measure: Measure) -> list[str]:
-    """How many more calls one side made: its calls may be as fast, and yet take longer in all."""
+    """How many more calls one side made: equally fast calls can still take longer in total."""
     counts = [side.count for side in measure.sides]
     least, most = min(counts), max(counts)
     if measure.name == TIME or not most or most <= 1.05 * least:
@@ -100,7 +100,7 @@ def verdict(side: Figures) -> str:
 
 
 def _shapes(measure: Measure, values: str) -> list[str]:
-    """The histograms beside one another, each bar a share of its own side's calls."""
+    """The histograms side by side, each bar a share of its own side's calls."""
     places = sorted({(low, high) for side in measure.sides for low, high, _ in side.buckets})
     if sum(bool(side.buckets) for side in measure.sides) < 2:
         return []
@@ -131,7 +131,7 @@ def _shapes(measure: Measure, values: str) -> list[str]:
 
 
 def how(result: Compared) -> str:
-    """How that was tested."""
+    """How the differences were tested."""
     if not result.tests:
         return f"no difference was tested: too few {result.values}s"
     what = "runs"

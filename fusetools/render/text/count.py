@@ -18,7 +18,7 @@ def render(result: Counts) -> str:
 
 
 def render_live(result: Counts) -> str:
-    """Counts that no recording was made for, and what counting cost."""
+    """Counts made without a recording, and the cost of counting."""
     output = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
     cost, calls = (
         result.facts.probe_cost,
@@ -40,7 +40,7 @@ def _calls(result: Counts) -> list[str]:
     rows: list[Sequence[str]] = [("ADDR", "FUNC", "LAYER", "COUNT")]
     for c in called:
         address = "" if c.address is None else f"{c.address:x}"
-        # A system call is counted by the request that it made.
+        # System calls are counted per request that they issue.
         function = f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function
         rows.append((address, function, c.layer, number(c.count)))
     if not any(c.address for c in called):

@@ -1,4 +1,4 @@
-"""Histograms in the CernVM-FS client's own form, as `cvmfs_talk internal affairs` prints them."""
+"""Histograms in the CernVM-FS client's format, as `cvmfs_talk internal affairs` prints them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINS = 30  # [0, 1], [2, 3] … [2^29, 2^30 - 1] ns
 QUANTILES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999)
 
 
-# The client's order and names; what it does not time itself comes after.
+# The client's order and names; operations that it does not time come last.
 NAMES = {
     "lookup": "Lookup",
     "forget": "Forget",
@@ -34,7 +34,7 @@ _STARS = 38
 
 
 def render(histograms: Iterable[Histogram]) -> str:
-    """The daemon layer's histograms; each operation's once."""
+    """The daemon layer's histograms; one per operation."""
     by_operation: dict[str, Histogram] = {}
     for h in histograms:
         if h.layer == "daemon" and h.operation:
@@ -83,7 +83,7 @@ def distribution(counts: list[int], overflow: int) -> str:
 
 
 def quantile(counts: list[int], total: int, q: float) -> int:
-    """As the client does it: linear within the bin, ns; an overflow counts as 2^30."""
+    """As in the client: linear within the bin, ns; an overflow counts as 2^30."""
     rest = int(total * q)
     for i, n in enumerate(counts):
         if rest <= n:
@@ -94,5 +94,5 @@ def quantile(counts: list[int], total: int, q: float) -> int:
 
 
 def _single(x: float) -> float:
-    """Rounded to single precision, in which the client reckons."""
+    """``x`` rounded to single precision, which the client uses."""
     return float(struct.unpack("f", struct.pack("f", x))[0])

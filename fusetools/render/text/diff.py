@@ -21,7 +21,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     """Calls and latency side by side; marked and coloured by the absolute change in calls.
 
     Up to the first threshold ``!`` and green, up to the second ``!!`` and blue, above ``!!!`` and
-    yellow. Colours are ANSI sequences: click.echo drops them where there is no terminal.
+    yellow. Colours are ANSI sequences: click.echo removes them if stdout is not a terminal.
     """
     import click
 

@@ -59,5 +59,5 @@ def _verdict(result: Doctor) -> list[str]:
 
 
 def _advice(problem: str, fix: str) -> list[str]:
-    """A command is never wrapped: it is to be copied. Nothing may fix it."""
+    """Commands are never wrapped, so that they can be copied. ``fix`` may be empty."""
     return [*_prose(problem, "  "), *ways_out(fix, "    ")]

@@ -42,7 +42,7 @@ def render(result: Errors) -> str:
 
 
 def lookups(o: OperationErrors) -> list[str]:
-    """How many found nothing."""
+    """How many lookups were negative."""
     of_all = f"{number(o.absent)} of {number(o.requests)} ({share(o.absent, o.requests)})"
     if o.negative is None:
         return [

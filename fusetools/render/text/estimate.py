@@ -9,7 +9,7 @@ from fusetools.results.estimate import Estimate
 
 
 def span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
-    """The interval, the unit once where both ends have the same."""
+    """The interval; the unit once if both ends have the same."""
     if e.runs == 1:
         return ""
     low, high = show(scale * e.low), show(scale * e.high)
@@ -18,7 +18,7 @@ def span(e: Estimate, scale: float, show: Callable[[float], str]) -> str:
 
 
 def confidence(e: Estimate) -> str:
-    """How sure the intervals are, in words."""
+    """The confidence level of the intervals, in words."""
     if e.runs == 1:
         return "of one run there is no interval"
     which = "from the order of the runs" if e.confidence >= 0.95 else "the whole range of the runs"

@@ -1,4 +1,4 @@
-"""What is said beside a flame graph."""
+"""The text that accompanies a flame graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COUNTED = {
 
 
 def title(shown: Stacks) -> str:
-    """What a picture shows, and of which recording."""
+    """What a picture shows, and the name of its recording."""
     return f"{what(shown)}: {shown.facts.name}"
 
 
@@ -43,7 +43,7 @@ def what(shown: Stacks) -> str:
 
 
 def summary(shown: Stacks) -> str:
-    """How much of what."""
+    """The total, and what was counted."""
     count = plural(shown.count, _COUNTED[shown.graph])
     if shown.graph == "on-cpu" and shown.unit != "ns":
         return count
@@ -68,19 +68,19 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
-    """What is said when a picture was written."""
+    """What is printed after a picture was written."""
     output = [f"{path}: {what(shown)}: {summary(shown)}"]
     if earlier is not None:
         output.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
     for line in details(shown):
-        # A command is copied whole.
+        # Commands are not wrapped, so that they can be copied.
         words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)
         output += [*prose(words, rest="  "), *(f"  {command}" for command in fix)]
     return lines([*output, *footer(shown.facts)])
 
 
 def details(shown: Stacks) -> list[str]:
-    """What a picture does not show, and what is to be known of it."""
+    """What a picture does not show, and what its reader must know."""
     output: list[str] = []
     output += _left_out(shown)
     output += _whose(shown)
@@ -96,7 +96,7 @@ def details(shown: Stacks) -> list[str]:
 
 
 def _whose(shown: Stacks) -> list[str]:
-    """What makes the total another one than that of the requests, by fusetools stages."""
+    """Why the total differs from the requests' total in fusetools stages."""
     output = []
     callers = shown.total - shown.daemons
     if shown.graph in ("off-cpu", "off-wake") and shown.daemons and callers:

@@ -1,4 +1,4 @@
-"""What every command says of its recording."""
+"""What every command prints about its recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetools.session import Throttled, Took
 
 
 def footer(facts: Facts, calls: int | None = None) -> list[str]:
-    """What is not in the figures: unmatched (``calls`` of them), lost, warnings."""
+    """What the figures do not include: unmatched (``calls`` of them), lost, warnings."""
     r, losses = facts.requests, facts.losses
     parts = []
     if r.begun or r.ended:
@@ -35,7 +35,7 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
 
 
 def taken(took: Took | None) -> list[str]:
-    """What recording took."""
+    """The cost of recording."""
     if took is None:
         return []
     about = "at least" if took.least else "about"
@@ -44,7 +44,7 @@ def taken(took: Took | None) -> list[str]:
 
 
 def corrected(less: Corrected | None) -> list[str]:
-    """What was subtracted of that, and what was not."""
+    """Which costs were subtracted, and which were not."""
     if less is None:
         return []
     costs = ((less.event, "for each event"), (less.pair, "for a callback's two probes"))
@@ -56,7 +56,7 @@ def corrected(less: Corrected | None) -> list[str]:
 
 
 def throttled(rows: Iterable[Throttled]) -> list[str]:
-    """Whom a cgroup's quota kept from its CPUs."""
+    """Which processes a cgroup's quota throttled."""
     return [
         f"the {printable(t.whose)} was throttled {plural(t.times, 'time')}, "
         f"{duration(t.ns)} in all, by the CPU quota of {printable(t.cgroup)}"
@@ -65,7 +65,7 @@ def throttled(rows: Iterable[Throttled]) -> list[str]:
 
 
 def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) -> list[str]:
-    """The layers that were not recorded, and what would bring them."""
+    """The layers that were not recorded, and the fixes."""
     output = []
     for m in all_missing:
         if m.layer in layers:
@@ -75,7 +75,7 @@ def missing(all_missing: Iterable[Missing], layers: Collection[str] = LAYERS) ->
 
 
 def ways_out(fix: str, indent: str) -> list[str]:
-    """A command is copied whole: where it is too long it stands further left."""
+    """Commands are not wrapped, so that they can be copied: a long one is indented less."""
     labels = ["fix", *["or"] * fix.count("\n")]
     ways = [f"{label:>3}: {printable(way)}" for label, way in zip(labels, fix.splitlines())]
     room = width() - max(map(len, ways), default=0)

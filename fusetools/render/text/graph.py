@@ -14,7 +14,7 @@ from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 def render(result: Graph, unit: str = "") -> str:
     rows: list[Sequence[str]] = [("FUNCTION", "CALLS", "TOTAL", "SELF", "SHARE")]
     for root in result.roots:
-        # The share is that of the outermost function: what waits for work would hide all else.
+        # Shares of the outermost function: functions that wait for work would hide all others.
         rows += _nodes(root, 0, root.total, unit)
     output = table(rows, "<>>>>") if len(rows) > 1 else ["no calls"]
     return lines([*output, "", *footer(result.facts, result.unmatched)])
@@ -28,7 +28,7 @@ def _nodes(node: GraphNode, level: int, whole: int, unit: str) -> Iterator[Seque
 
 
 def render_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
-    """In parts, a tree each: when a call began, since the outermost one, and how long it took."""
+    """A part per call tree: each call's start since the outermost call, and its duration."""
     any_call = False
     for root in result.calls:
         any_call = True

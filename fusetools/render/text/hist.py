@@ -18,7 +18,7 @@ from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histog
 
 
 def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
-    """What the probes add to the daemon's figures."""
+    """The probes' share of the daemon's figures."""
     if facts.corrected:
         return ["kernel functions are as recorded, not corrected"] if "kernel" in layers else []
     if "daemon" not in layers:
@@ -39,10 +39,10 @@ def render(
 ) -> str:
     """The summary per operation over layers, then, if ``bars``, a histogram of each.
 
-    ``layers``: those that were asked for; all if empty. ``overhead``: with the part of each
-    daemon call's duration that is the probes'.
+    ``layers``: the requested layers; all if empty. ``overhead``: with the probes' part of each
+    daemon call's duration.
     """
-    # That an operation was not called is an answer to who asks for it; in the summary it is noise.
+    # 0 calls are an answer where the user selected an operation; in the summary they are noise.
     called = [h for h in result.histograms if h.count or bars]
     known = overhead and result.facts.probe_cost is not None
     output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
@@ -52,7 +52,7 @@ def render(
             if h.count:
                 probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
                 output += ["", *distribution(h, unit, probes)]
-    # A read and a write need no probe.
+    # Reads and writes need no probe.
     shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
     output += ["", *cost(result.facts, shown)]
     if known and shown - {"daemon"} and result.facts.took is None:
@@ -70,8 +70,8 @@ def summary(
     layers: Sequence[str] = (),
     overhead: bool = False,
 ) -> list[str]:
-    """A line per function, under its operation; ``in_place``: also for the layers not recorded;
-    ``overhead``: the probes' part of the mean."""
+    """A line per function, under its operation; ``in_place``: also for layers not recorded;
+    ``overhead``: with the probes' part of the mean."""
     heading = ("", "calls", "p50", "p90", "p99", "max", *(["tracer"] if overhead else []))
     rows: list[Sequence[str] | str] = []
     for operation, group in groupby(result.histograms, lambda h: h.operation):
@@ -97,7 +97,7 @@ def summary(
 
 
 def _in_place(m: Missing, result: Histograms) -> bool:
-    """Where the figures would stand that there are none of: of a whole layer, or of a daemon."""
+    """Whether ``m`` is listed in place of its figures: a whole layer's, or a daemon's."""
     seen = {h.layer for h in result.histograms if h.count}
     return m.layer in LAYERS and (m.layer not in seen or m.what.startswith(f"{m.layer} of "))
 
@@ -117,8 +117,8 @@ def _tracer(h: Histogram, facts: Facts) -> str:
 
 
 def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
-    """One histogram: its figures, then a line per log2 bucket; ``probes``: what of each duration
-    is theirs, ns, to be shown as a part of the bin."""
+    """One histogram: its figures, then a line per log2 bucket; ``probes``: the probes' part of each
+    duration, ns, shown relative to the bin."""
     output = [f"{h.layer}  {printable(h.function)}"]
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
@@ -168,7 +168,7 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
 
 
 def _parts(h: Histogram, probes: int) -> Iterator[str]:
-    """The heading, and of each bin the probes' part of its longest and its shortest duration."""
+    """The heading, then per bin the probes' part of its longest and shortest duration."""
     yield "tracer"
     for low, high, n in h.buckets:
         least, most = (min(100 * probes / max(ns, 1), 100) for ns in (high, low))

@@ -1,4 +1,4 @@
-"""How text is laid out, 80 columns wide where names allow."""
+"""Layout of text, 80 columns wide if names allow."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 
 from fusetools.printable import printable
 
-PIPED = 80  # columns where there is no terminal
+PIPED = 80  # columns if stdout is not a terminal
 
 
 BAR = 40
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"  # removed where there is no terminal
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"  # removed if stdout is not a terminal
 
 
 def width() -> int:
-    """Columns of the terminal that the standard output is, else 80."""
+    """Columns of the terminal if stdout is one, else 80."""
     try:
         return max(os.get_terminal_size(1).columns, 40)
     except OSError:
@@ -24,8 +24,8 @@ def width() -> int:
 
 
 def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[str]:
-    """Lines of at most width(), unless a word is longer, or of ``columns``, which are kept;
-    ``first``, ``rest``: indents. Not for commands, which are copied whole."""
+    """Lines of at most width(), except for longer words, or strictly at most ``columns``;
+    ``first``, ``rest``: indents. Not for commands, which users copy."""
     return textwrap.wrap(
         text,
         columns or width(),
@@ -37,7 +37,7 @@ def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[
 
 
 def bar(n: int, most: int, columns: int = BAR) -> str:
-    """A bar of eighths of a column; any n > 0 shows."""
+    """A bar in eighths of a column; any n > 0 is visible."""
     eighths = max(round(8 * columns * n / most), 1) if n else 0
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
@@ -46,7 +46,7 @@ def bar(n: int, most: int, columns: int = BAR) -> str:
 def table(rows: Iterable[Sequence[str] | str], align: str, indent: str = "") -> list[str]:
     """Aligned columns, two spaces apart; ``align`` has "<" or ">" for each column.
 
-    A row that is a str is a line of its own and takes no part in the widths.
+    A row that is a str is a separate line and does not affect the widths.
     """
     rows = [printable(row) if isinstance(row, str) else [*map(printable, row)] for row in rows]
     columns = zip(*(row for row in rows if not isinstance(row, str)))
@@ -67,14 +67,14 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Iterable[float], most: float) -> str:
-    """A character for each value; any that is not 0 shows."""
+    """A character for each value; any value but 0 is visible."""
     levels = len(_LEVELS) - 1
     heights = (max(min(round(levels * v / most), levels), 1) if v > 0 < most else 0 for v in values)
     return "".join(_LEVELS[height] for height in heights)
 
 
 def wrapped(parts: Iterable[str], indent: str) -> list[str]:
-    """Parts with commas between them, broken at commas alone, unless one is too far away."""
+    """Parts with commas between them, broken only at commas, unless a part is too long."""
     room = width() - len(indent) - 3  # a comma follows
     pieces = ", ".join(part for part in parts if part).split(", ")
     whole = ", ".join(p.replace(" ", "\xa0") if len(p) <= room else p for p in pieces)

@@ -60,11 +60,11 @@ def render(result: Overhead) -> str:
     return lines(output)
 
 
-SHORT = 1.0  # s; a run's beginning and end, and others' work, are too much of what is shorter
+SHORT = 1.0  # s; start-up, exit and other processes are too large a part of shorter runs
 
 
 def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
-    """The ratio and its interval; not where the runs without a recording differ by more."""
+    """The ratio and its interval, unless the runs without a recording differ by more."""
     if slow_down.runs > 1 and not _sure(slow_down):
         differ = 100 * (max(plain) / min(plain) - 1)
         return "not measurable", f"runs differ by {differ:.0f} %"
@@ -72,5 +72,5 @@ def _slow_down(slow_down: Estimate, plain: Sequence[float]) -> tuple[str, str]:
 
 
 def _sure(slow_down: Estimate) -> bool:
-    """Whether it is more than noise: a cost for each event can be told."""
+    """Whether it is more than noise, so that a cost per event is known."""
     return slow_down.runs > 1 and slow_down.low > 1

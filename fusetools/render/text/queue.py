@@ -8,8 +8,8 @@ from fusetools.render.text.footer import footer, missing, ways_out
 from fusetools.render.text.layout import lines, prose, sparkline, table
 from fusetools.results.queue import MountQueue, Queue
 
-# Of the requests' time, spent in the queue while all threads were at work. With one thread and one
-# caller up to 0.14 was measured: what a thread does after its reply, the probes' own part too.
+# Share of the requests' time spent in the queue while all threads were at work. Up to 0.14 was
+# measured with one thread and one caller: a thread's work after its reply, including the probes.
 SHORT = 0.25
 
 
@@ -55,7 +55,7 @@ def _mount(m: MountQueue) -> list[str]:
 
 
 def verdict(m: MountQueue) -> list[str]:
-    """Is the daemon short of threads, or of CPU?"""
+    """Whether the daemon is short of threads, or of CPU."""
     output = []
     if m.unread:
         output += prose(

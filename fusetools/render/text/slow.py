@@ -13,7 +13,7 @@ from fusetools.render.text.words import PARTS, REASONS, short, unsplit
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import Slowest
 
-IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from its begin to its end
+IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from a request's begin to its end
 
 
 def render(result: Slowest) -> str:
@@ -47,7 +47,7 @@ def _slow(r: Request, wide: int) -> list[str]:
 
 
 def details(r: Request) -> list[list[str]]:
-    """When and by whom a request was made, its stages, and what the daemon called for it."""
+    """A request's start and caller, its stages, and the daemon's system calls for it."""
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
@@ -67,7 +67,7 @@ def details(r: Request) -> list[list[str]]:
 
 
 def _handed(r: Request) -> list[str]:
-    """What is known of the daemon's threads where they hand requests to each other."""
+    """What is known if the daemon's threads hand requests to each other."""
     if not r.handed:
         return []
     threads = [f"the daemon's thread {r.reader} read it"] if r.reader is not None else []
@@ -77,7 +77,7 @@ def _handed(r: Request) -> list[str]:
 
 
 def _helper(h: Helper) -> list[str]:
-    """What another thread did that was waited for."""
+    """What another thread did while the request's thread waited for it."""
     calls = [_called(*call) for call in h.syscalls[:4]]
     head = f"it waited {duration(h.waited)} for thread {h.tid}, which called {calls[0]}"
     to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
@@ -85,7 +85,7 @@ def _helper(h: Helper) -> list[str]:
 
 
 def what(r: Request, room: int) -> str:
-    """The operation and the file; of a path that is too long the end."""
+    """The operation and the file; only the end of a long path."""
     if r.path is None:
         file = f"inode {r.inode}" if r.inode is not None else ""
     elif r.whole:
@@ -112,7 +112,7 @@ def data_amount(r: Request) -> str:
 
 def outcome(r: Request) -> str:
     if r.fate in ("unfinished", "interrupted", "aborted"):
-        # In which stage it was, where that is known.
+        # The stage that it was in, if known.
         last = r.stages[-1][0] if r.stages else ""
         where = {"queue": ", in the queue"}.get(last, "")
         where = where or (", with the daemon" if "read" in r.marks else "")
@@ -124,9 +124,9 @@ def outcome(r: Request) -> str:
 
 
 def stages_of(r: Request, whole: bool = False) -> Iterator[str]:
-    """From queue to reply, or ``whole``: those of the system call around it, too."""
+    """The stages from queue to reply; ``whole``: also those of the system call around it."""
     for (name, ns), parts in zip(r.stages, r.parts):
-        # Outside of the request itself only what matters.
+        # Outside the request itself, only significant stages.
         matters = parts.get("runnable") or 10 * ns >= r.duration
         if not whole and name.split("+")[0] not in IN_REQUEST and not matters:
             continue

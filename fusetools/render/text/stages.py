@@ -19,8 +19,8 @@ _LONG_BAR = 16
 
 
 def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
-    """A table per operation; ``overview``: only a line for each; ``overhead``: with what recording
-    took of each stage. Where requests are told apart by something, a line for each."""
+    """A table per operation; ``overview``: only a line for each; ``overhead``: with recording's
+    share of each stage. If requests are grouped by a key, a line for each group."""
     output: list[str] = []
     if not result.operations:
         output = ["no requests"]
@@ -51,7 +51,7 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
 
 
 def title(o: OperationStages) -> str:
-    """The operation, and whether its callers wait."""
+    """The operation's name, marked if its callers do not wait."""
     return o.operation if o.waits or not o.timed else f"{o.operation} (asynchronous)"
 
 
@@ -65,7 +65,7 @@ def requests(o: OperationStages) -> str:
 
 
 def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> list[str]:
-    """The operation's stages, one under the other, each with its place in the whole."""
+    """The operation's stages, one per line, each with its place in the total."""
     heading = f"{title(o)}: {requests(o)}"
     if not o.timed:
         return [heading]
@@ -109,7 +109,7 @@ def _partly(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def _place(before: int, total: int, whole: int) -> str:
-    """A bar that begins where the stage before ended."""
+    """A bar that starts where the previous stage ended."""
     if not whole or not total:
         return ""
     start = _BAR * before // whole
@@ -119,7 +119,7 @@ def _place(before: int, total: int, whole: int) -> str:
 
 
 def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
-    """Its name, mean, p50, p99, max and share."""
+    """The stage's name, mean, p50, p99, max and share."""
     name = name_of(stage.name)
     if stage.requests < o.timed:
         name += f" ({number(stage.requests)})"
@@ -128,21 +128,21 @@ def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
 
 
 def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
-    """Of what a stage consists, each with its mean and its share of the whole."""
+    """The parts of a stage, each with its mean and its share of the total."""
     for part, ns in stage.parts.items():
         if ns:
             yield PARTS[part], duration(ns / o.timed, unit), share(ns, o.total)
 
 
 def total(o: OperationStages, unit: str = "") -> list[str]:
-    """As figures(), of the whole."""
+    """As figures(), for the total."""
     mean = (">" if o.least is not None else "") + duration(o.mean, unit)
     times = [at_least(ns, unit, o.least) for ns in (o.p50, o.p99, o.max)]
     return ["total", mean, *times, "100.0 %"]
 
 
 def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[str]:
-    """A line for each, with its stages in one bar."""
+    """A line per operation, with its stages in one bar."""
     operations = list(operations)
     first = f"{title(operations[0])} by {by}" if by else ""
     rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
@@ -167,7 +167,7 @@ def _key(key: str | int | None, by: str) -> str:
 
 
 def _stacked(o: OperationStages) -> str:
-    """The whole as a bar of letters, one for each stage; a stage that is short may have none."""
+    """The total as a bar of letters, one for each stage; short stages may have none."""
     bar = ""
     before = 0
     for stage in o.stages:
@@ -187,15 +187,15 @@ def _legend(operations: Iterable[OperationStages]) -> list[str]:
 
 
 def cost(result: Stages, overhead: bool) -> list[str]:
-    """What recording took of the requests, where that is asked for or not known in all."""
+    """The cost of recording per request, if requested or if the total cost is not known."""
     took = result.facts.took
     if result.facts.corrected:
-        return []  # the footer tells
+        return []  # the footer reports it
     waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
     if result.event_cost is None or not waits:
         return [] if took else ["what recording itself added is not known"]
     if took and not overhead:
-        return []  # the footer tells
+        return []  # the footer reports it
     each = duration(sum(o.probes or 0 for o in waits) / sum(o.timed for o in waits))
     measured = result.facts.event_cost is not None
     about = "about" if measured else "at least"
@@ -220,7 +220,7 @@ def cost(result: Stages, overhead: bool) -> list[str]:
 
 
 def ring(operations: Iterable[OperationStages]) -> list[str]:
-    """How many went by io_uring."""
+    """How many requests used io_uring."""
     n = sum(o.ring for o in operations)
     if not n:
         return []

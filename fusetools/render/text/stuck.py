@@ -17,7 +17,7 @@ MOST_CHAINS = 8
 
 
 def render(result: Stuck) -> str:
-    """Mounts that are stuck first, each with the cause, its callers and its daemon's threads."""
+    """Stuck mounts first, each with the cause, its callers and its daemon's threads."""
     return lines(_lines(result))
 
 

@@ -14,7 +14,7 @@ from fusetools.results.sweep import Sweep
 
 
 def render(result: Sweep) -> str:
-    """What each point took, then its requests by operation."""
+    """Each point's times, then its requests by operation."""
     experiment = result.experiment
     output = [f"{printable(experiment.about)}:"] if experiment.about else []
     output += [f"sweep of {printable(command_line(experiment.shown))}"]
@@ -45,7 +45,7 @@ def render(result: Sweep) -> str:
 
 
 def points(result: Sweep) -> list[Sequence[str]]:
-    """A table's heading and its rows: what each point took."""
+    """A table's heading and its rows: the times of each point."""
     axes = result.experiment.axes
     rows: list[Sequence[str]] = [
         (*axes, "time", "", "user", "system", "switches", "bytes/s", ""),
@@ -68,7 +68,7 @@ def points(result: Sweep) -> list[Sequence[str]]:
 
 
 def aligned(result: Sweep) -> str:
-    """Numbers and sizes to the right."""
+    """The axes' alignment: numbers and sizes to the right."""
     params = result.experiment.params
     return "".join(
         ">" if all(value[:1].isdigit() for value in params[name]) else "<"
@@ -76,11 +76,11 @@ def aligned(result: Sweep) -> str:
     )
 
 
-MINOR = 0.05  # operations with a smaller share of the requests at every point stay out of the text
+MINOR = 0.05  # operations with a smaller share of the requests at every point are not in the text
 
 
 def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
-    """Those with many of the requests at any point, most first; and the others."""
+    """Operations with many requests at any point, most first; and the others."""
     shares: dict[str, float] = {}
     for point in result.points:
         whole = sum(r.count.median for r in point.requests.values())
@@ -127,6 +127,6 @@ def _operations(result: Sweep) -> list[str]:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """As it was typed: braces are no quoting matter here."""
+    """The command as typed: braces need no quoting here."""
     plain = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
     return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)

@@ -14,17 +14,17 @@ SORTED = {
     "requests": "op/s", "bytes": "kB/s", "waited": "wait", "under_way": "now", "errors": "err",
 }  # fmt: skip
 NAMES = {"cgroup": "cgroup (job)", "thread": "daemon thread"}
-WIDE = 110  # columns from which on there is room for all figures
+WIDE = 110  # minimum columns for all figures
 SPARED = ("kB/s", "kB/op", "p50", "max")
 
 
 def render(top: Top) -> str:
-    """The whole interval: sums, requests in flight for long, rows."""
+    """The whole interval: sums, long-running requests in flight, rows."""
     return "".join(line + "\n" for line in lines(top))
 
 
 def lines(top: Top, width: int | None = None) -> list[str]:
-    """``width``: of the screen, None for as wide as it gets."""
+    """``width``: of the screen; None: unlimited."""
     shown = [summary(top), cost(top)]
     if top.lost or top.left_out:
         shown.append(dropped(top))
@@ -60,7 +60,7 @@ def summary(top: Top) -> str:
 
 
 def cost(top: Top) -> str:
-    """What it takes to observe."""
+    """The cost of observing."""
     probes = ""
     if top.pair_cost_ns is not None:
         probes = f"; {duration(top.pair_cost_ns)} for the probes of each callback"
@@ -102,7 +102,7 @@ def _caller(request: UnderWay) -> str:
 
 
 def _rows(top: Top, width: int | None) -> list[str]:
-    """The table, its names cut to what the width leaves; a narrow one has fewer figures."""
+    """The table, its names cut to the remaining width; narrow tables have fewer figures."""
     narrow = width is not None and width < WIDE
     heads = [head for head in HEADS if not (narrow and head in SPARED)]
     rows = [[_mark(top, head) for head in heads]]
@@ -144,7 +144,7 @@ def _figures(top: Top, row: Row) -> dict[str, str]:
 
 
 def _mark(top: Top, head: str) -> str:
-    """The head of the column that rows are sorted by has a mark."""
+    """The column's head, marked if the rows are sorted by it."""
     return head + ("*" if SORTED.get(top.sort, top.sort) == head else "")
 
 

@@ -1,4 +1,4 @@
-"""Stages, their parts, and what became of requests, in words."""
+"""Stages, their parts, and requests' outcomes, in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fusetools.figures import duration
 from fusetools.results.request import Request
 
-# A stage in words, and as a part of joined ones; its letter in a bar.
+# A stage in words, its words within joined stages, and its letter in a bar.
 WORDS = {
     "vfs_entry": ("VFS entry", "VFS entry", "v"),
     "between": ("between requests", "between", "v"),
@@ -45,7 +45,7 @@ REASONS = {
 
 
 def name_of(stage: str) -> str:
-    """A stage, or several that are joined, in words."""
+    """A stage, or several joined stages, in words."""
     names = stage.split("+")
     if len(names) == 1:
         return WORDS[stage][0]
@@ -59,13 +59,13 @@ def short(stage: str) -> str:
 
 
 def unsplit(ns: int) -> list[str]:
-    """How much of what is called blocked may be waiting for a CPU."""
+    """How much of the blocked time may be waiting for CPU."""
     text = f"blocked: for {duration(ns)} no wake-up was recorded, a part may be waiting for CPU"
     return [text] if ns else []
 
 
 def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
-    """Where the names of these requests' files come from, unless the recording holds them."""
+    """The source of these requests' file names, unless the recording holds them."""
     files = [(request.path, request.inode) for request in requests]
     if files and all(file == (None, None) for file in files):
         return "File names are not known: no recorded event holds a name or an inode number."
