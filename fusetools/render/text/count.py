@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fusetools.figures import duration, number, took
@@ -38,10 +39,12 @@ def render_live(result: Counts) -> str:
 def _calls(result: Counts) -> list[str]:
     called = [c for c in result.counts if c.count]
     rows: list[Sequence[str]] = [("ADDR", "FUNC", "LAYER", "COUNT")]
+    rows_of = Counter((c.layer, c.function) for c in called)
     for c in called:
         address = "" if c.address is None else f"{c.address:x}"
-        # System calls are counted per request that they issue.
-        function = f"{c.function} ({c.operation})" if c.layer == "syscall" else c.function
+        # A system call is counted by the request that it made, a reply by what it answers.
+        of_several = c.layer == "syscall" or rows_of[c.layer, c.function] > 1
+        function = f"{c.function} ({c.operation})" if of_several and c.operation else c.function
         rows.append((address, function, c.layer, number(c.count)))
     if not any(c.address for c in called):
         output = table((row[1:] for row in rows), "<<>")
