@@ -12,7 +12,7 @@ from fusetools.results.calls import Calls, RequestColumns
 
 
 def calls(source: Source, patterns: Sequence[str], filters: Filters) -> Calls:
-    """The patterns are those of hist()."""
+    """Calls as columns; ``patterns`` as in hist()."""
     import numpy as np
 
     columns = _columns(source, patterns, filters)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fusetools.answers.filters import Filters
 from fusetools.names import CALIBRATION, CONNECT, OPERATIONS
 
-# Callbacks and kernel functions whose name is not their operation's.
+# Callbacks and kernel functions that are not named after their operation.
 _OTHER_NAMES = {
     "forget_multi": "batch_forget",
     "dentry_revalidate": "lookup",
@@ -27,7 +27,7 @@ class Probe(NamedTuple):
     role: str
 
 
-# What tells a request's begin, its copy to the daemon and its end: kprobes, then the kernel's own.
+# Events at a request's begin, its copy to the daemon and its end: kprobes, then tracepoints.
 # `unique` is 0 in some kernels' fuse_request_send (fs/fuse/dev.c until 6.14).
 _STAGES = {
     "begin": ("queue_request", "queue_request_and_unlock", "fuse_dev_queue_req"),
@@ -52,9 +52,9 @@ _FIXED = {
 
 
 def by_convention(events: Iterable[str], roles: Iterable[str] = ()) -> list[Probe]:
-    """The catalogue of a recording that does not explain itself, from its events' names.
+    """The catalogue of events that the recording does not describe, by their names.
 
-    ``roles`` of requests are told already.
+    ``roles``: those that it does describe.
     """
     names, roles = set(events), set(roles)
     probes = []
@@ -93,7 +93,7 @@ def operation_of(function: str) -> str:
 
 
 def bare(function: str) -> str:
-    """A kernel function's name without what the compiler adds (`.isra.0`)."""
+    """A kernel function's name without the compiler's suffix (`.isra.0`)."""
     return function.partition(".")[0]
 
 
@@ -106,10 +106,10 @@ def prune(
     by_operation: bool = False,
     windows: bool = False,
 ) -> list[Probe]:
-    """The part of the catalogue that a question needs: what is not in it is not even decoded.
+    """The rows of the catalogue that a question needs; other events are not decoded.
 
-    ``graphed``: the functions of function_graph, which has one event for all. ``windows``: from a
-    daemon's read to its reply is asked for, too.
+    ``graphed``: the functions of function_graph, which has one event for all. ``windows``: also the
+    time from a daemon's read to its reply.
     """
     catalogue = list(catalogue)
 
@@ -121,11 +121,11 @@ def prune(
         for p in catalogue
         if p.role in ("entry", "return", "reply")
         and wants(p.layer)
-        # Without symbols the request alone tells a reply's operation.
+        # Without symbols only the request has a reply's operation.
         and (not patterns or p.role == "reply" or matches(patterns, p.operation, p.function))
     ]
     replies = any(p.role == "reply" for p in functions)
-    # A pattern that names functions only needs no request; one that nothing here explains may be
+    # A pattern that matches only functions needs no request; one that matches nothing here may be
     # the name of a system call.
     named = [p.function for p in functions]
     if wants("kernel"):
@@ -140,7 +140,7 @@ def prune(
     )
     about_requests = not patterns or not only_functions
     if wants("kernel"):
-        # One that is asked for by what is requested in it can have any name.
+        # A function selected by the requests that it issues can have any name.
         functions += [
             p
             for p in catalogue
@@ -164,8 +164,8 @@ def prune(
     callers = bool(filters.pids or filters.comms or filters.mounts)
     requests = syscalls or callers or kernel or (wants("request") and about_requests)
     roles = {"begin", "end"} if requests else set()
-    # Where a kprobe tells the begin, often before the request has a number, and a tracepoint the
-    # end: the copy to the daemon tells both. So it does to a daemon's call, of whose caller.
+    # A kprobe at the begin often precedes the request's number; a tracepoint at the end has only
+    # the number: the copy to the daemon joins the two. It also gives a daemon's call its caller.
     ends = {p.role: p.event.partition(":")[0] for p in catalogue if p.layer == "request"}
     if requests and ends.get("begin") == "fuse_kernel" and (callers or ends.get("end") == "fuse"):
         roles.add("sent")
@@ -176,20 +176,20 @@ def prune(
     if by_operation and any(p.layer == "daemon" and p.role == "return" for p in functions):
         roles |= {"end", "sys_enter"}  # when a callback replies
     if any(p.layer == "daemon" and p.role == "entry" for p in functions):
-        roles.add("taken")  # calls that do not tell which request they are of
-    found = functions + [p for p in catalogue if p.role in roles]
-    return found + (lengths(catalogue) if windows else [])
+        roles.add("taken")  # for calls without their request's number
+    probes = functions + [p for p in catalogue if p.role in roles]
+    return probes + (lengths(catalogue) if windows else [])
 
 
 def lengths(catalogue: Iterable[Probe]) -> list[Probe]:
-    """The events once more that tell how long requests and answers are: after what they are read
-    for first."""
-    told = [p for p in catalogue if p.role in ("begin", "end") and p.event.startswith("fuse:")]
-    return [Probe(p.event, "request", "", "", "length") for p in told]
+    """The events with the lengths of requests and answers again, after the rows of their main
+    use."""
+    probes = [p for p in catalogue if p.role in ("begin", "end") and p.event.startswith("fuse:")]
+    return [Probe(p.event, "request", "", "", "length") for p in probes]
 
 
 def paired(catalogue: Iterable[Probe]) -> set[tuple[str, str]]:
-    """(layer, function) of those that have a duration: both ends probed, or answered by a reply."""
+    """(layer, function) of all with a duration: both ends are probed, or a reply ends it."""
     return {(p.layer, p.function) for p in catalogue if p.role in ("return", "reply")}
 
 
@@ -200,9 +200,9 @@ def matches(patterns: Iterable[str], operation: str, function: str) -> bool:
 
 
 def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
-    """What of the catalogue, and of the recording's events beside it, tells requests' stories."""
-    told = {p.event for p in catalogue if p.layer == "request"}
-    probes = [p for p in catalogue if p.layer != "kernel" or p.event not in told]
+    """The rows for requests' stories, from the catalogue and the recording's other events."""
+    request_events = {p.event for p in catalogue if p.layer == "request"}
+    probes = [p for p in catalogue if p.layer != "kernel" or p.event not in request_events]
     for event, role in (("sched:sched_switch", "switch"), ("sched:sched_waking", "waking")):
         if event in events and not any(p.event == event for p in catalogue):
             probes.append(Probe(event, "syscall", "", "", role))
@@ -210,13 +210,13 @@ def needed(catalogue: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
 
 
 def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
-    """What tells requests' stories and the names of files."""
-    found = needed(probes, events)
+    """The rows for requests' stories and for the names of files."""
+    rows = needed(probes, events)
     for probe in probes:
         if probe.layer == "daemon" and probe.role == "entry":
-            found.append(probe._replace(role="name"))
+            rows.append(probe._replace(role="name"))
         elif probe.role == "reply" and probe.function in ("fuse_reply_entry", "fuse_reply_create"):
-            found.append(probe._replace(role="inode"))
+            rows.append(probe._replace(role="inode"))
     if CONNECT in events:
-        found.append(Probe(CONNECT, "syscall", "", "", "connect"))
-    return found
+        rows.append(Probe(CONNECT, "syscall", "", "", "connect"))
+    return rows

@@ -15,14 +15,14 @@ from fusetools.results.hist import READ_TO_REPLY
 
 
 def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -> Counts:
-    """Calls of each function in whose name, or operation, the regular expression is found."""
-    found, facts = series(source, source.catalogue, (), layers, filters)
+    """Calls of each function whose name or operation matches the regular expression."""
+    rows, facts = series(source, source.catalogue, (), layers, filters)
     pairs = paired(source.catalogue)
     counts = []
-    functions = matching(regex, [s["function"] for s in found])
-    operations = matching(regex, [s["operation"] for s in found])
-    found = [s for s, f, o in zip(found, functions, operations) if f or o]
-    for s in found:
+    functions = matching(regex, [s["function"] for s in rows])
+    operations = matching(regex, [s["operation"] for s in rows])
+    rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
+    for s in rows:
         function, layer = s["function"], s["layer"]
         timed = layer in ("request", "syscall") or (layer, function) in pairs
         timed = timed or s["self"] is not None or function == READ_TO_REPLY
@@ -37,4 +37,4 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
             )
         )
     counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))
-    return Counts(tuple(counts), facts, unmatched(found))
+    return Counts(tuple(counts), facts, unmatched(rows))

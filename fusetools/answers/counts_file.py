@@ -19,14 +19,14 @@ MOST_FIGURE = 1 << 64
 
 
 def read_counts(path: Path) -> Counts:
-    """What render/csv/count.py wrote, without the buckets. Raises Error if it is something else."""
+    """Read what render/csv/count.py wrote, without the buckets. Error: it is something else."""
 
     def wrong(line: int, why: str) -> Error:
         return Error(
             f"cannot read {path}, line {line}", why, "fusetools count -i perf.data --csv FILE"
         )
 
-    found: list[Count] = []
+    counts: list[Count] = []
     seconds, requests, lost = 0.0, 0, 0
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         lines = csv.DictReader(file)
@@ -34,15 +34,15 @@ def read_counts(path: Path) -> Counts:
             if lines.fieldnames is None or set(COLUMNS) - set(lines.fieldnames):
                 raise wrong(1, "these are not the columns of fusetools count --csv")
             for row in lines:
-                if len(found) == MOST_ROWS:
+                if len(counts) == MOST_ROWS:
                     raise wrong(lines.line_num, f"more than {MOST_ROWS:,} lines")
-                found.append(_count(row))
+                counts.append(_count(row))
                 seconds = _figure(float(row["seconds"]))
                 requests, lost = _figure(int(row["requests"])), _figure(int(row["lost"]))
         except (csv.Error, ValueError, TypeError, KeyError) as error:
             raise wrong(lines.line_num, str(error)) from error
     facts = Facts(path.name, seconds, Requests(requests, requests, requests), Losses(lost))
-    return Counts(tuple(found), facts)
+    return Counts(tuple(counts), facts)
 
 
 def _count(row: dict[str, str]) -> Count:

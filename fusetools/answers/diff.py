@@ -20,7 +20,7 @@ def diff(a: Counts, b: Counts, per: str = "") -> Differences:
         raise ValueError(f"per {per!r}: not request or second")
     rows_a, rows_b = _by_key(a), _by_key(b)
     divide_a, divide_b = _divisor(a, per), _divisor(b, per)
-    found = [
+    differences = [
         Difference(
             function=key[1],
             operation=key[2],
@@ -30,8 +30,8 @@ def diff(a: Counts, b: Counts, per: str = "") -> Differences:
         )
         for key in rows_a.keys() | rows_b.keys()
     ]
-    found = [d for d in found if d.a.count or d.b.count]
-    found.sort(
+    differences = [d for d in differences if d.a.count or d.b.count]
+    differences.sort(
         key=lambda d: (
             LAYERS.index(d.layer),
             -abs(d.change if d.change is not None else (d.a.count or d.b.count or 0)),
@@ -40,7 +40,7 @@ def diff(a: Counts, b: Counts, per: str = "") -> Differences:
             d.operation,
         )
     )
-    return Differences(tuple(found), a.facts, b.facts, per)
+    return Differences(tuple(differences), a.facts, b.facts, per)
 
 
 def _by_key(counts: Counts) -> dict[Key, Count]:

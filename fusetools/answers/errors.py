@@ -1,4 +1,4 @@
-"""What requests were answered with."""
+"""Which errors requests were answered with."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fusetools.results.errors import Answered, Errors, OperationErrors
 def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
     """By operation; ``patterns`` are shell patterns of operations."""
     wanted = operations(patterns, source.path)
-    asked = Questions(source)
-    found, facts = asked(core.native.errors, filters)
-    told = not guessed(asked.probes)
+    query = Questions(source)
+    answer, facts = query(core.native.errors, filters)
+    exact = not guessed(query.probes)
     rows = []
-    for operation, answered, negative, counts, unanswered in found["operations"]:
+    for operation, answered, negative, counts, unanswered in answer["operations"]:
         if wanted and operation not in wanted:
             continue
         by_name = sorted(
             (Answered(error_name(number), n) for number, n in counts), key=lambda e: -e[1]
         )
-        known = negative if operation == "lookup" and told else None
+        known = negative if operation == "lookup" and exact else None
         rows.append(
             OperationErrors(
                 operation,
@@ -42,5 +42,5 @@ def errors(source: Source, patterns: Sequence[str], filters: Filters) -> Errors:
             row.operation,
         )
     )
-    gone = sorted(found["disconnected"], key=lambda row: (-row[1], row[0]))
+    gone = sorted(answer["disconnected"], key=lambda row: (-row[1], row[0]))
     return Errors(tuple(rows), facts, tuple(Answered(name, calls) for name, calls in gone))

@@ -22,55 +22,55 @@ from fusetools.results.facts import Facts
 
 
 def export(source: Source, path: Path, form: str, filters: Filters) -> Exported:
-    """Into a file: "perfetto", "csv" or "json". It takes its place when it is whole; on an error
-    nothing is left of it."""
-    asked = Questions(source)
+    """Write a file: "perfetto", "csv" or "json". It appears once it is complete; an error leaves
+    nothing."""
+    query = Questions(source)
 
     def rows(descriptor: int) -> tuple[core.native.Export, Facts]:
-        found, facts = asked(core.native.export, filters, str(by_descriptor(descriptor)), form)
+        answer, facts = query(core.native.export, filters, str(by_descriptor(descriptor)), form)
         os.lseek(descriptor, 0, os.SEEK_END)
         with open(descriptor, "w", encoding="ascii", closefd=False) as file:
-            file.write(_end(found, form, asked.names, facts))
-        return found, facts
+            file.write(_end(answer, form, query.names, facts))
+        return answer, facts
 
     with Output(str(path)) as target:
         if not target.printed:
             with target.part() as descriptor:
-                found, facts = rows(descriptor)
+                answer, facts = rows(descriptor)
         else:
             with tempfile.TemporaryFile() as file:
-                found, facts = rows(file.fileno())
+                answer, facts = rows(file.fileno())
                 file.seek(0)
                 shutil.copyfileobj(codecs.getreader("utf-8")(file), target.stream)
-    return Exported(str(path), found["rows"], facts)
+    return Exported(str(path), answer["rows"], facts)
 
 
-def _end(found: core.native.Export, form: str, names: Names, facts: Facts) -> str:
+def _end(answer: core.native.Export, form: str, names: Names, facts: Facts) -> str:
     """What follows the last row."""
     if form == "csv":
         return ""
     if form == "json":
         mounts = {str(connection): path for connection, path in names.mounts.items()}
-        rest = {"first_ns": found["first"], "connections": mounts, **envelope("export", facts)}
+        rest = {"first_ns": answer["first"], "connections": mounts, **envelope("export", facts)}
     else:
         rest = {"displayTimeUnit": "ns", "otherData": {"recording": facts.name}}
-    events = trace_end(found["servants"], names) if form == "perfetto" else ""
+    events = trace_end(answer["servants"], names) if form == "perfetto" else ""
     return f"{events}\n], {json.dumps(rest)[1:]}\n"
 
 
 def trace_end(servants: Iterable[tuple[int, int]], names: Names) -> str:
     """What follows the last event of a trace: the daemons' names, the end of the array."""
-    said = []
+    events = []
     for pid in sorted({pid for pid, _ in servants}):
         name = {"name": names.daemons.get(pid) or "daemon"}
-        said.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name})
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name})
         order = {"sort_index": 1}
-        said.append(
+        events.append(
             {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": pid, "args": order}
         )
-        said += [
+        events += [
             {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": name}
-            for one, tid in servants
-            if one == pid
+            for owner, tid in servants
+            if owner == pid
         ]
-    return "".join(",\n" + json.dumps(event) for event in said)
+    return "".join(",\n" + json.dumps(event) for event in events)

@@ -1,4 +1,4 @@
-"""What of a recording an answer is about."""
+"""Which part of a recording an answer covers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Filters:
-    """What to leave in. Empty: everything.
+    """What to include. Empty: everything.
 
     ``pids`` and ``comms`` are those of the caller, whose system call made the request; ``mounts``
     are mount points of the session; ``start`` and ``end`` are ns since the first event.

@@ -20,11 +20,11 @@ from fusetools.results.flame import Amount, LeftOut, Named, Stacks
 from fusetools.results.graph import GraphNode
 from fusetools.session import MOST_STACK_BYTES
 
-# Whole stacks of whatever has unwind tables.
+# Records complete stacks of programs that have unwind tables.
 COPY = "fusetools record --call-graph {} -- WORKLOAD"
 
 
-# Where a daemon reads requests, and waits for one.
+# Where a daemon waits for requests and reads them.
 IDLE = ("fuse_dev_read", "fuse_dev_splice_read", "fuse_dev_do_read")
 
 
@@ -39,7 +39,7 @@ def flame(
     kallsyms: str | None = None,
     symfs: str | None = None,
 ) -> Stacks:
-    """``graph``: one of GRAPHS; the rest as of Recording.stacks()."""
+    """``graph``: one of GRAPHS; the rest as in Recording.stacks()."""
     if graph == "graph":
         return _of_graph(source, patterns, filters, everything)
     session = source.session
@@ -63,18 +63,18 @@ def flame(
         ask["kallsyms"] = kallsyms
     if symfs is not None:
         ask["symfs"] = symfs
-    found = source.query(core.native.flame, probes, ask)
-    asked = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
-    asked += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
+    answer = source.query(core.native.flame, probes, ask)
+    selection = [*patterns, *layers, *states, *filters.comms, *filters.mounts]
+    selection += [f"pid {pid}" for pid in filters.pids] + ["all"] * everything
     daemons = [mount.comm for mount in session.mounts if mount.comm]
     callbacks = {p.function for p in source.catalogue if p.layer == "daemon"}
     kinds = {}
-    for name, path, in_kernel in found["frames"]:
+    for name, path, in_kernel in answer["frames"]:
         kind = kind_of(name, path, in_kernel, daemons, callbacks)
         if kind:
             kinds[name] = kind
-    notes = [*_notes(source, graph, found, symfs)]
-    stacks = found["stacks"]
+    notes = [*_notes(source, graph, answer, symfs)]
+    stacks = answer["stacks"]
     if graph == "on-cpu":
         units = dict(source.described["samples"])
         unit = "ns" if units[probes[0].event] else "samples"
@@ -84,25 +84,27 @@ def flame(
             notes += sampled(*session.stacks[:2])
     return Stacks(
         graph=graph,
-        asked=", ".join(asked),
+        asked=", ".join(selection),
         stacks=stacks,
         unit=unit,
         kinds=kinds,
-        count=found["shown"][0],
-        total=found["shown"][1],
-        stackless=found["stackless"],
-        cut=_cut(graph, found),
+        count=answer["shown"][0],
+        total=answer["shown"][1],
+        stackless=answer["stackless"],
+        cut=_cut(graph, answer),
         left_out=LeftOut(
-            idle=Amount(*found["idle"]), own=Amount(*found["own"]), others=Amount(*found["others"])
+            idle=Amount(*answer["idle"]),
+            own=Amount(*answer["own"]),
+            others=Amount(*answer["others"]),
         ),
-        unfinished=found["unfinished"],
-        states=found["states"],
-        daemons=found["daemons"],
-        shared=found["shared"],
-        kernel=_named(found["kernel"], kallsyms),
-        user=_named(found["user"], symfs),
+        unfinished=answer["unfinished"],
+        states=answer["states"],
+        daemons=answer["daemons"],
+        shared=answer["shared"],
+        kernel=_named(answer["kernel"], kallsyms),
+        user=_named(answer["user"], symfs),
         notes=tuple(notes),
-        facts=source.facts(found, filters),
+        facts=source.facts(answer, filters),
     )
 
 
@@ -148,7 +150,8 @@ def question(
     described: core.native.Description,
     by_request: bool,
 ) -> list[Probe]:
-    """The rows of the catalogue that the core needs. Error: what is missing, and what brings it."""
+    """The rows of the catalogue that the core needs. Error: what is missing, and how to record
+    it."""
     record = "fusetools record -- WORKLOAD"
     stacks = set(described["stacks"])
     events = set(described["events"])
@@ -172,12 +175,12 @@ def question(
     if graph == "requests" and not begins:
         raise Error(f"{name} holds no requests", "where they begin was not recorded", record)
     with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
-    # After the rows whose events they are of.
+    # After the other rows of the same events.
     return [*requests, *(stack(event) for event in with_stack if event in stacks)]
 
 
 def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:
-    """Error: what is to name functions instead of the recording is not there."""
+    """Error: a given source of symbols is missing."""
     for path in (kallsyms, symfs):
         if path is not None and not answers(path):
             raise Error(f"cannot read {path}", "its file system does not answer")
@@ -187,18 +190,18 @@ def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:
         raise Error(f"cannot read {symfs}", "there is no such directory")
 
 
-def _cut(graph: str, found: core.native.Flame) -> int | None:
-    """By frame pointers only the name of what is outermost tells whether a stack is whole."""
-    return found["cut"] if graph != "requests" and found["user"][0] else None
+def _cut(graph: str, answer: core.native.Flame) -> int | None:
+    """With frame pointers only the outermost function's name shows whether a stack is complete."""
+    return answer["cut"] if graph != "requests" and answer["user"][0] else None
 
 
-def _named(found: tuple[bool, int, int], given: str | None) -> Named:
-    known, addresses, nameless = found
+def _named(symbols: tuple[bool, int, int], given: str | None) -> Named:
+    known, addresses, nameless = symbols
     return Named(given or "recording" if known else "", addresses, nameless)
 
 
 def _notes(
-    source: Source, graph: str, found: core.native.Flame, symfs: str | None
+    source: Source, graph: str, answer: core.native.Flame, symfs: str | None
 ) -> Iterator[str]:
     session, described = source.session, source.described
     path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
@@ -208,50 +211,50 @@ def _notes(
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         return f"{', '.join(files[:3])}{more}"
 
-    known, addresses, nameless = found["kernel"]
+    known, addresses, nameless = answer["kernel"]
     if nameless and not known:
         yield (
             f"{nameless:,} of {addresses:,} kernel addresses have no name: the recording holds no "
             "kernel symbols; --kallsyms FILE takes them from a copy of its host's /proc/kallsyms "
             f"of that boot; {merge}"
         )
-    if found["copied"]:
+    if answer["copied"]:
         yield f"copies of user stacks are not unwound; {merge}"
-    known, addresses, nameless = found["user"]
+    known, addresses, nameless = answer["user"]
     if nameless and not known:
         yield (
             f"{nameless:,} of {addresses:,} user addresses have no name: the recording holds no "
             f"user symbols; --symfs DIR takes them from the programs' files below DIR; {merge}"
         )
-    elif files := found["without_symbols"]:
+    elif files := answer["without_symbols"]:
         where = "not in the recording" if symfs is None else f"not below {symfs}"
         yield f"{where}, or another file: {listed(files)}; --symfs DIR names them by files in DIR"
-    if known and (files := found["stripped"]):
+    if known and (files := answer["stripped"]):
         yield f"no symbols for a part of {listed(files)}: record with their debug symbols installed"
-    total, cut = found["shown"][1], _cut(graph, found) or 0
+    total, cut = answer["shown"][1], _cut(graph, answer) or 0
     if cut * 1000 >= total > 0:
-        said = f"{share(cut, total)} of the time has stacks cut before their thread's start"
-        if 0 < found["daemons"] < total:
-            said += f" (of the daemon's time: {share(found['cut_daemons'], found['daemons'])})"
-        deep, unknown = found["cut_copied"], found["cut_unknown"]
-        # Copies of all stacks would fix the rest; for x86-64 alone there is an unwinder.
+        note = f"{share(cut, total)} of the time has stacks cut before their thread's start"
+        if 0 < answer["daemons"] < total:
+            note += f" (of the daemon's time: {share(answer['cut_daemons'], answer['daemons'])})"
+        deep, unknown = answer["cut_copied"], answer["cut_unknown"]
+        # Copies of all stacks would fix the rest; the unwinder supports only x86-64.
         copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
-        copy = copy and not found["copied"] and deep + unknown < cut
-        yield said + (f"; fix: {COPY.format('dwarf')}" if copy else "")
+        copy = copy and not answer["copied"] and deep + unknown < cut
+        yield note + (f"; fix: {COPY.format('dwarf')}" if copy else "")
         if deep * 1000 >= total:
             size = session.stack_bytes
             larger = min(4 * size, MOST_STACK_BYTES)
             how = f"{session.call_graph or 'dwarf'},{larger}"
             fix = f"; fix: {COPY.format(how)}" if larger > size else ""
             yield f"{share(deep, total)} has stacks deeper than the {size:,} bytes copied{fix}"
-    if graph == "off-wake" and found["wakers"] and found["wakers_stackless"] == found["wakers"]:
+    if graph == "off-wake" and answer["wakers"] and answer["wakers_stackless"] == answer["wakers"]:
         yield "the wakers' stacks were not recorded; fix: fusetools record --wakers -- WORKLOAD"
-    if found["full"]:
+    if answer["full"]:
         yield "too many different stacks: some are cut"
 
 
 def sampled(taken: int, alike: int) -> Iterator[str]:
-    """Of switches so many stacks were taken, and for so many that of another one stands."""
+    """``taken``: switches with a stack of their own; ``alike``: those with that of another one."""
     if alike and taken:
         yield (
             f"stacks were sampled: {alike:,} of {taken + alike:,} waits have that of another wait "
@@ -261,7 +264,7 @@ def sampled(taken: int, alike: int) -> Iterator[str]:
 
 
 def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
-    """Of trees of calls the stacks, each with the us of its own: the width is the wall time."""
+    """The stacks of call trees, each with its own time in us: the width is wall time."""
 
     def walk(node: GraphNode, above: str) -> Iterator[tuple[str, float]]:
         path = f"{above};{node.function}" if above else node.function

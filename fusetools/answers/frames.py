@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 
-# Kernel functions by their names, the first that fits; after the directories of Linux.
+# Kernel functions by name, the first match counts; the kinds follow the directories of Linux.
 _KERNEL = (
     (
         "system call",
@@ -41,8 +41,8 @@ _KERNEL = (
 _KERNEL_KINDS = [(kind, re.compile(pattern)) for kind, pattern in _KERNEL]
 
 
-# Frames of the core that are no functions: a daemon had a request, but which of its threads worked
-# on it is not known; and whether it had it yet is not known, either.
+# Frames of the core that are not functions: the daemon had the request, but it is unknown which of
+# its threads worked on it; it is unknown whether the daemon had the request yet.
 UNKNOWN_THREAD, UNREAD = "[daemon, thread unknown]", "[queue or daemon]"
 
 
@@ -59,14 +59,14 @@ def kind_of(
     daemons: Collection[str] = (),
     callbacks: Collection[str] = (),
 ) -> str | None:
-    """The kind of a frame: of the kernel, or of the file ``path`` ("" for none).
+    """The kind of a frame in the kernel or in the file ``path`` ("" for none).
 
-    ``daemons``: the names of the daemons' processes, whose program and client libraries are the
-    daemon's own; ``callbacks``: functions of theirs.
+    ``daemons``: the names of the daemons' processes: their program and client libraries are of kind
+    daemon; ``callbacks``: their functions.
     """
     if in_kernel:
-        found = (kind for kind, pattern in _KERNEL_KINDS if pattern.match(name))
-        return next(found, "kernel")
+        kinds = (kind for kind, pattern in _KERNEL_KINDS if pattern.match(name))
+        return next(kinds, "kernel")
     if path:
         file = os.path.basename(path)
         if file in daemons or re.match(r"lib(cvmfs|fuse)", file):

@@ -16,27 +16,27 @@ from fusetools.results.graph import Graph, GraphCall, GraphCalls, GraphNode
 
 
 def graph(source: Source, function: str, filters: Filters) -> Graph:
-    """Added up over all calls, or over those of a function.
+    """Sums over all calls, or over those of a function.
 
     ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
-    outermost ones. Error: no kernel function has a duration, or none of that name.
+    roots. Error: no kernel function has a duration, or none of that name.
     """
-    found, facts = _asked(source, filters, False)
-    return Graph(tuple(_tree(source, found, function)), found["unmatched"], facts)
+    answer, facts = _query(source, filters, False)
+    return Graph(tuple(_tree(source, answer, function)), answer["unmatched"], facts)
 
 
 def graph_calls(source: Source, function: str, filters: Filters) -> GraphCalls:
     """The single calls, each with what it called, by start; ``function`` as in graph()."""
-    found, facts = _asked(source, filters, True)
-    _tree(source, found, function)  # is there any?
-    calls = _single_calls(found, function)
-    return GraphCalls(calls, found["first"], found["unmatched"], facts)
+    answer, facts = _query(source, filters, True)
+    _tree(source, answer, function)  # is there any?
+    calls = _single_calls(answer, function)
+    return GraphCalls(calls, answer["first"], answer["unmatched"], facts)
 
 
-def _asked(source: Source, filters: Filters, calls: bool) -> tuple[core.native.Graph, Facts]:
+def _query(source: Source, filters: Filters, calls: bool) -> tuple[core.native.Graph, Facts]:
     roles = ("graph_entry", "graph_exit")
     if not any(p.role in roles for p in source.catalogue):
-        roles = ("entry", "return")  # of the functions that were probed
+        roles = ("entry", "return")  # of probed functions
     needed = [p for p in source.catalogue if p.layer == "kernel" and p.role in roles]
     if not any(p.role == roles[1] for p in needed):
         raise Error(
@@ -44,33 +44,33 @@ def _asked(source: Source, filters: Filters, calls: bool) -> tuple[core.native.G
             "neither function_graph nor return probes were recorded",
             "fusetools record --backend graph -- WORKLOAD",
         )
-    found = source.query(core.native.graph, needed, source.core_filters(filters), calls)
-    if found["full"]:
-        found["warnings"].append("too many ways to call: some are left out")
-    return found, source.facts(found, filters)
+    answer = source.query(core.native.graph, needed, source.core_filters(filters), calls)
+    if answer["full"]:
+        answer["warnings"].append("too many ways to call: some are left out")
+    return answer, source.facts(answer, filters)
 
 
-def _tree(source: Source, found: core.native.Graph, function: str) -> list[GraphNode]:
-    tree = _nodes(found, function)
+def _tree(source: Source, answer: core.native.Graph, function: str) -> list[GraphNode]:
+    tree = _nodes(answer, function)
     if function and not tree:
         raise Error(
             f"no call of a kernel function {function}",
-            f"{source.path} has {', '.join(sorted(set(found['functions']))) or 'none'}",
+            f"{source.path} has {', '.join(sorted(set(answer['functions']))) or 'none'}",
             f"fusetools count -i {shlex.quote(str(source.path))} --layer kernel",
         )
     return tree
 
 
-def _nodes(found: core.native.Graph, function: str) -> list[GraphNode]:
-    """The core's nodes, those of one function put together where they are called the same way."""
-    names: list[str] = found["functions"]
+def _nodes(answer: core.native.Graph, function: str) -> list[GraphNode]:
+    """The core's nodes; nodes of one function with the same callers are merged."""
+    names: list[str] = answer["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
     places: dict[tuple[int, str], int] = {}
     figures: list[list[int]] = []  # calls, total, self
     below: list[list[int]] = []
     roots: list[int] = []
-    place_of: list[int] = []  # by node; -1: outside of what is asked for
-    for parent, code, *added in found["nodes"]:
+    place_of: list[int] = []  # by node; -1: outside the wanted calls
+    for parent, code, *added in answer["nodes"]:
         around = place_of[parent] if parent >= 0 else -1
         if around < 0 and not wanted[code]:
             place_of.append(-1)
@@ -86,11 +86,11 @@ def _nodes(found: core.native.Graph, function: str) -> list[GraphNode]:
     done: dict[int, GraphNode] = {}
 
     def sort(nodes: Iterable[int]) -> tuple[GraphNode, ...]:
-        found = [done[node] for node in nodes]
-        found = [node for node in found if node.calls or node.children]
-        return tuple(sorted(found, key=lambda node: (-node.total, node.function)))
+        children = [done[node] for node in nodes]
+        children = [node for node in children if node.calls or node.children]
+        return tuple(sorted(children, key=lambda node: (-node.total, node.function)))
 
-    # From the last one on: a node comes after its parent.
+    # From the last node on: a node comes after its parent.
     for place in reversed(range(len(figures))):
         calls, total, own = figures[place]
         done[place] = GraphNode(functions[place], calls, total, own, sort(below[place]))
@@ -100,18 +100,18 @@ def _nodes(found: core.native.Graph, function: str) -> list[GraphNode]:
 _UNFINISHED = (1 << 64) - 1
 
 
-def _single_calls(found: core.native.Graph, function: str) -> Iterator[GraphCall]:
-    names: list[str] = found["functions"]
+def _single_calls(answer: core.native.Graph, function: str) -> Iterator[GraphCall]:
+    names: list[str] = answer["functions"]
     wanted = [not function or fnmatchcase(name, function) for name in names]
-    raw = found["calls"]
+    raw = answer["calls"]
 
     columns = (
         *(column(of, "I") for of in (raw["function"], raw["level"], raw["cpu"], raw["comm"])),
         column(raw["tid"], "i"),
         *(column(of, "Q") for of in (raw["start"], raw["duration"])),
     )
-    path: list[GraphCall] = []  # open ones, from the outermost
-    top = 0  # the outermost one's level
+    path: list[GraphCall] = []  # open calls, the outermost first
+    top = 0  # the outermost call's level
     for code, level, cpu, comm, tid, start, duration in zip(*columns):
         if path and level <= top:
             yield path[0]
@@ -122,7 +122,7 @@ def _single_calls(found: core.native.Graph, function: str) -> Iterator[GraphCall
             top = level
         del path[level - top :]
         took = None if duration == _UNFINISHED else duration
-        call = GraphCall(names[code], start, took, tid, found["comms"][comm], cpu)
+        call = GraphCall(names[code], start, took, tid, answer["comms"][comm], cpu)
         if path:
             path[-1].children.append(call)
         path.append(call)

@@ -1,4 +1,4 @@
-"""Whose work a request's thread waited for: other threads of its daemon, and what they did.
+"""Helpers: the threads of the daemon that a request's thread waited for, and what they did.
 
 A thread hands work on and sleeps; the thread that wakes it up is the one that did the work.
 """
@@ -17,7 +17,7 @@ from fusetools.results.request import Helper, Request, SyscallTime
 DEEPEST = 4  # threads that wait for each other
 
 
-SHARE = 0.5  # of a wait that another one has to last to be the reason for it
+SHARE = 0.5  # a wait explains another one if it lasts this share of it
 
 
 # TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ, include/linux/trace_events.h
@@ -39,9 +39,9 @@ def chains(
     gather: Callable[[list[Span | None]], Sequence[Moments]],
     probes: Sequence[Probe],
 ) -> list[tuple[Helper, ...]]:
-    """For each span its thread's helpers. ``moments``: what threads did in the spans, ``gather``
-    finds that out for others; both by ``probes``."""
-    found: list[list[Helper]] = [[] for _ in spans]
+    """The helpers of each span's thread. ``moments``: what threads did in the spans; ``gather``
+    finds this for other spans; both refer to ``probes``."""
+    helpers: list[list[Helper]] = [[] for _ in spans]
     seen = [{span.tid} if span else set() for span in spans]
     now: list[Span | None] = list(spans)
     for depth in range(DEEPEST):
@@ -55,7 +55,7 @@ def chains(
                 seen[at].add(wait.tid)
         if not any(then):
             break
-        # What a thread does for another one it may begin before that one sleeps.
+        # A thread may begin to work for another one before that one sleeps.
         begun = [
             wait._replace(start=span.start) if wait and span else None
             for wait, span in zip(then, now)
@@ -63,27 +63,26 @@ def chains(
         now, moments = then, gather(begun)
         for at, (span, did) in enumerate(zip(now, moments)):
             calls = tuple(_calls(span, did, probes)) if span else ()
-            # One without system calls is no thread that was recorded: the daemon's all are.
+            # A thread without system calls was not recorded: all of the daemon's are.
             if span is None or not calls:
                 now[at] = None
                 continue
             peers = tuple(dict.fromkeys(_peers(span, did, probes)))
             used = any(name in SOCKETS for name, _, _ in calls)
-            told = None if used and not peers else peers
-            found[at].append(Helper(span.tid, span.end - span.start, calls, told))
-    return [tuple(one) for one in found]
+            known = None if used and not peers else peers
+            helpers[at].append(Helper(span.tid, span.end - span.start, calls, known))
+    return [tuple(chain) for chain in helpers]
 
 
 def helped(request: Request, helpers: tuple[Helper, ...]) -> Request:
-    """The request with them."""
+    """The request with its helpers."""
     if request.meanwhile is None or not helpers:
         return request
     return replace(request, meanwhile=replace(request.meanwhile, helpers=helpers))
 
 
 def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | None:
-    """The longest wait of the span's thread that another thread ended: that one, and from when to
-    when."""
+    """The longest wait of the span's thread that another thread ended: the waker, begin and end."""
     best = None
     asleep = None
     for time, tid, _, kind, values, _ in moments:
@@ -93,7 +92,7 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
         if role == "switch":
             asleep = time if values[0] == span.tid else None
         elif role == "waking" and values[0] == span.tid and asleep is not None:
-            # In an interrupt: whoever runs there has nothing to do with it.
+            # In an interrupt the thread that runs has nothing to do with it.
             waker = tid if tid > 0 and not (values[1] or 0) & INTERRUPT else None
             if waker and (best is None or time - asleep > best.end - best.start):
                 best = Span(waker, asleep, time)
@@ -102,7 +101,7 @@ def _longest(span: Span, moments: Moments, probes: Sequence[Probe]) -> Span | No
 
 
 def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[SyscallTime]:
-    """Its system calls: name, how many were under way in the span, ns of it; longest first."""
+    """The thread's system calls: name, number under way in the span, ns of it; longest first."""
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
 
     def add(name: str, since: int, until: int) -> None:

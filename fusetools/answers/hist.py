@@ -20,25 +20,25 @@ def hist(
     filters: Filters,
     corrected: bool = False,
 ) -> Histograms:
-    """Of the operations or functions that match a shell pattern, or of all; ``corrected``: without
-    what recording took, but for kernel functions."""
+    """Histograms of operations or functions that match a shell pattern, or of all; ``corrected``:
+    less what recording took, except for kernel functions."""
     timed = paired(source.catalogue)
     catalogue = [p for p in source.catalogue if p.role != "entry" or (p.layer, p.function) in timed]
-    found, facts = series(source, catalogue, patterns, layers, filters, True, corrected)
-    lost = unmatched(found)
-    # Of kernel functions that call one another the one that was called from outside, unless they
-    # are asked for.
-    found = [
+    rows, facts = series(source, catalogue, patterns, layers, filters, True, corrected)
+    lost = unmatched(rows)
+    # Of kernel functions that call one another, show the one called from outside, unless a pattern
+    # selects them.
+    rows = [
         s
-        for s in found
+        for s in rows
         if s["layer"] != "kernel"
         or s["outermost"]
         or any(fnmatchcase(s["function"], pattern) for pattern in patterns)
     ]
-    histograms = [histogram(s) for s in found]
+    histograms = [histogram(s) for s in rows]
     calls: dict[str, int] = {}
     for h in histograms:
-        # The kernel often needs no request for what it is called for.
+        # The kernel often answers a call without a request.
         known = h.count if h.layer != "kernel" else 0
         calls[h.operation] = max(calls.get(h.operation, 0), known)
     histograms.sort(

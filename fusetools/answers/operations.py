@@ -12,8 +12,8 @@ from fusetools.names import OPERATIONS
 
 
 def operations(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
-    """The FUSE operations that the shell patterns match. Error: one matches none; it is mended by
-    a look into the ``recording``."""
+    """The FUSE operations that the shell patterns match. Error: a pattern matches none; its fix
+    lists those of the ``recording``."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in OPERATIONS):
             look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]

@@ -11,37 +11,37 @@ from fusetools.answers.requests import Names, Questions, column
 from fusetools.answers.source import Source
 from fusetools.results.queue import MountQueue, Queue, QueuePart
 
-# Parts of the time in which the queue is drawn.
+# Number of intervals in which the queue is drawn.
 PARTS = 60
 
 
 def queue(source: Source, filters: Filters) -> Queue:
     """How many requests wait for the daemon, and how many of its threads work, over time."""
-    asked = Questions(source)
-    found, facts = asked(core.native.queue, filters, PARTS)
-    first = found["first"]
+    query = Questions(source)
+    answer, facts = query(core.native.queue, filters, PARTS)
+    first = answer["first"]
     mounts = []
-    for one in found["mounts"]:
-        if not one["parts"] and not one["unread"]:
+    for mount in answer["mounts"]:
+        if not mount["parts"] and not mount["unread"]:
             continue
-        times = column(one["time"], "Q")
-        queued, busy = column(one["queued"], "I"), column(one["busy"], "I")
+        times = column(mount["time"], "Q")
+        queued, busy = column(mount["queued"], "I"), column(mount["busy"], "I")
         mounts.append(
             MountQueue(
-                mount=_mount(asked.names, one["connection"]),
-                requests=one["requests"],
-                threads=one["threads"],
+                mount=_mount(query.names, mount["connection"]),
+                requests=mount["requests"],
+                threads=mount["threads"],
                 start=times[0] - first if times else 0,
                 end=times[-1] - first if times else 0,
-                total=one["total"],
-                waited=one["waited"],
-                short=one["short"],
-                whole=QueuePart(*one["whole"][0]) if one["whole"] else QueuePart(0, 0, 0, 0),
-                unanswered=one["unanswered"],
-                unread=one["unread"],
-                handed=one["handed"],
-                runnable=one["runnable"],
-                parts=tuple(QueuePart(*part) for part in one["parts"]),
+                total=mount["total"],
+                waited=mount["waited"],
+                short=mount["short"],
+                whole=QueuePart(*mount["whole"][0]) if mount["whole"] else QueuePart(0, 0, 0, 0),
+                unanswered=mount["unanswered"],
+                unread=mount["unread"],
+                handed=mount["handed"],
+                runnable=mount["runnable"],
+                parts=tuple(QueuePart(*part) for part in mount["parts"]),
                 levels=_Levels(times, queued, busy, first),
             )
         )
@@ -55,7 +55,7 @@ def _mount(names: Names, connection: int | None) -> str:
 
 
 class _Levels:
-    """Millions of them: made when they are asked for."""
+    """Millions of levels: made on demand."""
 
     def __init__(self, times: array[int], queued: array[int], busy: array[int], first: int) -> None:
         self.columns = (times, queued, busy)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from fusetools.core import Arguments
 
-Found = TypeVar("Found", bound="core.native.Answer")
+AnyAnswer = TypeVar("AnyAnswer", bound="core.native.Answer")
 
-# What the kernel keeps for itself (include/linux/errno.h).
+# Errors that the kernel keeps to itself (include/linux/errno.h).
 _KERNELS_OWN = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 524: "ENOTSUPP"}
 
 
@@ -34,22 +34,22 @@ _OUT_HEADER = 16
 
 
 class Names(NamedTuple):
-    """Of what numbers stand for: mount points by connection, daemons' names by process."""
+    """Mount points by connection, daemons' names by process."""
 
     mounts: dict[int, str]
     daemons: dict[int, str]
 
     def mount(self, connection: int | None) -> str:
-        """ "" where it is not known."""
+        """ "" if unknown."""
         return "" if connection is None else self.mounts.get(connection, "")
 
     def daemon(self, pid: int | None) -> str:
-        """ "" where it is not known."""
+        """ "" if unknown."""
         return "" if pid is None else self.daemons.get(pid, "")
 
 
 class Questions:
-    """Asks the core about requests: ``probes`` are what shows them and the names of files."""
+    """Asks the core about requests: ``probes`` are the events of requests and of files' names."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -60,22 +60,24 @@ class Questions:
     def __call__(
         self,
         question: Callable[
-            Concatenate[str, Sequence[Probe], core.native.Filters, Arguments], Found
+            Concatenate[str, Sequence[Probe], core.native.Filters, Arguments], AnyAnswer
         ],
         filters: Filters,
         *arguments: Arguments.args,
         **more: Arguments.kwargs,
-    ) -> tuple[Found, Facts]:
+    ) -> tuple[AnyAnswer, Facts]:
         """The core's answer, and the facts of the recording."""
-        asked = self.source.core_filters(filters)
-        found = core.ask(question, str(self.source.path), self.probes, asked, *arguments, **more)
-        return found, self.source.facts(found, filters)
+        native = self.source.core_filters(filters)
+        answer = core.ask(question, str(self.source.path), self.probes, native, *arguments, **more)
+        return answer, self.source.facts(answer, filters)
 
     def moments(self, spans: Sequence[Span | None]) -> list[list[core.native.Moment]]:
-        """What happened in each span to its thread; nothing in none."""
+        """What happened to each span's thread; nothing where there is no span."""
         wanted = [span for span in spans if span]
-        found = iter(self.source.query(core.native.moments, self.probes, wanted) if wanted else ())
-        return [next(found) if span else [] for span in spans]
+        moments = iter(
+            self.source.query(core.native.moments, self.probes, wanted) if wanted else ()
+        )
+        return [next(moments) if span else [] for span in spans]
 
 
 class Span(NamedTuple):
@@ -87,75 +89,76 @@ class Span(NamedTuple):
 
 
 def error_name(number: int) -> str:
-    """Of an errno, e.g. ENOENT; "" for 0."""
+    """The name of an errno, e.g. ENOENT; "" for 0."""
     if not number:
         return ""
     return errno.errorcode.get(number) or _KERNELS_OWN.get(number) or f"errno {number}"
 
 
-def at_work(kept: core.native.Kept) -> Span | None:
+def at_work(fields: core.native.Kept) -> Span | None:
     """The daemon's thread while it has the request in hand, up to its reply."""
-    marks, tid = kept["marks"], kept["daemon_tid"]
+    marks, tid = fields["marks"], fields["daemon_tid"]
     start = marks.get("callback_enter", marks.get("read"))
-    end = marks.get("reply", marks.get("end", marks.get("callback_return", kept["until"])))
-    if tid is None or start is None or kept["handed"]:
+    end = marks.get("reply", marks.get("end", marks.get("callback_return", fields["until"])))
+    if tid is None or start is None or fields["handed"]:
         return None
     return Span(tid, start, max(start, end if end is not None else 1 << 63))
 
 
 def guessed(probes: Sequence[Probe]) -> bool:
-    """Names of files are told by what callers asked for next."""
+    """Files' names are inferred from what callers requested next."""
     return not any(probe.role == "inode" for probe in probes)
 
 
 def request(
-    kept: core.native.Kept, first: int, names: Names, meanwhile: Meanwhile | None = None
+    fields: core.native.Kept, first: int, names: Names, meanwhile: Meanwhile | None = None
 ) -> Request:
-    marks = {name: time - first for name, time in kept["marks"].items()}
+    marks = {name: time - first for name, time in fields["marks"].items()}
     start = marks.get("begin", min(marks.values(), default=0))
-    path, whole = kept["path"] or (None, False)
-    # Callbacks of libfuse's high-level interface get the file's path first: that is no attribute.
-    of_path = kept["operation"].endswith("xattr") and (kept["name"] or "").startswith("/")
-    reply = kept["reply_len"]
+    path, whole = fields["path"] or (None, False)
+    # Callbacks of libfuse's high-level interface get the file's path first, which is not an
+    # attribute's name.
+    of_path = fields["operation"].endswith("xattr") and (fields["name"] or "").startswith("/")
+    reply = fields["reply_len"]
     return Request(
-        operation=kept["operation"],
-        unique=kept["unique"],
-        mount=names.mount(kept["connection"]),
-        fate=kept["fate"],
-        until=None if kept["until"] is None else kept["until"] - first,
-        handed=kept["handed"],
-        reader=kept["reader"],
-        replier=kept["replier"],
+        operation=fields["operation"],
+        unique=fields["unique"],
+        mount=names.mount(fields["connection"]),
+        fate=fields["fate"],
+        until=None if fields["until"] is None else fields["until"] - first,
+        handed=fields["handed"],
+        reader=fields["reader"],
+        replier=fields["replier"],
         start=start,
-        duration=kept["duration"],
-        error=error_name(-kept["error"]),
-        waits=kept["waits"],
-        comm=kept["comm"],
-        pid=kept["pid"],
-        tid=kept["tid"],
-        syscall=kept["syscall"] or "",
-        daemon_comm=names.daemon(kept["daemon_pid"]),
-        daemon_pid=kept["daemon_pid"],
-        daemon_tid=kept["daemon_tid"],
+        duration=fields["duration"],
+        error=error_name(-fields["error"]),
+        waits=fields["waits"],
+        comm=fields["comm"],
+        pid=fields["pid"],
+        tid=fields["tid"],
+        syscall=fields["syscall"] or "",
+        daemon_comm=names.daemon(fields["daemon_pid"]),
+        daemon_pid=fields["daemon_pid"],
+        daemon_tid=fields["daemon_tid"],
         path=path,
         whole=whole,
-        name=None if of_path else kept["name"],
-        inode=kept["inode"],
-        size=kept["size"],
-        offset=kept["offset"],
+        name=None if of_path else fields["name"],
+        inode=fields["inode"],
+        size=fields["size"],
+        offset=fields["offset"],
         answered=reply - _OUT_HEADER if reply is not None and reply >= _OUT_HEADER else None,
-        negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
+        negative=fields["operation"] == "lookup" and fields["answer"] == 0 and not fields["error"],
         marks=marks,
-        stages=tuple(StageTime(name, ns) for name, ns, _ in kept["stages"]),
-        parts=tuple(_parts(*stage) for stage in kept["stages"]),
+        stages=tuple(StageTime(name, ns) for name, ns, _ in fields["stages"]),
+        parts=tuple(_parts(*stage) for stage in fields["stages"]),
         meanwhile=meanwhile,
     )
 
 
-def _parts(stage: str, ns: int, told: Sequence[int] | None) -> dict[str, int]:
-    if told is None:
+def _parts(stage: str, ns: int, parts: Sequence[int] | None) -> dict[str, int]:
+    if parts is None:
         return {}
-    whole = [*told]
+    whole = [*parts]
     left = ns
     for at, part in enumerate(whole):
         whole[at] = min(part, left)
@@ -164,17 +167,17 @@ def _parts(stage: str, ns: int, told: Sequence[int] | None) -> dict[str, int]:
 
 
 def meanwhile(
-    kept: core.native.Kept, moments: Iterable[core.native.Moment], probes: Sequence[Probe]
+    fields: core.native.Kept, moments: Iterable[core.native.Moment], probes: Sequence[Probe]
 ) -> Meanwhile | None:
-    span = at_work(kept)
+    span = at_work(fields)
     if span is None:
         return None
-    blocked, runnable, elsewhere = kept["blocked"], kept["runnable"], kept["elsewhere"]
+    blocked, runnable, elsewhere = fields["blocked"], fields["runnable"], fields["elsewhere"]
     on_cpu = None
-    marks = kept["marks"]
+    marks = fields["marks"]
     if blocked is not None and runnable is not None:
         idle = blocked + runnable + (elsewhere or 0)
-        end = min(marks.get("reply", span.end), kept["until"] or span.end)
+        end = min(marks.get("reply", span.end), fields["until"] or span.end)
         on_cpu = max(end - span.start - idle, 0)
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     entered: tuple[str, int] | None = None
@@ -191,17 +194,17 @@ def meanwhile(
             calls[syscall][0] += 1
             calls[syscall][1] += time - entered[1]
             entered = None
-    if entered is not None and entered[1] != span.end:  # else it is the one that answers
+    if entered is not None and entered[1] != span.end:  # else it is the call that answers
         calls[entered[0]][0] += 1
         calls[entered[0]][1] += min(span.end, last) - entered[1]
     rows = sorted(
         (SyscallTime(name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2]
     )
-    return Meanwhile(on_cpu, runnable, blocked, elsewhere, kept["unsplit"], tuple(rows))
+    return Meanwhile(on_cpu, runnable, blocked, elsewhere, fields["unsplit"], tuple(rows))
 
 
 def peer(values: Sequence[int | None]) -> str | None:
-    """Whom a connection is to, out of an event's values: "192.0.2.1:3128", "[2001:db8::1]:80"."""
+    """The peer of a connection, from an event's values: "192.0.2.1:3128", "[2001:db8::1]:80"."""
     port, first, last = values[:3]
     if port is None or first is None or last is None:
         return None

@@ -22,8 +22,8 @@ def series(
     by_operation: bool = False,
     corrected: bool = False,
 ) -> tuple[list[core.native.Series], Facts]:
-    """The core's series of what is asked for, and the facts; ``corrected``: durations without what
-    recording took. Error: nothing has that name, or what recording took was not measured."""
+    """The core's series that patterns and layers select, and the facts; ``corrected``: durations
+    less what recording took. Error: nothing matches, or what recording took was not measured."""
     if corrected:
         source.corrected()  # before the pass over the recording
     names = [name for _, name in source.functions]
@@ -34,18 +34,18 @@ def series(
     )
     windows = windows and (not layers or "daemon" in layers)
     wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
-    asked = source.core_filters(filters, functions=False, corrected=corrected)
+    native = source.core_filters(filters, functions=False, corrected=corrected)
     probes = wanted
     if corrected:
-        # What recording took of a request is known by all that tells its stages.
-        told = needed(source.catalogue, source.events)
-        probes = [*told, *(p for p in wanted if p not in told)]
+        # What recording took of a request follows from all events of its stages.
+        for_stages = needed(source.catalogue, source.events)
+        probes = [*for_stages, *(p for p in wanted if p not in for_stages)]
     if windows:
-        asked["windows"] = True
+        native["windows"] = True
     if any(p.layer == "kernel" for p in probes):
-        asked["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
-        asked["by_operation"] = by_operation
-    answer = source.query(core.native.scan, probes, asked)
+        native["functions"] = [(at, name, operation_of(name)) for at, name in source.functions]
+        native["by_operation"] = by_operation
+    answer = source.query(core.native.scan, probes, native)
     beside = {(p.layer, p.function) for p in source.catalogue}
     beside -= {(p.layer, p.function) for p in catalogue}
     every = [
@@ -59,22 +59,22 @@ def series(
         if p.role in ("entry", "reply") and (p.layer, p.function) not in seen:
             seen.add((p.layer, p.function))
             every.append(_nothing(p))
-    found = [
+    rows = [
         s
         for s in every
-        if (not layers or s["layer"] in layers) and (not patterns or _asked_for(s, patterns))
+        if (not layers or s["layer"] in layers) and (not patterns or _selected(s, patterns))
     ]
-    if patterns and not found:
+    if patterns and not rows:
         source.no_match(patterns, (s["operation"] for s in every))
     facts = source.facts(answer, filters, corrected)
-    # A daemon without callbacks has the time from its reads to its replies.
+    # Without callbacks, the daemon's time is from its reads to its replies.
     lacking = [*layers, *(["syscall"] if windows else [])]
-    return found, source.needing(facts, lacking) if lacking else facts
+    return rows, source.needing(facts, lacking) if lacking else facts
 
 
-def _asked_for(series: core.native.Series, patterns: Sequence[str]) -> bool:
-    """read is an operation and a system call, in which other operations may have been requested:
-    who asks for the operation does not mean those."""
+def _selected(series: core.native.Series, patterns: Sequence[str]) -> bool:
+    """read is an operation and a system call that may request other operations: a pattern for the
+    operation does not select those."""
     operation, function = series["operation"], series["function"]
     if series["layer"] == "syscall":
         named = any(matches([p], name, "") for p in patterns for name in OPERATIONS)
@@ -82,11 +82,11 @@ def _asked_for(series: core.native.Series, patterns: Sequence[str]) -> bool:
     return matches(patterns, operation, function)
 
 
-def unmatched(found: Iterable[core.native.Series]) -> int:
-    """Calls without their return and the reverse. Of a kernel function each operation's series has
-    all of them."""
+def unmatched(rows: Iterable[core.native.Series]) -> int:
+    """Calls without their return and the reverse. Each operation's series of a kernel function
+    counts all of them."""
     lost: dict[tuple[str, str, str], int] = {}
-    for s in found:
+    for s in rows:
         operation = "" if s["layer"] == "kernel" else s["operation"]
         key = (s["layer"], s["function"], operation)
         lost[key] = max(lost.get(key, 0), s["lost"])
@@ -94,7 +94,7 @@ def unmatched(found: Iterable[core.native.Series]) -> int:
 
 
 def histogram(series: core.native.Series) -> Histogram:
-    """Of a callback also its two parts."""
+    """A histogram; a callback's with its two parts."""
     until, after = series["until_reply"], series["after_reply"]
     rest: core.native.Series = {**series, "self": None, "unmatched": 0}
     rest["until_reply"] = rest["after_reply"] = None

@@ -28,36 +28,36 @@ from fusetools.results.show import Moment, Shown
 
 
 def only(
-    found: Sequence[core.native.Kept], unique: int, names: Names, path: Path
+    matches: Sequence[core.native.Kept], unique: int, names: Names, path: Path
 ) -> core.native.Kept:
-    """The only one of a number; Error if there are several, or none."""
-    if len(found) == 1:
-        return found[0]
+    """The only request with a number; Error: there are several, or none."""
+    if len(matches) == 1:
+        return matches[0]
     file = shlex.quote(str(path))
-    if not found:
+    if not matches:
         raise Error(
             f"{path} has no request {unique}",
             "its numbers stand in what these commands print",
             f"fusetools slow -i {file}\nfusetools export -i {file} --format csv -o requests.csv",
         )
-    mounts = list(dict.fromkeys(names.mount(one["connection"]) for one in found))
+    mounts = list(dict.fromkeys(names.mount(fields["connection"]) for fields in matches))
     if len(mounts) > 1 and all(mounts):
         raise Error(
-            f"{len(found)} requests have the number {unique}",
+            f"{len(matches)} requests have the number {unique}",
             f"they are of {', '.join(mounts)}",
             f"fusetools show {unique} -i {file} --mount {shlex.quote(mounts[0])}",
         )
-    times = ", ".join(str(min(one["marks"].values(), default=0)) for one in found[:5])
+    times = ", ".join(str(min(fields["marks"].values(), default=0)) for fields in matches[:5])
     raise Error(
-        f"{len(found)} requests have the number {unique}",
+        f"{len(matches)} requests have the number {unique}",
         f"they begin at {times} ns on the recording's clock",
         f"fusetools show {unique} -i {file} --from TIME --to TIME",
     )
 
 
-def spans(kept: core.native.Kept) -> tuple[Span | None, Span | None]:
-    """The caller's and the daemon's thread while they are about the request."""
-    marks: dict[str, int] = kept["marks"]
+def spans(fields: core.native.Kept) -> tuple[Span | None, Span | None]:
+    """The caller's and the daemon's thread while they work on the request."""
+    marks: dict[str, int] = fields["marks"]
     callers = ("sys_enter", "resumed", "kernel_enter", "begin")
     ends: tuple[str, ...] = ("end", "waking", "runs", "kernel_exit", "sys_exit")
     daemons = ("daemon_runs", "sent", "read", "callback_enter")
@@ -68,59 +68,59 @@ def spans(kept: core.native.Kept) -> tuple[Span | None, Span | None]:
         end = max((marks[name] for name in last if name in marks), default=1 << 63)
         return None if tid is None or start is None else Span(tid, start, max(start, end))
 
-    tid = kept["tid"]
-    # In the background the caller goes on to other things.
-    ends = ends if kept["waits"] else ("begin",)
-    return span(tid, callers, ends), span(kept["daemon_tid"], daemons, done)
+    tid = fields["tid"]
+    # The caller of an asynchronous request goes on to other things.
+    ends = ends if fields["waits"] else ("begin",)
+    return span(tid, callers, ends), span(fields["daemon_tid"], daemons, done)
 
 
 def show(source: Source, unique: int, filters: Filters) -> Shown:
     """One request's story, by its number. Error: there is none, or several."""
-    asked = Questions(source)
-    found, facts = asked(core.native.numbered, filters, unique)
-    kept = only(found["kept"], unique, asked.names, source.path)
-    caller, daemon = asked.moments(spans(kept))
-    (chain,) = helpers.chains([at_work(kept)], [daemon], asked.moments, asked.probes)
-    first = min(kept["marks"].values(), default=0)
-    tids = (kept["tid"], kept["daemon_tid"])
-    said: dict[tuple[int, int, int], list[str]] = {}
+    query = Questions(source)
+    answer, facts = query(core.native.numbered, filters, unique)
+    fields = only(answer["kept"], unique, query.names, source.path)
+    caller, daemon = query.moments(spans(fields))
+    (chain,) = helpers.chains([at_work(fields)], [daemon], query.moments, query.probes)
+    first = min(fields["marks"].values(), default=0)
+    tids = (fields["tid"], fields["daemon_tid"])
+    lines: dict[tuple[int, int, int], list[str]] = {}
     for side, (tid, moments) in enumerate(zip(tids, (caller, daemon))):
-        teller = _Teller(kept, tid, asked.probes, source.functions, asked.names)
+        thread = _Thread(fields, tid, query.probes, source.functions, query.names)
         for time, whose, cpu, kind, values, text in moments:
-            line = teller.tell(time, whose, cpu, kind, values, text)
+            line = thread.line(time, whose, cpu, kind, values, text)
             if line:
-                # An event may be about both: who is woken up, and by whom.
-                said.setdefault((time, kind, whose), ["", ""])[side] = line
-    rows = sorted(said.items(), key=lambda item: item[0][0])
+                # An event may concern both: the thread that is woken and its waker.
+                lines.setdefault((time, kind, whose), ["", ""])[side] = line
+    rows = sorted(lines.items(), key=lambda item: item[0][0])
     story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
-    did = meanwhile(kept, daemon, asked.probes)
-    shown = helpers.helped(request(kept, found["first"], asked.names, did), chain)
-    return Shown(shown, story, guessed(asked.probes), source.needing(facts))
+    did = meanwhile(fields, daemon, query.probes)
+    shown = helpers.helped(request(fields, answer["first"], query.names, did), chain)
+    return Shown(shown, story, guessed(query.probes), source.needing(facts))
 
 
-class _Teller:
-    """Says what one thread did."""
+class _Thread:
+    """Describes what one thread did."""
 
     def __init__(
         self,
-        kept: core.native.Kept,
+        fields: core.native.Kept,
         tid: int | None,
         probes: Sequence[Probe],
         functions: Sequence[tuple[int, str]],
         names: Names,
     ) -> None:
-        self.kept = kept
+        self.fields = fields
         self.tid = tid
         self.probes = probes
         self.functions = functions
         self.starts = [start for start, _ in functions]
         self.names = names
-        # Probes that tell a request's points are functions, too.
+        # Probes of a request's points are functions, too.
         self.points = {p.event for p in probes if p.role in ("begin", "sent", "end")}
         self.running: bool | None = None
         self.name = ""
 
-    def tell(
+    def line(
         self,
         time: int,
         whose: int,
@@ -129,7 +129,7 @@ class _Teller:
         values: Sequence[int | None],
         text: str | None,
     ) -> str:
-        """ "" for what says nothing new."""
+        """A moment's line; "" for what adds nothing new."""
         if kind == -1:
             out, preempted = values[:2]
             return self._switch(not out, "loses the CPU" if preempted else "sleeps", cpu)
@@ -169,7 +169,7 @@ class _Teller:
         return f"{probe.function}({self._arguments(values)})"
 
     def _switch(self, runs: bool, how: str, cpu: int) -> str:
-        # Two kinds of events may tell the same.
+        # Two kinds of events may report the same switch.
         if self.running is runs:
             return ""
         self.running = runs
@@ -178,18 +178,18 @@ class _Teller:
         return f"runs on CPU {cpu}" if cpu != 0xFFFFFFFF else "runs"
 
     def _task(self, tid: int | None) -> str:
-        if tid == self.kept["tid"]:
-            return f"{self.kept['comm']} {tid}".strip()
-        if tid == self.kept["daemon_tid"]:
-            return f"{self.names.daemon(self.kept['daemon_pid']) or 'daemon'} {tid}"
+        if tid == self.fields["tid"]:
+            return f"{self.fields['comm']} {tid}".strip()
+        if tid == self.fields["daemon_tid"]:
+            return f"{self.names.daemon(self.fields['daemon_pid']) or 'daemon'} {tid}"
         return f"thread {tid}"
 
     def _request(self, role: str, time: int, values: Sequence[int | None]) -> str:
         mark = {"begin": "begin", "sent": "sent", "end": "end"}[role]
-        own = self.kept["marks"].get(mark) == time
+        own = self.fields["marks"].get(mark) == time
         if role == "sent" and values[2] == 0:
             return "copies the answer" if own or self._own(values) else ""
-        which = self.kept["operation"] if own or self._own(values) else f"request {values[0]}"
+        which = self.fields["operation"] if own or self._own(values) else f"request {values[0]}"
         if role == "begin":
             return f"{which} is queued"
         if role == "sent":
@@ -199,16 +199,16 @@ class _Teller:
         return f"{which} ends" + (f" with {error}" if error else "")
 
     def _own(self, values: Sequence[int | None]) -> bool:
-        return bool(values[0] == self.kept["unique"])
+        return bool(values[0] == self.fields["unique"])
 
     def _arguments(self, values: Sequence[int | None]) -> str:
         unique, inode, size, offset = values
-        other = "" if unique in (None, self.kept["unique"]) else f"of request {unique}"
+        other = "" if unique in (None, self.fields["unique"]) else f"of request {unique}"
         name, self.name = self.name, ""
-        asked = "" if size is None else f"{size} bytes"
+        amount = "" if size is None else f"{size} bytes"
         where = "" if offset is None else f"at {offset}"
         named = name or ("" if inode is None else f"inode {inode}")
-        return ", ".join(part for part in (named, asked, where, other) if part)
+        return ", ".join(part for part in (named, amount, where, other) if part)
 
     def _function(self, address: int | None) -> str:
         at = bisect.bisect_right(self.starts, address or 0) - 1

@@ -22,23 +22,24 @@ def slow(
     filters: Filters,
     path: str | None = None,
 ) -> Slowest:
-    """``most`` of them, of the operations that a shell pattern matches, that took ``least`` ns or
+    """Up to ``most`` requests, of operations that match a shell pattern, that took ``least`` ns or
     more, slowest first; ``path``: a shell pattern for the whole path ("*" matches "/", too).
 
-    Those that have not ended count up to the recording's end.
+    Requests that have not ended count up to the recording's end.
     """
-    asked = Questions(source)
+    query = Questions(source)
     wanted = operations(patterns, source.path), least, None if path is None else expression(path)
-    found, facts = asked(core.native.slowest, filters, wanted, asked.names.mounts, most)
-    kept = found["kept"]
-    spans = [at_work(one) for one in kept]
-    moments = asked.moments(spans)
-    chains = helpers.chains(spans, moments, asked.moments, asked.probes)
+    answer, facts = query(core.native.slowest, filters, wanted, query.names.mounts, most)
+    rows = answer["kept"]
+    spans = [at_work(fields) for fields in rows]
+    moments = query.moments(spans)
+    chains = helpers.chains(spans, moments, query.moments, query.probes)
     requests = (
         helpers.helped(
-            request(one, found["first"], asked.names, meanwhile(one, did, asked.probes)), chain
+            request(fields, answer["first"], query.names, meanwhile(fields, did, query.probes)),
+            chain,
         )
-        for one, did, chain in zip(kept, moments, chains)
+        for fields, did, chain in zip(rows, moments, chains)
     )
-    pathless = None if path is None else found["pathless"]
-    return Slowest(tuple(requests), guessed(asked.probes), facts, pathless)
+    pathless = None if path is None else answer["pathless"]
+    return Slowest(tuple(requests), guessed(query.probes), facts, pathless)

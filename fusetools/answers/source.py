@@ -1,4 +1,4 @@
-"""A recording that is open: what all questions to it share."""
+"""An open recording: what all questions share."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from fusetools.core import Arguments, T
 
-_LONGEST = 400  # letters of a command that is printed
+_LONGEST = 400  # characters of a printed command
 
 
 class Source:
-    """``catalogue``: its events and their meaning; ``described``: the core's words on it;
-    ``functions``: the kernel's of function_graph, start and name; ``addresses``: of functions that
-    were probed."""
+    """``catalogue``: its events and their meaning; ``described``: the core's description;
+    ``functions``: kernel functions of function_graph, start and name; ``addresses``: of probed
+    functions."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -79,7 +79,7 @@ class Source:
         *arguments: Arguments.args,
         **more: Arguments.kwargs,
     ) -> T:
-        """Of the core, about this recording."""
+        """Ask the core about this recording."""
         return core.ask(question, str(self.path), *arguments, **more)
 
     @property
@@ -88,7 +88,7 @@ class Source:
         return self.session.detail
 
     def with_detail(self, detail: str) -> str:
-        """The command that records the same with more."""
+        """The command that records the same with more detail."""
         words = list(self.session.arguments)
         command = list(self.session.command)
         more = [] if detail == "stacks" else ["--detail", detail]
@@ -102,7 +102,7 @@ class Source:
         return shlex.join(["fusetools", "record", *more, *before, *command])
 
     def needing(self, facts: Facts, layers: Sequence[str] = ()) -> Facts:
-        """With what a recording of little detail does not hold, of those layers, or all."""
+        """The facts, with what little detail leaves out of those layers, or of all."""
         if self.detail != "latency":
             return facts
         why, again = "recorded with --detail latency", self.with_detail("stages")
@@ -112,17 +112,17 @@ class Source:
             "off_cpu": "switches of tasks",
         }
         layers = layers or tuple(names)
-        lacking = (Missing(names[one], why, again, one) for one in layers if one in names)
+        lacking = (Missing(names[layer], why, again, layer) for layer in layers if layer in names)
         return replace(facts, missing=(*facts.missing, *lacking))
 
     @property
     def pair_cost(self) -> int | None:
-        """ns of a callback's two probes, or at least of what of them is in its duration."""
+        """ns of a callback's two probes, or at least of the part that is in its duration."""
         session = self.session
         return session.probe_cost_ns if session.pair_cost_ns is None else session.pair_cost_ns
 
     def corrected(self) -> Corrected:
-        """What can be subtracted of what recording took. Error: nothing was measured."""
+        """Which costs of recording can be subtracted. Error: nothing was measured."""
         event, pair = self.session.event_cost_ns, self.session.pair_cost_ns
         if event is None and pair is None:
             raise Error(
@@ -145,36 +145,36 @@ class Source:
     def core_filters(
         self, filters: Filters, functions: bool = True, corrected: bool = False
     ) -> core.native.Filters:
-        """In the core's words; ``functions``: with the kernel's of function_graph; ``corrected``:
-        durations without what recording took."""
-        asked: core.native.Filters = {}
+        """The filters in the core's form; ``functions``: with kernel functions of function_graph;
+        ``corrected``: durations less what recording took."""
+        native: core.native.Filters = {}
         if filters.pids:
-            asked["pids"] = list(filters.pids)
+            native["pids"] = list(filters.pids)
         if filters.comms:
-            asked["comms"] = list(filters.comms)
+            native["comms"] = list(filters.comms)
         if filters.start is not None:
-            asked["from_ns"] = filters.start
+            native["from_ns"] = filters.start
         if filters.end is not None:
-            asked["to_ns"] = filters.end
+            native["to_ns"] = filters.end
         if self.session.flight:
-            asked["begun_before"] = True
+            native["begun_before"] = True
         event = self.session.event_cost_ns
         if corrected or event is not None:
-            asked["cost"] = (event or 0, self.pair_cost or 0)
-            asked["corrected"] = corrected
+            native["cost"] = (event or 0, self.pair_cost or 0)
+            native["corrected"] = corrected
         everywhere = self._mounts()
-        asked["daemons"] = [m for m in everywhere.values() if m[0]]
+        native["daemons"] = [m for m in everywhere.values() if m[0]]
         if filters.mounts:
             mounts = [everywhere[self._mount(path)] for path in filters.mounts]
-            asked["connections"] = [connection for _, connection in mounts]
-            asked["daemon_pids"] = [pid for pid, _ in mounts if pid]
+            native["connections"] = [connection for _, connection in mounts]
+            native["daemon_pids"] = [pid for pid, _ in mounts if pid]
         if functions:
-            asked["functions"] = [(at, name, "") for at, name in self.functions]
-        return asked
+            native["functions"] = [(at, name, "") for at, name in self.functions]
+        return native
 
     @property
     def mount_points(self) -> dict[int, str]:
-        """By connection."""
+        """Mount points by connection."""
         return {connection: path for path, (_, connection) in self._mounts().items()}
 
     def _mounts(self) -> dict[str, tuple[int, int]]:
@@ -203,7 +203,7 @@ class Source:
         )
 
     def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
-        """Of the core's answer and the session."""
+        """The facts of the core's answer and the session."""
         session = self.session
         span = (answer["last"] - answer["first"]) / 1e9
         seconds = session.seconds
@@ -230,7 +230,7 @@ class Source:
             seconds=float(seconds),
             requests=requests,
             losses=Losses(
-                # What perf lost stands in the recording too, what others lost only in the session.
+                # perf's losses are in the recording too, others' only in the session.
                 max(answer["lost"], lost.pop("perf", 0)) + sum(lost.values()),
                 answer["throttled"],
                 tuple(dict.fromkeys((*warnings, *session.warnings, *answer["warnings"], *misses))),
@@ -250,12 +250,12 @@ class Source:
     @cached_property
     def _daemons(self) -> list[str]:
         """What became of the daemons that did not answer all requests."""
-        asked: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
-        found = self.query(core.native.daemons, needed(self.catalogue, self.events), asked)
-        return [line for state in found for line in _fate_of(state, self.mount_points)]
+        filters: core.native.Filters = {"daemons": [m for m in self._mounts().values() if m[0]]}
+        states = self.query(core.native.daemons, needed(self.catalogue, self.events), filters)
+        return [line for state in states for line in _fate_of(state, self.mount_points)]
 
     def no_match(self, patterns: Sequence[str], operations: Iterable[str]) -> None:
-        """Error, unless the patterns name an operation: that nobody called it is an answer."""
+        """Error, unless a pattern matches an operation: 0 calls of it is an answer."""
         if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
             return
         known = sorted({*operations, *(p.operation for p in self.catalogue)} - {""})

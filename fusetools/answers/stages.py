@@ -24,10 +24,10 @@ _PARTS = {
 _OTHER_PARTS = ("blocked", "runnable", "", "on_cpu")
 
 
-def parts_of(stage: str, told: Sequence[int], rest: int) -> dict[str, int]:
+def parts_of(stage: str, times: Sequence[int], rest: int) -> dict[str, int]:
     """The core's parts of a stage (native/core/src/stages.rs), by name."""
     names = _PARTS.get(stage, _OTHER_PARTS)
-    return {name: ns for name, ns in zip(names, (*told, rest)) if name}
+    return {name: ns for name, ns in zip(names, (*times, rest)) if name}
 
 
 def stages(
@@ -37,21 +37,21 @@ def stages(
     filters: Filters,
     corrected: bool = False,
 ) -> Stages:
-    """By operation and stage. ``patterns``: operations, as shell patterns; ``by``: of BY;
-    ``corrected``: without what recording took. Error: that was not measured, or a pattern matches
-    no operation."""
+    """Times by operation and stage. ``patterns``: operations, as shell patterns; ``by``: one of BY;
+    ``corrected``: less what recording took. Error: that was not measured, or a pattern matches no
+    operation."""
     wanted = operations(patterns, source.path)
     if corrected:
         source.corrected()  # before the pass over the recording
     catalogue = needed(source.catalogue, source.events)
-    asked = source.core_filters(filters, corrected=corrected)
-    answer = source.query(core.native.stages, catalogue, asked, by)
+    native = source.core_filters(filters, corrected=corrected)
+    answer = source.query(core.native.stages, catalogue, native, by)
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters, corrected))
     event_cost = facts.event_cost or answer["event_cost"]
-    # Of what was not measured the least that was seen.
-    guess = None if "cost" in asked or not event_cost else (event_cost, source.pair_cost or 0)
-    is_known = "cost" in asked or guess is not None
+    # Where nothing was measured: the least that was seen.
+    guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)
+    is_known = "cost" in native or guess is not None
     rows = [
         _operation(group, by, mounts, is_known, guess)
         for group in answer["groups"]
@@ -123,14 +123,14 @@ def _stage(
     is_known: bool,
     guess: tuple[int, int] | None,
 ) -> Stage:
-    """``is_known``: what recording took; ``guess``: ns of an event, and of a pair of probes, where
-    they were not measured."""
+    """``is_known``: what recording took was measured; ``guess``: ns of an event, and of a pair of
+    probes, where they were not measured."""
     name, total = stage["stage"], stage["sum"]
     parts = {}
-    known, told, rest = stage["parts"]
+    known, times, rest = stage["parts"]
     if known:
-        parts = parts_of(name, told, rest)
-        parts["untold"] = total - sum(told) - rest
+        parts = parts_of(name, times, rest)
+        parts["untold"] = total - sum(times) - rest
         for part in ("elsewhere", "untold"):
             if not parts.get(part, 1):
                 del parts[part]
@@ -154,15 +154,15 @@ def _stage(
 
 
 def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
-    """The stages that this recording cannot tell apart, why, and what would."""
+    """The stages that this recording cannot separate, why, and the fix."""
     roles = {(p.layer, p.role) for p in catalogue}
     again = "fusetools record -- WORKLOAD"
     by_layer = {m.layer: m for m in facts.missing}
-    found = []
+    missing = []
 
     def miss(what: str, why: str, layer: str, fix: str = again) -> None:
         m = by_layer.get(layer)
-        found.append(Missing(what, m.why if m else why, m.fix if m else fix, layer))
+        missing.append(Missing(what, m.why if m else why, m.fix if m else fix, layer))
 
     syscalls = ("syscall", "sys_enter") in roles
     entered = [
@@ -203,4 +203,4 @@ def _joined(catalogue: Sequence[Probe], facts: Facts) -> list[Missing]:
             "sched_switch is not recorded",
             "off_cpu",
         )
-    return found
+    return missing

@@ -12,7 +12,7 @@ from fusetools.results.stories import Stories
 
 
 def stories(source: Source, filters: Filters) -> Stories:
-    """As numpy columns."""
+    """All requests' stories as numpy columns."""
     catalogue = needed(source.catalogue, source.events)
     answer = source.query(core.native.stories, catalogue, source.core_filters(filters))
     import numpy as np
