@@ -1,4 +1,4 @@
-"""Recordings, or sweeps, side by side: times relative to the best, and whether that is noise."""
+"""Compares recordings or sweeps: times relative to the best, and whether differences are noise."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     Values = Union[Durations, NDArray[np.float64], Sequence[float]]
 
 
-CALLS = 5  # in a stretch at least, else single calls are taken
+CALLS = 5  # in a stretch at least, else single calls are compared
 
 
 MOST_SIDES = 26  # A to Z
 
 
 def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
-    """Recordings, or sweeps, or the points of one sweep. ``layer``: request or daemon.
+    """Compare recordings, sweeps, or the points of one sweep. ``layer``: request or daemon.
 
     Error: they cannot be compared.
     """
@@ -62,30 +62,30 @@ def compare(paths: Sequence[Path], layer: str = "request") -> Compared:
 
 
 def _recordings(paths: Sequence[Path], layer: str) -> Compared:
-    found: list[dict[str, Durations]] = []
+    sides: list[dict[str, Durations]] = []
     notes = []
     seconds: list[float] = []
     for path in paths:
         recording = Recording(path)
-        found.append(durations(recording, layer))
+        sides.append(durations(recording, layer))
         facts = recording.counts(layers=(layer,)).facts
         seconds.append(facts.seconds)
         if facts.losses.lost:
             notes.append(f"{path}: {plural(facts.losses.lost, 'LOST event')}: counts are too low")
         notes += [f"{path}: {warning}" for warning in facts.losses.warnings]
-        if not found[-1]:
+        if not sides[-1]:
             notes.append(f"{path}: no {layer} has a duration")
-    if not any(found):
+    if not any(sides):
         raise Error(
             f"no {layer} has a duration in any of these recordings",
             "",
             "fusetools compare --layer daemon …" if layer == "request" else "fusetools count",
         )
-    calls = {name: sum(len(one.get(name, ())) for one in found) for one in found for name in one}
-    # One run of each: how long it took, of which a single recording cannot tell what is chance.
+    calls = {n: sum(len(side.get(n, ())) for side in sides) for side in sides for n in side}
+    # One run of each: its time; a single recording cannot show what of it is chance.
     measures = [_measure(TIME, "", [(Figures(1, 1e9 * length, None), ()) for length in seconds])]
     measures += [
-        _measure(name, layer, [_of_calls(one.get(name)) for one in found])
+        _measure(name, layer, [_of_calls(side.get(name)) for side in sides])
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     ]
     names = [str(path) for path in paths]
@@ -93,7 +93,8 @@ def _recordings(paths: Sequence[Path], layer: str) -> Compared:
 
 
 def durations(recording: Recording, layer: str) -> dict[str, Durations]:
-    """ns of each operation's requests, from queued to ended, or of the daemon's calls; by begin."""
+    """ns of each operation's requests, from queue to end, or of the daemon's calls; sorted by
+    begin."""
     import numpy as np
 
     stories = recording.stories()
@@ -103,14 +104,14 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
         else (stories.callback_enter, stories.callback_return)
     )
     if layer == "request":
-        end = stories.until  # of one without an answer, too
+        end = stories.until  # also of requests without an answer
     whole = (begin > 0) & (end >= begin)
-    found = {}
+    by_operation = {}
     for name in stories.operations:
         own = whole & stories.of(name)
         if own.any():
-            found[name] = (end[own] - begin[own]).astype(np.int64)
-    return found
+            by_operation[name] = (end[own] - begin[own]).astype(np.int64)
+    return by_operation
 
 
 def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
@@ -124,7 +125,7 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
 
 
 def _buckets(values: Durations) -> tuple[Bucket, ...]:
-    """Log2, as results.hist.Histogram has them."""
+    """Log2 buckets as in results.hist.Histogram."""
     import numpy as np
 
     places, counts = np.unique(np.frexp(np.maximum(values, 1))[1] - 1, return_counts=True)
@@ -135,16 +136,16 @@ def _buckets(values: Durations) -> tuple[Bucket, ...]:
 
 
 def _sweeps(sweeps: Sequence[Folder]) -> Compared:
-    """Point by point, those that all have."""
-    names = [str(one.path) for one in sweeps]
+    """Point by point, for the points that all sweeps have."""
+    names = [str(sweep.path) for sweep in sweeps]
     keys = [
-        {tuple(point.items()): i for i, point in enumerate(one.points) if one.of(i)}
-        for one in sweeps
+        {tuple(point.items()): i for i, point in enumerate(sweep.points) if sweep.of(i)}
+        for sweep in sweeps
     ]
-    common = [key for key in keys[0] if all(key in one for one in keys)]
+    common = [key for key in keys[0] if all(key in points for points in keys)]
     notes = [
         f"only in some: {label}"
-        for key in dict.fromkeys(key for one in keys for key in one)
+        for key in dict.fromkeys(key for points in keys for key in points)
         if key not in common
         for label in [" ".join(f"{name}={value}" for name, value in key)]
     ]
@@ -152,66 +153,66 @@ def _sweeps(sweeps: Sequence[Folder]) -> Compared:
         raise Error("these sweeps have no point in common", "; ".join(notes[:4]))
     groups = []
     for key in common:
-        places = [one[key] for one in keys]
+        places = [points[key] for points in keys]
         label = sweeps[0].experiment.label(sweeps[0].points[places[0]])
-        groups.append((label, _of_runs([one.of(i) for one, i in zip(sweeps, places)])))
-    commands = {one.experiment.command for one in sweeps}
+        groups.append((label, _of_runs([sweep.of(i) for sweep, i in zip(sweeps, places)])))
+    commands = {sweep.experiment.command for sweep in sweeps}
     if len(commands) > 1:
         notes.append("their commands are not the same")
     return _judged(names, groups, "run", [*notes, *_losses(sweeps)])
 
 
-def _points(one: Folder) -> Compared:
+def _points(sweep: Folder) -> Compared:
     """The points of one sweep."""
-    places = [i for i in range(len(one.points)) if one.of(i)]
+    places = [i for i in range(len(sweep.points)) if sweep.of(i)]
     if len(places) < 2:
         raise Error(
-            f"{one.path} has no two points that were run", "", f"fusetools sweep {one.path}"
+            f"{sweep.path} has no two points that were run", "", f"fusetools sweep {sweep.path}"
         )
     if len(places) > MOST_SIDES:
         raise Error(
-            f"{one.path} has {len(places)} points: too many to compare",
+            f"{sweep.path} has {len(places)} points: too many to compare",
             f"at most {MOST_SIDES}",
-            f"fusetools sweep {one.path}",
+            f"fusetools sweep {sweep.path}",
         )
-    names = [one.experiment.label(one.points[i]) for i in places]
-    return _judged(names, [("", _of_runs([one.of(i) for i in places]))], "run", _losses([one]))
+    names = [sweep.experiment.label(sweep.points[i]) for i in places]
+    return _judged(names, [("", _of_runs([sweep.of(i) for i in places]))], "run", _losses([sweep]))
 
 
 def _losses(sweeps: Iterable[Folder]) -> list[str]:
     return [
-        f"{one.path}: {plural(lost, 'LOST event')} in all runs: counts are too low"
-        for one in sweeps
-        if (lost := sum(run.lost for run in one.runs.values()))
+        f"{sweep.path}: {plural(lost, 'LOST event')} in all runs: counts are too low"
+        for sweep in sweeps
+        if (lost := sum(run.lost for run in sweep.runs.values()))
     ]
 
 
 def _of_runs(sides: Sequence[Sequence[Run]]) -> list[_Measured]:
     """The time, then each operation, most requests first."""
     times = [[1e9 * run.seconds for run in runs] for runs in sides]
-    measures = [_measure(TIME, "", [(Figures(len(one), _median(one), None), one) for one in times])]
+    measures = [_measure(TIME, "", [(Figures(len(s), _median(s), None), s) for s in times])]
     calls: dict[str, float] = {}
     layers: dict[str, str] = {}
     for runs in sides:
         for run in runs:
-            for name, found in run.requests.items():
-                calls[name] = calls.get(name, 0) + found.count
-                layers[name] = found.layer
+            for name, requests in run.requests.items():
+                calls[name] = calls.get(name, 0) + requests.count
+                layers[name] = requests.layer
     for name in sorted(calls, key=lambda name: (-calls[name], name)):
         measures.append(_measure(name, layers[name], [_operation(name, runs) for runs in sides]))
     return measures
 
 
 def _operation(name: str, runs: Sequence[Run]) -> tuple[Figures, Values]:
-    found = [run.requests[name] for run in runs if name in run.requests]
-    counts = [one.count for one in found] + [0] * (len(runs) - len(found))
+    requests = [run.requests[name] for run in runs if name in run.requests]
+    counts = [r.count for r in requests] + [0] * (len(runs) - len(requests))
     buckets: dict[tuple[int, int], int] = {}
-    for one in found:
-        for low, high, n in one.buckets:
+    for r in requests:
+        for low, high, n in r.buckets:
             buckets[low, high] = buckets.get((low, high), 0) + n
     rows = tuple(Bucket(low, high, n) for (low, high), n in sorted(buckets.items()) if n)
-    p50 = [one.p50 for one in found if one.p50 is not None]
-    p99 = [one.p99 for one in found if one.p99 is not None]
+    p50 = [r.p50 for r in requests if r.p50 is not None]
+    p99 = [r.p99 for r in requests if r.p99 is not None]
     return Figures(_median(counts) or 0, _median(p50), _median(p99), rows), p50
 
 
@@ -223,7 +224,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A measure before it is judged; ``values``: of each side, what is tested."""
+    """A measure before it is judged; ``values``: each side's values, which are tested."""
 
     measure: Measure
     values: tuple[Values, ...]
@@ -240,18 +241,18 @@ def _judged(
     values: str,
     notes: Sequence[str],
 ) -> Compared:
-    """With each side held against the best, by its median, and the differences told apart that
-    would be there by chance: at most LEVEL of those said to be none are (Benjamini-Hochberg)."""
+    """Compare each side with the best, by its median, and mark the differences that are not chance:
+    at most LEVEL of the marked ones are chance (Benjamini-Hochberg)."""
     tested: dict[tuple[int, int, int], float] = {}
     best: dict[tuple[int, int], int] = {}
     for g, (_, measures) in enumerate(groups):
-        for m, one in enumerate(measures):
-            known = [i for i, side in enumerate(one.measure.sides) if side.p50 is not None]
+        for m, row in enumerate(measures):
+            known = [i for i, side in enumerate(row.measure.sides) if side.p50 is not None]
             if not known:
                 continue
-            first = best[g, m] = min(known, key=lambda i: one.measure.sides[i].p50 or 0)
+            first = best[g, m] = min(known, key=lambda i: row.measure.sides[i].p50 or 0)
             for i in known:
-                if i != first and (p := probability(one.values[i], one.values[first])) is not None:
+                if i != first and (p := probability(row.values[i], row.values[first])) is not None:
                     tested[g, m, i] = p
     adjusted: Mapping[tuple[int, int, int], float] = {}
     if tested:
@@ -265,8 +266,8 @@ def _judged(
         ratio = side.p50 / least if least else 1.0
         if (g, m, i) not in tested:
             return replace(side, times_best=ratio)
-        one = groups[g][1][m]
-        slower = larger(one.values[i], one.values[best[g, m]])
+        row = groups[g][1][m]
+        slower = larger(row.values[i], row.values[best[g, m]])
         p = adjusted[g, m, i]
         return replace(side, times_best=ratio, slower=slower, p=p, differs=p <= LEVEL)
 
@@ -277,13 +278,13 @@ def _judged(
                 label,
                 tuple(
                     replace(
-                        one.measure,
+                        row.measure,
                         sides=tuple(
-                            judged(g, m, i, side, one.measure.sides)
-                            for i, side in enumerate(one.measure.sides)
+                            judged(g, m, i, side, row.measure.sides)
+                            for i, side in enumerate(row.measure.sides)
                         ),
                     )
-                    for m, one in enumerate(measures)
+                    for m, row in enumerate(measures)
                 ),
             )
             for g, (label, measures) in enumerate(groups)
@@ -295,7 +296,8 @@ def _judged(
 
 
 def probability(values: Values, best: Values) -> float | None:
-    """p of Mann-Whitney's U, two-sided; None: so few could never be told apart."""
+    """p of Mann-Whitney's U, two-sided; None: too few values for any difference to be
+    significant."""
     if min(len(values), len(best)) >= STRETCHES * CALLS:
         values, best = stretches(values), stretches(best)
     n, m = len(values), len(best)
@@ -306,14 +308,14 @@ def probability(values: Values, best: Values) -> float | None:
 
 
 def stretches(values: Values) -> list[float]:
-    """The median of each stretch of values that follow one another."""
+    """The median of each stretch of consecutive values."""
     import numpy as np
 
     return [float(np.median(part)) for part in np.array_split(values, STRETCHES)]
 
 
 def larger(values: Values, best: Values) -> float:
-    """How often a value is larger than one of ``best``, those that are equal half; 0 to 1."""
+    """How often a value is larger than one of ``best``, 0 to 1; ties count half."""
     import numpy as np
 
     ordered = np.sort(best)

@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The median of one or more values, its interval from their order alone.
+    """The median of one or more values; its interval follows from their order alone.
 
     Each value is as likely above the true median as below it, so that the k-th smallest and the
     k-th largest of n enclose it with probability 1 - 2 * P(fewer than k of n below), whatever
@@ -20,7 +20,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """
     ordered = sorted(values)
     n = len(ordered)
-    outside = 1  # of 2**n ways, those with fewer than k values below the median
+    outside = 1  # of 2**n orders, those with fewer than k values below the median
     k = 1
     while k < (n + 1) // 2 and 2 * (outside + comb(n, k)) <= (1 - CONFIDENCE) * 2**n:
         outside += comb(n, k)

@@ -1,4 +1,4 @@
-"""A sweep's folder: the experiment, and of each run what came of it.
+"""A sweep's folder: the experiment and the results of each run.
 
     sweep.json                 the experiment, the host, and each point's figures
     sweep.csv                  a line for each run
@@ -7,8 +7,8 @@
         output                 what the command printed
         perf.data              its recording
 
-A run is done when its run.json is there, which is the last to appear, by one rename. What a sweep
-was doing when it was killed is done again, and nothing else.
+A run is done once its run.json exists, which appears last, by one rename. A killed sweep repeats
+only the run that it was doing.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _UNFINISHED = re.compile(r"\.sweep\.(json|csv)\.[0-9a-f]{8}")  # what a killed s
 @dataclass(frozen=True)
 class Requests:
     """The requests of one operation in a run. Times in ns; ``layer``: request, or daemon where the
-    requests could not be recorded; ``size``: mean bytes of data, None where it was not told;
-    ``buckets``: those of results.hist.Histogram."""
+    requests could not be recorded; ``size``: mean bytes of data, None if unknown; ``buckets``:
+    those of results.hist.Histogram."""
 
     layer: str
     count: int
@@ -64,16 +64,16 @@ class Requests:
 
     @classmethod
     def from_json(cls, data: object) -> Requests:
-        """ValueError, TypeError or KeyError: it is none."""
+        """ValueError, TypeError or KeyError: it cannot be read."""
         if not isinstance(data, dict):
             raise TypeError("the requests of an operation make no sense")
         rows = tuple((int(low), int(high), int(n)) for low, high, n in data["buckets"])
-        one = cls(**{**data, "buckets": rows})
-        known = [n for n in (one.p50, one.p99, one.mean, one.size) if n is not None]
-        _check([one.count, *known, *(n for row in rows for n in row)])
-        if one.layer not in LAYERS or any(row[1] > 1 << 64 for row in rows):
+        new = cls(**{**data, "buckets": rows})
+        known = [n for n in (new.p50, new.p99, new.mean, new.size) if n is not None]
+        _check([new.count, *known, *(n for row in rows for n in row)])
+        if new.layer not in LAYERS or any(row[1] > 1 << 64 for row in rows):
             raise ValueError("a histogram makes no sense")
-        return one
+        return new
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Run:
     """One run of a point.
 
     ``seconds`` on the clock; ``user`` and ``system``: CPU time, s, of the command and its children;
-    ``switches``: their context switches; ``bytes`` that it moved, by its own word or, ``told``
-    being "kernel", by its system calls; ``bandwidth``: bytes/s; ``took``: seconds with all that
-    was done around it. What is not known is None.
+    ``switches``: their context switches; ``bytes`` that it moved, as its output or, if ``told`` is
+    "kernel", its system calls show; ``bandwidth``: bytes/s; ``took``: seconds with all work around
+    it. Unknown figures are None.
     """
 
     round: int
@@ -101,7 +101,7 @@ class Run:
 
     @classmethod
     def from_json(cls, data: object) -> Run:
-        """ValueError, TypeError or KeyError: it is none."""
+        """ValueError, TypeError or KeyError: it cannot be read."""
         if not isinstance(data, dict):
             raise TypeError("it is no run")
         operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
@@ -117,13 +117,14 @@ def _check(numbers: Iterable[object]) -> None:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a sweep's folder is there. Error: its file system does not answer."""
+    """Whether the path is a sweep's folder. Error: its file system does not answer."""
     check_answers(path)
     return (path / DEFINITION).is_file()
 
 
 class Folder:
-    """The folder of a sweep. ``runs``: (point's place in the grid, round) -> run, those done."""
+    """The folder of a sweep. ``runs``: (point's index in the grid, round) -> run, of the runs
+    done."""
 
     def __init__(self, path: Path, experiment: Experiment, repeat: int) -> None:
         self.path = path
@@ -132,13 +133,13 @@ class Folder:
         self.points = experiment.points()
         self.left_out: dict[str, str] = {}  # "name=value" -> why
         self.runs: dict[tuple[int, int], Run] = {}
-        self._rounds = 0  # that there are runs of, perhaps more than are wanted now
+        self._rounds = 0  # of existing runs, perhaps more than are wanted now
         self._opened = -1
         self._owner: Owner | None = None
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """One that is there, with the runs that are done. Error: it is none, or is damaged."""
+        """An existing sweep with its finished runs. Error: it is not a sweep, or is damaged."""
         data = _read(path / DEFINITION)
         try:
             if not isinstance(data, dict) or data["format"] != 1:
@@ -171,8 +172,8 @@ class Folder:
     def create(
         cls, path: Path, experiment: Experiment, repeat: int, owner: Owner | None = None
     ) -> Folder:
-        """A new one; or the one that is there, with its runs, if it is of the same experiment.
-        ``owner``: whom root makes it for."""
+        """A new sweep; or the existing one of the same experiment, with its runs. ``owner``: the
+        user for whom root creates it."""
         if is_sweep(path):
             there = cls.open(path)
             if there.experiment.to_json() != experiment.to_json():
@@ -192,7 +193,7 @@ class Folder:
         return cls(path, experiment, repeat)
 
     def lock(self, owner: Owner | None) -> None:
-        """For the one process that runs it, for that user. Error: another does, or it cannot be
+        """Lock the sweep for this process and user. Error: another process runs it, or it cannot be
         written."""
         self._owner = owner
         new = os.fstat(self._at).st_uid == os.geteuid() and not os.listdir(self._at)
@@ -207,15 +208,15 @@ class Folder:
             os.unlink(name, dir_fd=self._at)
 
     def _check_owner(self, owner: Owner | None) -> None:
-        """Error where somebody else says what is run, and as whom."""
+        """Error if another user could decide what is run, and as whom."""
         ours = {os.geteuid(), owner.uid if owner else os.geteuid()}
         there = by_descriptor(self._at) / DEFINITION
         status = [os.fstat(self._at)]
         if there.exists():
             status.append(there.lstat())
         writable = 0o002 if os.geteuid() else 0o022
-        good = all(one.st_uid in ours and not one.st_mode & writable for one in status)
-        # It was read by its name, which may have led elsewhere.
+        good = all(entry.st_uid in ours and not entry.st_mode & writable for entry in status)
+        # It was read by name, which may have led elsewhere.
         if good and len(status) == 2:
             data = _read(there)
             good = isinstance(data, dict) and data.get("experiment") == self.experiment.to_json()
@@ -226,7 +227,7 @@ class Folder:
 
     @property
     def _at(self) -> int:
-        """The folder, opened: nothing is written by its name."""
+        """The folder's descriptor: nothing is written by its name."""
         if self._opened < 0:
             try:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -244,7 +245,7 @@ class Folder:
         return not any(f"{name}={value}" in self.left_out for name, value in point.items())
 
     def to_do(self) -> list[tuple[int, int]]:
-        """(point, round) of the runs that are missing, round by round."""
+        """(point, round) of the missing runs, round by round."""
         return [
             (index, n)
             for n in range(1, self.repeat + 1)
@@ -259,7 +260,8 @@ class Folder:
 
     @contextlib.contextmanager
     def begin(self, index: int, n: int) -> Iterator[int]:
-        """An empty directory for a run, opened, which only we may enter while it lasts."""
+        """The descriptor of an empty directory for a run, which only we may enter during the
+        run."""
         names = self.place(index, n).relative_to(self.path).parts
         with contextlib.ExitStack() as stack:
             above = [self._at]
@@ -281,12 +283,12 @@ class Folder:
                 give(place, self._owner)
 
     def keep(self, index: int, place: int, run: Run) -> None:
-        """The run is complete."""
+        """Save the complete run."""
         write(place, "run.json", asdict(run))
         self.runs[index, run.round] = run
 
     def save(self, data: object, table: str) -> None:
-        """The figures of all runs so far."""
+        """Save the figures of all runs so far."""
         write(self._at, DEFINITION, data, self._owner)
         write_text(self._at, TABLE, table, self._owner)
         if self._owner:
@@ -299,7 +301,7 @@ class Folder:
 
 
 def write(directory: int, name: str, data: object, owner: Owner | None = None) -> None:
-    """JSON, whole or not at all."""
+    """Write JSON completely or not at all."""
     write_text(directory, name, json.dumps(data, indent=1, allow_nan=False) + "\n", owner)
 
 

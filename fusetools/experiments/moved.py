@@ -1,4 +1,4 @@
-"""What a workload says itself of the bytes that it moved: dd, fio."""
+"""The bytes that a workload moved, as it prints them itself: dd, fio."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-MOST = 1 << 22  # bytes of output that are looked at, its end
+MOST = 1 << 22  # bytes that are read of the end of the output
 
 
 # 268435456 bytes (268 MB, 256 MiB) copied, 0.0894 s, 3.0 GB/s
@@ -14,17 +14,17 @@ _DD = re.compile(r"^(\d{1,18}) bytes? (?:\(.*\) )?copied, ([0-9.,e+-]{1,20}) s,"
 
 
 def moved(text: str) -> tuple[int, float | None] | None:
-    """(bytes, the seconds that the command says it took, None if it does not); None: not told.
+    """(bytes, the seconds that the command prints, or None); None: it prints neither.
 
-    Of several dd at once the bytes add up, and only the clock tells their time.
+    The bytes of several dd at once add up; only the clock has their time.
     """
     if '"fio version"' in text:
         return _fio(text)
-    found = _DD.findall(text)
-    if not found:
+    copies = _DD.findall(text)
+    if not copies:
         return None
-    total = sum(int(count) for count, _ in found)
-    return total, _number(found[0][1]) if len(found) == 1 else None
+    total = sum(int(count) for count, _ in copies)
+    return total, _number(copies[0][1]) if len(copies) == 1 else None
 
 
 def _fio(text: str) -> tuple[int, float | None] | None:

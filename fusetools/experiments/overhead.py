@@ -34,8 +34,8 @@ class _Run:
     took: Took | None = None
 
     @property
-    def told(self) -> float | None:
-        """How many times as long as without it, by its own estimate."""
+    def estimated(self) -> float | None:
+        """Time relative to a run without recording, by the recording's own estimate."""
         if self.took is None or self.took.ns >= 1e9 * self.seconds:
             return None
         return self.seconds / (self.seconds - self.took.ns / 1e9)
@@ -45,15 +45,15 @@ def overhead(
     request: Workload,
     repeat: int,
     arguments: Sequence[str],
-    tell: Callable[[int, int, str], None],
+    progress: Callable[[int, int, str], None],
     only: Sequence[str] = (),
     warn: Callable[[str], None] = lambda _: None,
 ) -> Overhead:
     """Runs the workload ``repeat`` times without and with each part, in turn.
 
-    ``tell`` is called before each run with how many are done, how many there are, and what comes;
-    ``only``: these parts ("all" is one), not each that there is.
-    Error: it cannot be recorded, or the workload failed. KeyboardInterrupt: a signal came.
+    ``progress`` is called before each run with runs done, runs in all, and the next one's name;
+    ``only``: these parts ("all" is one) instead of every part. Error: it cannot be recorded, or the
+    workload failed. KeyboardInterrupt: a signal came.
     """
     with output_of(request) as output, prepared(request, arguments, warn) as prepared_:
         lock, _, user, facts, plan = prepared_
@@ -71,7 +71,7 @@ def overhead(
 
         def recorded(part: ProbePlan) -> _Run:
             nonlocal lost
-            lock.state.folders.clear()  # of the run before, and gone
+            lock.state.folders.clear()  # those of the previous run, which are gone
             recording = _Measured(lock, request, arguments, user, facts, part, output)
             with recording:
                 recording.arm()
@@ -79,8 +79,8 @@ def overhead(
                 outcome = recording.finish()
                 run = recording.measured()
             check(outcome, request.command, log)
-            for one in outcome.missing:  # in each run another number of something, perhaps
-                missing.setdefault(one.what, one)
+            for m in outcome.missing:  # a number in it may differ between runs
+                missing.setdefault(m.what, m)
             warnings.update(dict.fromkeys(outcome.warnings))
             lost += outcome.lost
             return run
@@ -91,16 +91,16 @@ def overhead(
         done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
         bare = call_ns()
         total = repeat * len(done)
-        tell(0, total, "warming up")
+        progress(0, total, "warming up")
         plain()
         for n in range(repeat):
             for i, name in enumerate(done):
-                tell(n * len(done) + i, total, name or "without")
+                progress(n * len(done) + i, total, name or "without")
                 try:
                     done[name].append(recorded(plans[name]) if name else plain())
                 except Interrupted as error:
                     raise KeyboardInterrupt from error
-        tell(total, total, "")
+        progress(total, total, "")
 
     base = [run.seconds for run in done.pop("")]
     inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
@@ -120,7 +120,7 @@ def overhead(
 def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
     events = statistics.median(run.events for run in runs)
     extra = statistics.median(run.seconds - b for run, b in zip(runs, base))
-    told = [run.told for run in runs if run.told is not None]
+    estimates = [run.estimated for run in runs if run.estimated is not None]
     return Cost(
         part=name,
         seconds=tuple(run.seconds for run in runs),
@@ -128,7 +128,7 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
         events=events,
         bytes=statistics.median(run.bytes for run in runs),
         event_ns=1e9 * extra / events if events else None,
-        told=statistics.median(told) if told else None,
+        told=statistics.median(estimates) if estimates else None,
         told_least=any(run.took is not None and run.took.least for run in runs),
     )
 
@@ -141,17 +141,17 @@ def _slow_down(seconds: Sequence[float], base: Sequence[float]) -> Estimate:
 
 
 class _Measured(Recording):
-    """A recording that is looked at, and not kept."""
+    """A recording that is measured and then deleted."""
 
     def _hand_over(self, whole: Path) -> None:
         self.outcome.output = whole
 
     def measured(self) -> _Run:
-        """Of the whole file, less the calls of the calibration: with function_graph's events."""
+        """Figures of the whole file, with function_graph's events, less the calibration's calls."""
         assert self.outcome.output is not None
         seen = native.scan(str(self.outcome.output), [], {})["events"]
         own = sum(n for name, n in seen if CALIBRATION in name)
-        events = sum(n for _, n in seen) - own - 1  # the session's
+        events = sum(n for _, n in seen) - own - 1  # the session's event
         return _Run(
             self.outcome.seconds,
             events,

@@ -1,4 +1,4 @@
-"""Runs an experiment's grid, round by round, and adds up what came of it."""
+"""Runs an experiment's grid, round by round, and sums up the results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pathlib import Path
 
 from fusetools import recording
 from fusetools.errors import Error
-from fusetools.experiments import moved as said
 from fusetools.experiments.estimate import estimate
 from fusetools.experiments.folder import Folder, Requests, Run
+from fusetools.experiments.moved import MOST as MOST_OUTPUT
+from fusetools.experiments.moved import moved as bytes_moved
 from fusetools.experiments.table import runs_csv
 from fusetools.host.files import Files, by_descriptor
 from fusetools.host.mounts import of_own_namespace
@@ -35,14 +36,15 @@ from fusetools.results.sweep import OperationAt, PointFigures, Sweep
 ALMOST_FULL = 1 << 16  # bytes
 
 
-LEAST = 1 << 20  # bytes; what programs read of themselves and of libraries is less
+LEAST = 1 << 20  # bytes; programs read less of themselves and of libraries
 
 
-Tell = Callable[[int, int, str, "float | None"], None]
+Progress = Callable[[int, int, str, "float | None"], None]
 
 
 def the_mount(given: Sequence[str]) -> str:
-    """What {mount} stands for: the first that was given, or the only one. Error: which?"""
+    """What {mount} stands for: the first that was given, or the only one. Error: it is
+    ambiguous."""
     if given:
         return os.path.abspath(given[0])
     mounts = list(dict.fromkeys(mount.path for mount in of_own_namespace(Files(Path("/")))))
@@ -52,12 +54,12 @@ def the_mount(given: Sequence[str]) -> str:
     raise Error("{mount} is ambiguous", why, "fusetools sweep --mount PATH …")
 
 
-def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
-    """Does what is missing in the folder.
+def run(folder: Folder, arguments: Sequence[str], progress: Progress) -> None:
+    """Do the runs that are missing in the folder.
 
-    ``tell`` is called before each run and at the end: runs done, runs in all, what comes, seconds
-    left (None: unknown). Error: a run failed; KeyboardInterrupt: a signal came. What was done
-    before is kept in either case.
+    ``progress`` is called before each run and at the end: runs done, runs in all, the next run,
+    seconds left (None: unknown). Error: a run failed; KeyboardInterrupt: a signal came. Finished
+    runs are kept in either case.
     """
     experiment = folder.experiment
     options = experiment.recording
@@ -70,9 +72,9 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
             folder.left_out = dict(_left_out(experiment, user))
         _save(folder)
         try:
-            _all(folder, user, arguments, tell)
+            _all(folder, user, arguments, progress)
         except BaseException:
-            with contextlib.suppress(OSError):  # of two troubles the first is told
+            with contextlib.suppress(OSError):  # the first of two errors is reported
                 _save(folder)
             raise
         _save(folder)
@@ -82,22 +84,22 @@ def run(folder: Folder, arguments: Sequence[str], tell: Tell) -> None:
         raise
 
 
-def _all(folder: Folder, user: User | None, arguments: Sequence[str], tell: Tell) -> None:
+def _all(folder: Folder, user: User | None, arguments: Sequence[str], progress: Progress) -> None:
     to_do = _shuffled(folder)
     total = len(to_do) + len(folder.runs)
     for i, (index, n) in enumerate(to_do):
         at = f"{folder.experiment.label(folder.points[index])}, round {n}"
-        tell(total - len(to_do) + i, total, at, _seconds_left(folder, to_do[i:]))
-        waiting = partial(_tell_waiting, tell, total - len(to_do) + i, total)
+        progress(total - len(to_do) + i, total, at, _seconds_left(folder, to_do[i:]))
+        waiting = partial(_show_waiting, progress, total - len(to_do) + i, total)
         try:
-            _one(folder, index, n, user, arguments, waiting)
+            _run_point(folder, index, n, user, arguments, waiting)
         except session.Interrupted as error:
             raise KeyboardInterrupt from error
         except Error as error:
             if _free(folder.path) < ALMOST_FULL:
                 raise _full(folder) from error
             raise Error(f"{error.what} (at {at})", error.why, error.fix) from error
-    tell(total, total, "", 0.0)
+    progress(total, total, "", 0.0)
 
 
 def _free(path: Path) -> int:
@@ -112,24 +114,24 @@ def _full(folder: Folder) -> Error:
 
 
 def _shuffled(folder: Folder) -> list[tuple[int, int]]:
-    """What is missing, the points of each round in an order of its own, always the same: so that
-    none always follows the same other one."""
+    """The missing runs, the points of each round in a random but reproducible order, so that no
+    point always follows the same other one."""
     place = {}
     for n in range(1, folder.repeat + 1):
         order = list(range(len(folder.points)))
         random.Random(n).shuffle(order)
         place.update({(index, n): i for i, index in enumerate(order)})
-    return sorted(folder.to_do(), key=lambda one: (one[1], place[one]))
+    return sorted(folder.to_do(), key=lambda item: (item[1], place[item]))
 
 
 def _seconds_left(folder: Folder, to_do: Sequence[tuple[int, int]]) -> float | None:
-    """By the runs of the same points, else by all."""
+    """By the runs of the same points, else by all runs."""
     if not folder.runs:
         return None
     took: dict[int, list[float]] = {}
-    for (index, _), one in folder.runs.items():
-        took.setdefault(index, []).append(one.took)
-    every = [seconds for one in took.values() for seconds in one]
+    for (index, _), run in folder.runs.items():
+        took.setdefault(index, []).append(run.took)
+    every = [seconds for point in took.values() for seconds in point]
     mean = sum(every) / len(every)
     return sum(sum(took[i]) / len(took[i]) if i in took else mean for i, _ in to_do)
 
@@ -144,11 +146,11 @@ def _left_out(experiment: Experiment, user: User | None) -> Iterator[tuple[str, 
                 yield value, f"{words} fails"
 
 
-def _tell_waiting(tell: Tell, done: int, total: int, what: str) -> None:
-    tell(done, total, what, None)
+def _show_waiting(progress: Progress, done: int, total: int, what: str) -> None:
+    progress(done, total, what, None)
 
 
-def _one(
+def _run_point(
     folder: Folder,
     index: int,
     n: int,
@@ -156,7 +158,7 @@ def _one(
     arguments: Sequence[str],
     waiting: Callable[[str], None],
 ) -> None:
-    """In a directory of its own, with the command's output in a file."""
+    """Run a point in a directory of its own, with the command's output in a file."""
     with (
         folder.begin(index, n) as place,
         os.fdopen(new_file(place, "output", 0o644), "wb") as output,
@@ -183,11 +185,11 @@ def _one(
         usage = outcome.usage
         assert usage is not None
         text = _end_of(log)
-        moved, seconds = said.moved(text) or (None, None)
-        told = "command" if moved is not None else ""
+        moved, seconds = bytes_moved(text) or (None, None)
+        source = "command" if moved is not None else ""
         if moved is None and usage.read is not None and usage.written is not None:
             whole = max(usage.read, usage.written)
-            moved, told = (whole, "kernel") if whole >= LEAST else (None, "")
+            moved, source = (whole, "kernel") if whole >= LEAST else (None, "")
         folder.keep(
             index,
             place,
@@ -199,7 +201,7 @@ def _one(
                 switches=usage.switches,
                 bytes=moved,
                 bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
-                told=told,
+                told=source,
                 took=time.monotonic() - begin,
                 lost=outcome.lost,
                 warnings=tuple(outcome.warnings),
@@ -209,22 +211,22 @@ def _one(
 
 
 def _requests(path: str) -> dict[str, Requests]:
-    """By operation, most calls first; the daemon's calls where the requests were not recorded."""
-    found: dict[str, Requests] = {}
+    """Requests by operation, most first; the daemon's calls where requests were not recorded."""
+    requests: dict[str, Requests] = {}
     opened = recording.open(path)
     histograms = opened.hist(layers=("request", "daemon")).histograms
     sizes = _sizes(opened.stories())
     for layer in ("request", "daemon"):
         for h in histograms:
-            if h.layer == layer and h.count and h.operation and h.operation not in found:
+            if h.layer == layer and h.count and h.operation and h.operation not in requests:
                 times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
                 size = sizes.get(h.operation)
-                found[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
-    return dict(sorted(found.items(), key=lambda one: -one[1].count))
+                requests[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
+    return dict(sorted(requests.items(), key=lambda item: -item[1].count))
 
 
-# What is no data in the length of a request or of its answer (include/uapi/linux/fuse.h):
-# fuse_in_header and fuse_write_in, fuse_out_header.
+# Headers in the length of a request or of its answer (include/uapi/linux/fuse.h): fuse_in_header
+# and fuse_write_in, fuse_out_header.
 _WRITTEN = {"write": 80}
 
 
@@ -232,45 +234,45 @@ _READ = {"read": 16, "readdir": 16, "readdirplus": 16}
 
 
 def _sizes(stories: Stories) -> dict[str, float]:
-    """Mean bytes of data of those operations that move some, where the kernel tells."""
-    found = {}
+    """Mean bytes of data of operations that move data, where the kernel reports them."""
+    sizes = {}
     for lengths, headers in ((stories.request_len, _WRITTEN), (stories.reply_len, _READ)):
         for operation, header in headers.items():
             own = lengths[stories.of(operation) & (lengths >= header) & (stories.error == 0)]
             if len(own):
-                found[operation] = float(own.mean()) - header
-    return found
+                sizes[operation] = float(own.mean()) - header
+    return sizes
 
 
 def _end_of(log: int) -> str:
     size = os.fstat(log).st_size
-    return os.pread(log, said.MOST, max(size - said.MOST, 0)).decode(errors="replace")
+    return os.pread(log, MOST_OUTPUT, max(size - MOST_OUTPUT, 0)).decode(errors="replace")
 
 
 def _save(folder: Folder) -> None:
-    """The figures of all runs so far."""
+    """Save the figures of all runs so far."""
     result = figures(folder)
     data = {
         "format": 1,
         "experiment": folder.experiment.to_json(),
         "repeat": folder.repeat,
         "left_out": folder.left_out,
-        "points": [encode(one) for one in result.points],
+        "points": [encode(point) for point in result.points],
     }
     folder.save(data, runs_csv(folder))
 
 
 def figures(folder: Folder) -> Sweep:
-    """What the runs that are done amount to."""
-    runs = [run for _, run in sorted(folder.runs.items(), key=lambda one: one[0])]
+    """The figures of the finished runs."""
+    runs = [run for _, run in sorted(folder.runs.items(), key=lambda item: item[0])]
     return Sweep(
         path=folder.path,
         experiment=folder.experiment,
         repeat=folder.repeat,
         points=tuple(
-            _figures(folder.experiment, point, found)
+            _figures(folder.experiment, point, done)
             for index, point in enumerate(folder.points)
-            if (found := folder.of(index))
+            if (done := folder.of(index))
         ),
         to_do=len(folder.to_do()),
         left_out=folder.left_out,
@@ -282,8 +284,8 @@ def figures(folder: Folder) -> Sweep:
 def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> PointFigures:
     operations: dict[str, list[Requests]] = {}
     for run in runs:
-        for name, one in run.requests.items():
-            operations.setdefault(name, []).append(one)
+        for name, requests in run.requests.items():
+            operations.setdefault(name, []).append(requests)
     return PointFigures(
         point=point,
         label=experiment.label(point),
@@ -295,15 +297,15 @@ def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> Point
         bytes_per_second=_known(run.bandwidth for run in runs),
         requests={
             name: OperationAt(
-                found[0].layer,
-                # a run without any counts, too
-                estimate([*(one.count for one in found), *[0] * (len(runs) - len(found))]),
-                _known(one.p50 for one in found),
-                _known(one.p99 for one in found),
-                _known(one.mean for one in found),
-                _known(one.size for one in found),
+                rows[0].layer,
+                # a run without such requests counts as 0
+                estimate([*(r.count for r in rows), *[0] * (len(runs) - len(rows))]),
+                _known(r.p50 for r in rows),
+                _known(r.p99 for r in rows),
+                _known(r.mean for r in rows),
+                _known(r.size for r in rows),
             )
-            for name, found in operations.items()
+            for name, rows in operations.items()
         },
     )
 

@@ -13,7 +13,7 @@ def runs_csv(folder: Folder) -> str:
     columns += ["switches", "bytes", "bytes_per_second", "lost"]
     columns += [f"{name}_{key}" for name in names for key in _OF_OPERATION]
     rows = []
-    for (index, n), run in sorted(folder.runs.items(), key=lambda one: one[0]):
+    for (index, n), run in sorted(folder.runs.items(), key=lambda item: item[0]):
         row: list[object] = [*folder.points[index].values(), n, run.seconds, run.user, run.system]
         row += [run.switches, run.bytes, run.bandwidth, run.lost]
         for name in names:

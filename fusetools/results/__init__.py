@@ -1,1 +1,1 @@
-"""What the questions' answers look like: frozen types, one module per question."""
+"""The types of answers: frozen, one module per question."""

@@ -12,7 +12,8 @@ from fusetools.results.rows import Columns
 
 @dataclass(frozen=True, repr=False)
 class Calls(Columns):
-    """Matched calls as columns of equal length, by start; system calls that made a request.
+    """Matched calls as columns of equal length, by start; of system calls those that made a
+    request.
 
     ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
     on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
@@ -39,10 +40,9 @@ class Calls(Columns):
 class RequestColumns(Columns):
     """FUSE requests as columns of equal length, by begin.
 
-    Times are ns on the recording's clock, 0 where they were not seen; ``callback_start`` and
-    ``callback_end`` are the daemon's callback, ``sent`` when the daemon had copied the request,
-    ``woken`` when the caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0
-    or -errno.
+    Times are ns on the recording's clock, 0 if not seen; ``callback_start`` and ``callback_end``
+    are the daemon's callback, ``sent`` when the daemon had copied the request, ``woken`` when the
+    caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0 or -errno.
     """
 
     connection: NDArray[np.uint64]

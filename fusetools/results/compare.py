@@ -1,4 +1,4 @@
-"""Recordings, or sweeps, held against the best of them."""
+"""Recordings or sweeps, compared with the best of them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from fusetools.results.hist import Bucket
 from fusetools.results.units import NsFloat
 
-LEVEL = 0.05  # the share of wrong ones among the differences that are said to be none by chance
+LEVEL = 0.05  # at most this share of the differences reported as real are chance
 
 
-# Calls that follow one another are alike: what slows one down slows the next one down, too. What is
-# tested are therefore medians of stretches of a recording (the method of batch means).
+# Consecutive calls are alike: what slows one down slows down the next one, too. Therefore medians
+# of stretches of a recording are tested (the method of batch means).
 STRETCHES = 20
 
 
-TIME = "time"  # the measure that is a run's time on the clock
+TIME = "time"  # the measure of a run's time on the clock
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One side of a measure. Times in ns, None where there is nothing to measure.
+    """One side of a measure. Times in ns, None if there is nothing to measure.
 
-    ``count``: calls, of a sweep the median of its runs; ``total``: of all calls, of a sweep None;
-    ``p50``, ``p99``: of the calls, of a sweep the medians of its runs' figures; ``buckets``: of the
-    calls, of a sweep those of all its runs. ``times_best``: p50 over the smallest p50 of all sides.
-    ``slower``: how often a value of this side is larger than one of the best side's (ties count
-    half), 0 to 1; ``p``: how probable so large a difference is if there is none (Mann-Whitney U,
-    two-sided, adjusted); ``differs``: None for the best side, and where too few are there to tell.
+    ``count``: calls, for a sweep the median of its runs; ``total``: of all calls, for a sweep None;
+    ``p50``, ``p99``: of the calls, for a sweep the medians of its runs' figures; ``buckets``: of
+    the calls, for a sweep those of all its runs. ``times_best``: p50 over the smallest p50 of all
+    sides. ``slower``: how often a value of this side is larger than one of the best side's (ties
+    count half), 0 to 1; ``p``: how probable so large a difference is if there is none (Mann-Whitney
+    U, two-sided, adjusted); ``differs``: None for the best side, and if there are too few values.
     """
 
     count: float
@@ -60,8 +60,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Compared:
-    """``sides``: their names; ``values``: what is a value, "call" or "run"; ``tests``: how many
-    tests were made; ``notes``: what is not in the comparison."""
+    """``sides``: their names; ``values``: what a value is, "call" or "run"; ``tests``: number of
+    tests made; ``notes``: what the comparison leaves out."""
 
     sides: tuple[str, ...]
     groups: tuple[Group, ...]

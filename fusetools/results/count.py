@@ -8,8 +8,8 @@ from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, Histogram
 from fusetools.results.rows import Rows
 
-# Those of the CSV. Each line says how long its recording was and how many requests it had, so that
-# a part of the file, or lines of several, still mean something.
+# Columns of the CSV. Each line has its recording's duration and number of requests, so that a part
+# of the file, or lines of several files, keep their meaning.
 LATENCY = ("min_ns", "mean_ns", *(f"p{p}_ns" for p in PERCENTILES), "max_ns")
 COLUMNS = (
     "function",
@@ -28,9 +28,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Count:
-    """Calls of one function: entries seen, whether or not their return was.
+    """Calls of one function: entries seen, with or without their return.
 
-    ``latency`` holds the durations of those calls that were matched, where both ends were probed.
+    ``latency`` holds the durations of matched calls, if both ends were probed.
     """
 
     function: str

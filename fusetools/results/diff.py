@@ -38,7 +38,7 @@ class Difference:
 
     @property
     def percent(self) -> float | None:
-        """That change in per cent of A; None where A has no calls."""
+        """The change in per cent of A; None if A has no calls."""
         return (
             100 * self.change / self.a.count if self.change is not None and self.a.count else None
         )
@@ -57,7 +57,7 @@ class Difference:
         return None if a is None or b is None else b - a
 
     def slower_percent(self, percentile: str) -> float | None:
-        """That in per cent of A."""
+        """The percentile's change in per cent of A."""
         change = self.slower(percentile)
         a = self.a.percentiles.get(percentile)
         return 100 * change / a if change is not None and a else None

@@ -1,4 +1,4 @@
-"""Results as JSON objects, by their types alone: a key for each field, with its unit.
+"""Encodes results as JSON objects, by their types: a key for each field, with its unit.
 
 A class may name fields that are left out (JSON_HIDDEN) and properties that are shown (JSON_SHOWN).
 """
@@ -17,17 +17,17 @@ _UNIT = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
 
 
 def encode(value: object) -> object:
-    """What json.dumps takes. TypeError: there is no form for it."""
+    """A value for json.dumps. TypeError: it has no form in JSON."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         return fields(value)
     if isinstance(value, Mapping):
-        return {str(key): encode(one) for key, one in value.items()}
+        return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, Iterable):
-        return [encode(one) for one in value]
+        return [encode(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
@@ -39,7 +39,7 @@ def fields(value: object) -> dict[str, object]:
 
 @cache
 def members(cls: type) -> tuple[tuple[str, str, str], ...]:
-    """(attribute, key, annotation) of what is shown of a class."""
+    """(attribute, key, annotation) of a class's members in JSON."""
     return tuple((name, _key(name, annotation), annotation) for name, annotation in _shown(cls))
 
 
@@ -55,7 +55,7 @@ def _shown(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _text(annotation: object) -> str:
-    """typing.NamedTuple makes references of its annotations."""
+    """typing.NamedTuple turns its annotations into references."""
     return str(getattr(annotation, "__forward_arg__", annotation))
 
 

@@ -1,4 +1,4 @@
-"""What stands around each answer in JSON."""
+"""The keys around each answer in JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from fusetools import __version__
 from fusetools.results.encode import encode
 from fusetools.results.facts import Facts
 
-# Raised where a key is removed or renamed, or its meaning or unit changes; new keys may come at any
+# Raised when a key is removed or renamed, or its meaning or unit changes; new keys may come at any
 # time (docs/schema/README.md).
 SCHEMA = 1
 
 
 def envelope(command: str, facts: Facts | None) -> dict[str, object]:
-    """``facts``: of the recording that the answer is about; None: of none, or of several."""
+    """``facts``: those of the answer's recording; None: it has none, or several."""
     return {
         "fusetools": __version__,
         "schema": SCHEMA,

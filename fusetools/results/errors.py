@@ -1,4 +1,4 @@
-"""What requests were answered with."""
+"""Which errors requests were answered with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusetools.results.rows import Rows
 
 
 class Answered(NamedTuple):
-    """``times`` it was ``name``: an error, a fate, a system call."""
+    """``times``: how often ``name`` occurred: an error, a fate, a system call."""
 
     name: str
     times: int
@@ -22,8 +22,8 @@ class OperationErrors:
 
     ``requests`` were answered, ``errors`` of them with an error: (name, requests), most first.
     ``negative``: lookups answered without an error and without an inode, which lets the kernel
-    remember that there is no such file; None where the recording does not tell. ``unanswered``:
-    (fate, requests) of those that were not, beside ``requests``.
+    remember that there is no such file; None if the recording does not show it. ``unanswered``:
+    (fate, requests) of those without an answer, in addition to ``requests``.
     """
 
     operation: str
@@ -40,16 +40,16 @@ class OperationErrors:
 
     @property
     def absent(self) -> int:
-        """Lookups of what is not there, as far as the recording tells."""
+        """Lookups of missing files, as far as the recording shows them."""
         return dict(self.errors).get("ENOENT", 0) + (self.negative or 0)
 
 
 @dataclass(frozen=True, repr=False)
 class Errors(Rows):
-    """By operation, most errors first; those without any come last.
+    """By operation, most errors first; operations without errors come last.
 
-    ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount had no daemon any
-    more, and no request was made.
+    ``disconnected``: (system call, calls) that failed with ENOTCONN: their mount no longer had a
+    daemon, so no request was made.
     """
 
     operations: tuple[OperationErrors, ...]

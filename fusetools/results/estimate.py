@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Estimate:
     """A median with its confidence interval, from ``low`` to ``high``.
 
-    ``confidence``: how probably the interval holds the true median, 0 to 1: at least 0.95 from six
-    runs on, less where there were fewer; then the interval is the whole range.
+    ``confidence``: probability that the interval holds the true median, 0 to 1: at least 0.95 from
+    six runs on, less with fewer, when the interval is the whole range.
     """
 
     median: float

@@ -11,18 +11,18 @@ from fusetools.session import Throttled, Took
 
 @dataclass(frozen=True)
 class Losses:
-    """What a recording does not hold though it should."""
+    """What a recording should hold but does not."""
 
-    lost: int = 0  # events the kernel says it dropped (LOST, LOST_SAMPLES, trace-cmd's counts)
+    lost: int = 0  # events reported as dropped (LOST, LOST_SAMPLES, trace-cmd's counts)
     throttled: int = 0
     warnings: tuple[str, ...] = ()  # a salvaged file, probes that missed …
 
 
 @dataclass(frozen=True)
 class Requests:
-    """FUSE requests of the recording: sent, ended, and those of which both were seen.
+    """FUSE requests of the recording: begun, ended, and those with both seen.
 
-    ``unanswered`` of those begun got no answer of the daemon: not by the recording's end, or their
+    ``unanswered`` of those begun got no answer from the daemon: the recording ended first, their
     callers were interrupted, or the kernel aborted them.
     """
 
@@ -34,9 +34,9 @@ class Requests:
 
 @dataclass(frozen=True)
 class Corrected:
-    """What recording took of durations, and is subtracted: ns of each event (``event``) and of a
+    """Costs of recording that are subtracted from durations: ns of each event (``event``) and of a
     callback's two probes (``pair``) that its thread met meanwhile, as measured in the recording;
-    None: not measured. ``remaining``: what else recording took; it is still in the durations."""
+    None: not measured. ``remaining``: other costs, which are still in the durations."""
 
     event: Ns | None
     pair: Ns | None
@@ -47,21 +47,21 @@ class Corrected:
 class Facts:
     """What is true of a whole recording, or of the span that was asked for."""
 
-    name: str  # of the file, without its folder
+    name: str  # the file's, without its folder
     seconds: Seconds
     requests: Requests = Requests()
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
-    probe_cost: Ns | None = None  # ns that a daemon call's duration holds of the probes' own
+    probe_cost: Ns | None = None  # ns of the probes in a daemon call's duration
     # ns that an event takes, and a callback's two probes; None: not measured in the recording
     event_cost: Ns | None = None
     pair_cost: Ns | None = None
-    took: Took | None = None  # by the whole recording, of those who were recorded
+    took: Took | None = None  # by the whole recording, from the recorded processes
     corrected: Corrected | None = None  # None: durations are as recorded
     throttled: tuple[Throttled, ...] = ()
     host: str = ""  # its name
     kernel: str = ""  # its release
-    mounts: tuple[str, ...] = ()  # that were traced
+    mounts: tuple[str, ...] = ()  # those traced
 
     JSON_HIDDEN = ("losses",)
     JSON_SHOWN = ("unmatched", "lost", "throttled_events", "warnings")

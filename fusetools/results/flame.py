@@ -19,7 +19,7 @@ KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library
 
 
 class Amount(NamedTuple):
-    """How often, and the ns of it (of samples in their unit)."""
+    """A number and its ns (for samples, in their unit)."""
 
     times: int
     total: int
@@ -30,10 +30,10 @@ NONE = Amount(0, 0)
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a picture does not show: how often, and the ns of it.
+    """What a picture does not show: number and ns.
 
-    ``idle``: a daemon's threads without a request; ``own``: the workload outside of any request;
-    ``others``: what filters left out, and other processes.
+    ``idle``: a daemon's threads without a request; ``own``: the workload outside requests;
+    ``others``: what filters excluded, and other processes.
     """
 
     idle: Amount = NONE
@@ -45,8 +45,8 @@ class LeftOut:
 class Named:
     """What named addresses in stacks.
 
-    ``source``: "recording", the path of what was given instead, or "" where there was nothing;
-    ``addresses``: how many different ones there were, ``nameless``: how many of them have no name.
+    ``source``: "recording", the path given instead, or "" for none; ``addresses``: number of
+    different ones, ``nameless``: number of them without a name.
     """
 
     source: str
@@ -58,16 +58,16 @@ class Named:
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
-    ``graph``: which one, of GRAPHS; ``asked``: what of it, "" for all.
-    ``stacks``: "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or of samples the
-    unit of their period ("ns" of a clock). ``kinds``: of frames, by name. ``count``: of samples,
-    waits, requests or calls shown, ``total``: their weight in ns (of samples in ``unit``),
-    ``stackless``: those without a recorded stack; ``cut``: of ``total`` what is of stacks that end
-    before their thread's start (None where not known). ``unfinished``: those that are not shown,
-    since their end was not seen. ``states``: ns of waits by their state. ``daemons``: of ``total``
-    ns that threads of daemons waited; ``shared``: ns of requests that are not in ``total``, since
-    their caller waited for another one at the same time. ``kernel`` and ``user``: what named their
-    functions. ``notes``: what else is to be said, a line each.
+    ``graph``: one of GRAPHS; ``asked``: the selection, "" for all. ``stacks``:
+    "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or for samples the unit of their
+    period ("ns" for a clock). ``kinds``: kinds of frames, by name. ``count``: number of samples,
+    waits, requests or calls shown, ``total``: their weight in ns (for samples in ``unit``),
+    ``stackless``: those without a recorded stack; ``cut``: the part of ``total`` with stacks that
+    end before their thread's start (None if unknown). ``unfinished``: those not shown because their
+    end was not seen. ``states``: ns of waits by state. ``daemons``: ns of ``total`` that threads of
+    daemons waited; ``shared``: ns of requests that are not in ``total`` because their caller waited
+    for another one at the same time. ``kernel`` and ``user``: what named their functions.
+    ``notes``: other remarks, a line each.
     """
 
     graph: str

@@ -11,8 +11,8 @@ from fusetools.results.units import Seconds
 
 @dataclass
 class Written(Outcome):
-    """``why`` it was written; ``seconds`` are in it, of ``wanted``; ``account``: what `fusetools
-    stuck --json` would have said at that moment."""
+    """``why``: the reason for writing it; it holds ``seconds`` of the ``wanted`` ones; ``account``:
+    what `fusetools stuck --json` would have printed at that moment."""
 
     why: str = ""
     wanted: Seconds = 0.0

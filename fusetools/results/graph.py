@@ -12,10 +12,10 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class GraphNode:
-    """All calls of a kernel function that were made in the same way: by the same functions.
+    """All calls of a kernel function with the same chain of callers.
 
-    ``total`` is the ns that they took, ``self_time`` what of it was not spent in the functions that
-    they called (of those recorded). ``children``: most time first.
+    ``total``: ns that they took, ``self_time``: the part not spent in (recorded) functions that
+    they called. ``children``: most time first.
     """
 
     function: str
@@ -27,7 +27,7 @@ class GraphNode:
 
 @dataclass(frozen=True, repr=False)
 class Graph(Rows):
-    """What the kernel's functions called, added up.
+    """What the kernel's functions called, summed up.
 
     ``unmatched``: calls whose return was not seen.
     """
@@ -44,7 +44,7 @@ class Graph(Rows):
 class GraphCall:
     """One call of a kernel function: ``start`` in ns on the recording's clock.
 
-    ``duration`` is None where its return was not seen; ``children`` are by start.
+    ``duration`` is None if its return was not seen; ``children`` are sorted by start.
     """
 
     function: str
@@ -58,7 +58,7 @@ class GraphCall:
 
 @dataclass(frozen=True, repr=False)
 class GraphCalls:
-    """Single calls by start, to be taken once; ``first``: the recording's first event, ns."""
+    """Single calls by start, to be iterated once; ``first``: the recording's first event, ns."""
 
     calls: Iterator[GraphCall]
     first: int

@@ -9,7 +9,7 @@ from fusetools.results.facts import Facts
 from fusetools.results.rows import Rows
 from fusetools.results.units import Ns, NsFloat
 
-# The daemon layer's function where it has no callbacks (native/core/src/analysis.rs).
+# The daemon layer's function if it has no callbacks (native/core/src/analysis.rs).
 READ_TO_REPLY = "read to reply"
 
 
@@ -28,15 +28,15 @@ class Bucket(NamedTuple):
 class Histogram:
     """Durations of one function in one layer, for one operation.
 
-    ``buckets`` are log2, as (low, high, count), both ends inclusive, only from the first
-    to the last that is not empty. ``unmatched``: entries without a return and the reverse.
-    ``min``, ``max``, ``mean`` and ``percentiles`` are None or empty where ``count`` is 0. Of a
-    kernel function: the calls in which requests of that operation were made.
+    ``buckets`` are log2, as (low, high, count), both ends inclusive, from the first to the last
+    that is not empty. ``unmatched``: entries without a return and the reverse. ``min``, ``max``,
+    ``mean`` and ``percentiles`` are None or empty if ``count`` is 0. For a kernel function: the
+    calls that issued requests of that operation.
 
-    ``unanswered`` of ``count`` had no end: requests that no daemon answered, calls that were open
-    when the recording or their thread ended. They count until then, so figures from ``least`` ns on
-    are lower bounds. Of a callback that replied, ``until_reply`` and ``after_reply`` are the two
-    parts of its durations; both None where none did.
+    ``unanswered`` of ``count`` had no end: requests without an answer, calls still open when the
+    recording or their thread ended. They count until then, so figures from ``least`` ns on are
+    lower bounds. ``until_reply`` and ``after_reply`` are the two parts of a callback's durations,
+    before and after its reply; both None if none replied.
     """
 
     operation: str
@@ -50,7 +50,7 @@ class Histogram:
     percentiles: dict[str, Ns]
     buckets: tuple[Bucket, ...]
     total: Ns | None = None  # of all matched calls
-    self_time: Ns | None = None  # of that, not in calls inside them; function_graph alone tells it
+    self_time: Ns | None = None  # the part not in inner calls; only from function_graph
     unanswered: int = 0
     least: Ns | None = None
     until_reply: Histogram | None = None
@@ -59,10 +59,10 @@ class Histogram:
 
 @dataclass(frozen=True, repr=False)
 class Histograms(Rows):
-    """By operation, most calls first; within one, by layer from the caller inwards.
+    """By operation, most calls first; within an operation, by layer from the caller inwards.
 
-    ``unmatched``: entries without a return and the reverse, of all functions that were asked for,
-    each call once.
+    ``unmatched``: entries without a return and the reverse, of all selected functions, each call
+    once.
     """
 
     histograms: tuple[Histogram, ...]

@@ -1,4 +1,4 @@
-"""What was merged."""
+"""The result of merging."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Merged:
-    """What was written: records, and what was left out or put right, a line each."""
+    """The number of records written, and what was left out or corrected, a line each."""
 
     records: int
     warnings: tuple[str, ...]

@@ -14,12 +14,12 @@ from fusetools.results.units import BytesFloat, Seconds
 class Cost:
     """What a part of the recording costs, or all of it (``part`` is "all").
 
-    ``seconds``: of each run; ``slow_down``: their median over that of the runs without, in the
-    interval that the rounds' own ratios give;
-    ``events`` and ``bytes`` of a run: the median; ``event_ns``: what an event costs the workload,
-    its extra time over the events, None without events. ``told``: the slow-down that the recordings
-    themselves tell, by the CPU time that they took, where nothing runs side by side; None where
-    they tell none. ``told_least``: at least that.
+    ``seconds``: of each run; ``slow_down``: their median divided by that of the runs without
+    recording, with the interval of the rounds' own ratios; ``events`` and ``bytes``: the median of
+    the runs; ``event_ns``: what an event costs the workload: its extra time divided by the events,
+    None without events. ``told``: the slow-down that the recordings themselves report, by the CPU
+    time that they took, if nothing runs in parallel; None if they report none. ``told_least``: it
+    is a lower bound.
     """
 
     part: str
@@ -50,8 +50,8 @@ class Cost:
 class Overhead:
     """``plain``: seconds of the runs without a recording; ``costs``: each part, then all.
 
-    ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns`` the part of it
-    that the call's recorded duration holds; None where no callbacks are probed.
+    ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns``: the part of
+    it within the call's recorded duration; None if no callbacks are probed.
     """
 
     workload: tuple[str, ...]

@@ -10,7 +10,8 @@ from fusetools.plan.events import Event, Probe
 
 @dataclass(frozen=True)
 class PlannedProbe:
-    """``definition``: what tracefs is given; ``mount``: whose daemon's it is, or what else."""
+    """``definition``: what is written to tracefs; ``mount``: the mount whose daemon it probes, or
+    another place."""
 
     mount: str
     event: str
@@ -20,7 +21,7 @@ class PlannedProbe:
 @dataclass(frozen=True)
 class Planned:
     """``graph``: patterns of the kernel's functions that function_graph would record,
-    ``functions`` those it would show; ``places``: the probes by mount, or what else."""
+    ``functions``: those it would show; ``places``: the probes by mount or other place."""
 
     kernel: str
     events: tuple[Event, ...]

@@ -12,7 +12,7 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class QueuePart:
-    """A part of the time: requests in the queue, the daemon's threads at work."""
+    """An interval: requests in the queue, the daemon's threads at work."""
 
     mean_queued: float
     mean_busy: float
@@ -24,13 +24,13 @@ class QueuePart:
 class MountQueue:
     """The queue of one mount's daemon, from the first request to the last.
 
-    ``threads``: those that served any. ns: ``total`` that its requests took, ``waited`` of it in
-    the queue, ``short`` of that while all threads were at work; one that had replied and would have
-    been done had it not lacked a CPU does not count; ``runnable`` of it while the thread that had
-    the request was ready to run and had no CPU. ``unanswered`` requests count until they were over.
-    Of ``unread`` ones it is not known when they were read: they are in none of these times.
-    ``handed`` ones were answered by another thread than the one that read them: how many threads
-    are at work is not known then. ``parts`` are of equal length.
+    ``threads``: those that served requests. In ns: ``total``: time of its requests, ``waited``: the
+    part in the queue, ``short``: the part of that while all threads were at work (a thread that had
+    replied and only lacked a CPU to finish does not count); ``runnable``: the part of ``total``
+    while the request's thread was ready to run and had no CPU. ``unanswered`` requests count until
+    they were over. It is unknown when ``unread`` requests were read: these times exclude them.
+    ``handed`` requests were answered by another thread than the one that read them: the number of
+    threads at work is unknown then. ``parts`` are of equal length.
     """
 
     mount: str
@@ -43,9 +43,7 @@ class MountQueue:
     short: Ns
     whole: QueuePart
     parts: tuple[QueuePart, ...]
-    levels: Iterable[
-        tuple[int, int, int]
-    ]  # since when (ns), requests in the queue, threads at work
+    levels: Iterable[tuple[int, int, int]]  # begin (ns), requests in the queue, threads at work
 
     unanswered: int = 0
     unread: int = 0
@@ -57,12 +55,12 @@ class MountQueue:
 
     @property
     def share_short(self) -> float:
-        """Of the requests' time: in the queue while all threads were at work."""
+        """Share of the requests' time in the queue while all threads were at work."""
         return self.short / self.total if self.total else 0.0
 
     @property
     def share_runnable(self) -> float:
-        """Of the requests' time: their threads were ready to run and had no CPU."""
+        """Share of the requests' time while their threads were ready to run and had no CPU."""
         return self.runnable / self.total if self.total else 0.0
 
 

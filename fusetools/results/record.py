@@ -12,11 +12,11 @@ from fusetools.session import Throttled, Took
 
 @dataclass(frozen=True)
 class Usage:
-    """What a workload and the children that it waited for used.
+    """Resources used by a workload and the children that it waited for.
 
     ``user`` and ``system``: CPU time, s; ``switches``: context switches; ``read`` and ``written``:
-    bytes that its system calls read and wrote (proc(5), rchar and wchar), None where the kernel
-    does not tell.
+    bytes that its system calls read and wrote (proc(5), rchar and wchar), None if the kernel does
+    not report them.
     """
 
     user: Seconds
@@ -40,11 +40,11 @@ class Outcome:
     missing: tuple[Missing, ...] = ()
     warnings: list[str] = field(default_factory=list)
     throttled: list[Throttled] = field(default_factory=list)  # by quotas of cgroups
-    failed: bool = False  # perf ended early, or the file is as perf left it
-    left: bool = False  # the workload, which hangs
+    failed: bool = False  # perf ended early, or the file is unchanged from perf
+    left: bool = False  # the workload was left behind, as it hangs
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
-    took: Took | None = None  # of those who were recorded
-    calibration: NsFloat | None = None  # ns of one call of the function that costs are measured on
+    took: Took | None = None  # from the recorded processes
+    calibration: NsFloat | None = None  # ns of one call of the calibration function
 
     JSON_HIDDEN = ("calibration",)

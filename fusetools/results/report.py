@@ -1,4 +1,4 @@
-"""What a report shows: the answers of the commands, of recordings and of sweeps."""
+"""What a report shows: the commands' answers about recordings and sweeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusetools.session import Session
 T = TypeVar("T")
 
 
-Answer = Union[T, Error]  # the error says what is missing, and what would bring it
+Answer = Union[T, Error]  # the error explains what is missing, and how to get it
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Report:
-    """``compared``: None where there is one alone; ``differences``: of two recordings."""
+    """``compared``: None for a single recording or sweep; ``differences``: of two recordings."""
 
     recordings: tuple[Recorded, ...]
     sweeps: tuple[Sweep, ...]

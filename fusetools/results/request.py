@@ -21,11 +21,11 @@ class StageTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Helper:
-    """Another thread whose work a thread waited for, and that woke it up.
+    """Another thread that did the work that a thread waited for, and woke it up.
 
-    ``waited``: ns that the wait took; ``syscalls``: what this thread called meanwhile, as of
-    ``Meanwhile``; ``peers``: whom it connected to meanwhile ("192.0.2.1:3128"), None where it used
-    sockets and the recording does not tell of whom.
+    ``waited``: ns that the wait took; ``syscalls``: this thread's system calls meanwhile, as in
+    ``Meanwhile``; ``peers``: addresses that it connected to meanwhile ("192.0.2.1:3128"), None if
+    it used sockets whose peers the recording does not show.
     """
 
     tid: int
@@ -38,10 +38,10 @@ class Helper:
 class Meanwhile:
     """What the daemon's thread did between the callback's entry and its reply.
 
-    ``helpers``: the thread that ended its longest wait, the one that ended that one's, and so on.
-    ns on a CPU, ready to run, asleep, and after it had left the request to another thread; all None
-    where its switches were not recorded. ``unsplit``: of ``blocked``, what may be ``runnable``,
-    since no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
+    ``helpers``: the thread that ended its longest wait, the thread that ended that thread's longest
+    wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to another
+    thread; all None if its switches were not recorded. ``unsplit``: the part of ``blocked`` that
+    may be ``runnable``, as no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
     """
 
     on_cpu: Ns | None
@@ -55,19 +55,18 @@ class Meanwhile:
 
 @dataclass(frozen=True)
 class Request:
-    """One FUSE request; None, or "", where the recording does not tell.
+    """One FUSE request; None or "" means that the recording does not show it.
 
-    ``start``: when it was queued, ns since the recording's first event; ``duration``: what its
-    caller waited for it, the sum of ``stages``; of an asynchronous one from its begin to its end.
-    Of one without an answer: until it was over (``until``, ns since the recording's first event),
-    by the recording's end or its caller's return. ``path`` begins at the mount point if
-    ``whole``. ``inode`` is the file's, also where a lookup led to it. ``name``: what the callback
-    was given, of a file or an attribute; ``size``: what it was asked for, and ``offset`` from
-    where; ``answered``: bytes of the answer without its header. ``marks``: name
-    to ns since the recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts``: ns
-    of each, in the same order, as in ``Stage``, empty where not known. ``handed``: another thread
-    of the daemon worked on it than the one that read it, and which is not known; ``reader`` and
-    ``replier`` are the threads that read and answered it.
+    ``start``: when it was queued, ns since the recording's first event; ``duration``: the time that
+    its caller waited for it, the sum of ``stages``; for an asynchronous request from its begin to
+    its end; without an answer, until it was over (``until``, ns since the recording's first event):
+    at the recording's end or its caller's return. ``path`` begins at the mount point if ``whole``.
+    ``inode`` is the file's, also if a lookup led to it. ``name``: the callback's argument, of a
+    file or an attribute; ``size`` and ``offset``: the requested bytes; ``answered``: bytes of the
+    answer without its header. ``marks``: name to ns since the recording's first event. ``stages``:
+    (name, ns) as in ``Stages``; ``parts``: ns of each, in the same order, as in ``Stage``, empty if
+    unknown. ``handed``: another, unknown thread of the daemon worked on it than the one that read
+    it; ``reader`` and ``replier`` are the threads that read and answered it.
     """
 
     operation: str

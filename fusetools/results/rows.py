@@ -1,4 +1,4 @@
-"""How results show themselves in Python: a line, and in a notebook a table."""
+"""How results are displayed in Python: as a line, in a notebook as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST = 50  # rows of a table
 
 
 class Rows:
-    """Of a result whose rows are the field ROWS."""
+    """Base of a result whose rows are the field ROWS."""
 
     ROWS = ""
 
@@ -26,7 +26,7 @@ class Rows:
 
 
 class Columns:
-    """Of a result that has numpy columns of equal length."""
+    """Base of a result with numpy columns of equal length."""
 
     def columns(self) -> dict[str, Sequence[object]]:
         return {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}

@@ -11,9 +11,9 @@ from fusetools.results.rows import Rows
 
 @dataclass(frozen=True, repr=False)
 class Slowest(Rows):
-    """``guessed``: names were told by what callers asked for next, not by the answers.
-    ``pathless``: where a path was asked for, how many requests were skipped, as their path
-    is not known, or not whole; None: none was."""
+    """``guessed``: names are inferred from the callers' next requests, not from answers.
+    ``pathless``: number of requests skipped as their path is unknown or incomplete, if a path was
+    given, else None."""
 
     requests: tuple[Request, ...]
     guessed: bool

@@ -14,20 +14,19 @@ BY = ("comm", "pid", "daemon-thread", "mount", "size")
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be told
-    apart. In their order: vfs_entry (between: from a system call's second request on), setup,
+    """A stage of an operation's requests: "queue", or "queue+dispatch" where they cannot be
+    separated. In their order: vfs_entry (between: from a system call's second request on), setup,
     queue, dispatch, daemon, reply, caller_wakeup, vfs_exit.
 
-    ``requests`` of the operation's timed ones went through it, and took ``total`` ns in all;
-    ``mean``, ``share``, ``p50``, ``p99`` and ``max`` are of all timed ones: those of the stages add
-    up to the whole, and a request that did not go through it counts with 0. ``parts``: ns of
-    ``total`` that went where, where the recording tells: of the queue "no_thread", "runnable" (the
+    ``requests`` of the operation's timed requests went through it and took ``total`` ns in all;
+    ``mean``, ``share``, ``p50``, ``p99`` and ``max`` are of all timed requests: those of the stages
+    add up to the whole, and a request that did not go through it counts as 0. ``parts``: how the ns
+    of ``total`` were spent, if the recording shows it: of the queue "no_thread", "runnable" (the
     thread that took it had no CPU), "wakeup" and "copy", of the daemon "blocked", "runnable",
     "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup", of the others
     "blocked", "runnable" and "on_cpu"; and "untold". ``unsplit``: ns of its "blocked" that may be
-    "runnable", since no wake-up was recorded. ``probes``: ns of ``total`` that recording
-    itself took, an estimate, or that were subtracted from it (Facts.corrected); None where there
-    is none.
+    "runnable", as no wake-up was recorded. ``probes``: ns of ``total`` that recording itself took,
+    an estimate, or that were subtracted from it (Facts.corrected); None if there is none.
     """
 
     name: str
@@ -45,16 +44,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class OperationStages:
-    """The requests of one operation; those that a caller waits for apart from those that none does.
+    """The requests of one operation; synchronous ones and asynchronous ones are separate.
 
-    ``key``: what they were told apart by, "" where nothing was asked for, None where it is not
-    known. ``unmatched``: by reason, in the words of fusetools.results.stories. ``timed`` are those
-    of which it is known when they were over: the matched ones, and those that were not answered,
-    which count until the recording's end or their caller's return. ``total`` is the ns of all
-    timed requests, the sum of the stages' totals; ``mean``, ``p50``, ``p99`` and ``max`` are None
-    without any, and lower bounds from ``least`` ns on. ``errors`` of the timed ones failed.
-    ``ring``: answered by io_uring. ``handed``: another thread of the daemon worked on them than
-    the one that read them, and which is not known.
+    ``key``: what they are grouped by, "" without grouping, None if unknown. ``unmatched``: by
+    reason, in the terms of fusetools.results.stories. ``timed``: those whose end is known: matched
+    requests, and unanswered ones, which count until the recording's end or their caller's return.
+    ``total`` is the ns of all timed requests, the sum of the stages' totals; ``mean``, ``p50``,
+    ``p99`` and ``max`` are None without any, and lower bounds from ``least`` ns on. ``errors`` of
+    the timed ones failed. ``ring``: answered by io_uring. ``handed``: another, unknown thread of
+    the daemon worked on them than the one that read them.
     """
 
     operation: str
@@ -71,7 +69,7 @@ class OperationStages:
     p50: Ns | None
     p99: Ns | None
     max: Ns | None
-    probes: NsFloat | None = None  # ns that recording took of all of them, as far as that is known
+    probes: NsFloat | None = None  # ns that recording took of all of them, as far as known
     timed: int = 0
     least: Ns | None = None
     handed: int = 0
@@ -79,11 +77,11 @@ class OperationStages:
 
 @dataclass(frozen=True, repr=False)
 class Stages(Rows):
-    """Most time first, of what callers wait for; then the rest. ``by``: as in Recording.stages().
+    """Synchronous requests first, most time first; then the asynchronous ones. ``by``: as in
+    Recording.stages().
 
-    ``event_cost``: ns that recording one event takes, as measured while it was made, else the least
-    that is seen in it. ``joined``: stages that
-    no request of this recording tells apart.
+    ``event_cost``: ns that recording one event takes, as measured during the recording, else the
+    least that is seen in it. ``joined``: stages that no request of this recording separates.
     """
 
     operations: tuple[OperationStages, ...]

@@ -12,26 +12,26 @@ from fusetools.results.rows import Columns
 
 @dataclass(frozen=True, repr=False)
 class Stories(Columns):
-    """Requests as columns of equal length, by begin; what is not told is 0, of what is signed -1.
+    """Requests as columns of equal length, by begin; unknown values are 0, or -1 if signed.
 
     ``marks`` names the columns that are times, in ns on the recording's clock, or 0: what happens
-    to a request in its order (core/src/stitch/trace.rs says what each is), but its callback may
-    return at any time after it replied. ``operation``, ``fate`` and ``comm`` index ``operations``,
-    ``fates`` and ``comms``. A fate is "matched" (begun
-    and ended), "unfinished" (not ended when the recording did), "interrupted" (its caller left
-    without an answer), "aborted" (ended by the kernel, since the daemon was gone), "no_reply" (a
-    forget: the callback alone), "before" (begun before the recording), "lost" (begin or end are
-    among what the recorder dropped) or "unnumbered" (the kernel does not tell which request it is).
+    to a request, in order (core/src/stitch/trace.rs explains each), but its callback may return at
+    any time after it replied. ``operation``, ``fate`` and ``comm`` index ``operations``, ``fates``
+    and ``comms``. A fate is "matched" (begun and ended), "unfinished" (not ended when the recording
+    did), "interrupted" (its caller left without an answer), "aborted" (ended by the kernel, as the
+    daemon was gone), "no_reply" (a forget: the callback alone), "before" (begun before the
+    recording), "lost" (the recorder dropped its begin or end) or "unnumbered" (the kernel does not
+    number it).
 
-    ``until``: when it was over, if that is known: its end, without an answer its caller's return or
-    the recording's end. ``waits``: 1 where a caller slept until it was answered; ``nth``: how many
-    it had waited for before in the same system call; ``syscall``: that call's number; ``error``: 0
-    or -errno; ``request_len`` and ``reply_len``: bytes with their headers, ``size``: bytes that the
-    callback is asked for; ``ring``: 1 where the answer came by io_uring. ns of the time in the
-    queue: the thread of the daemon that took it did something else (``no_thread``), did so only
-    because it had no CPU (``no_cpu``), was woken up, or another one was (``asleep``). ns between
-    the callback's entry and the reply: ``blocked`` while the callback's thread slept, ``runnable``
-    while it had no CPU, ``elsewhere`` after it had left the request to another thread.
+    ``until``: when it was over, if known: its end, or without an answer its caller's return or the
+    recording's end. ``waits``: 1 if a caller slept until it was answered; ``nth``: number of
+    requests that the caller had waited for before in the same system call; ``syscall``: that call's
+    number; ``error``: 0 or -errno; ``request_len`` and ``reply_len``: bytes with their headers,
+    ``size``: bytes requested from the callback; ``ring``: 1 if the answer came by io_uring. ns of
+    the time in the queue: the daemon's thread that took it did something else (``no_thread``), did
+    so only because it had no CPU (``no_cpu``), was woken up, or another thread was (``asleep``). ns
+    between the callback's entry and the reply: ``blocked`` while the callback's thread slept,
+    ``runnable`` while it had no CPU, ``elsewhere`` after it had left the request to another thread.
     """
 
     operations: tuple[str, ...]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Blocked:
-    """A thread and what it waits for, in words: ``waits`` follows its name.
+    """A thread and what it waits for: the words of ``waits`` follow its name.
 
-    ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None where
-    the kernel does not show that. ``stack``: the kernel's functions, ``user_stack`` its own, both
+    ``age_seconds``: since it last ran (a signal or a time-out of its own restarts it), None if the
+    kernel does not show it. ``stack``: the kernel's functions, ``user_stack`` its own, both
     innermost first.
     """
 
@@ -32,7 +32,7 @@ class Blocked:
 
 
 class Fix(NamedTuple):
-    """A command that would end it, and what it does."""
+    """A command that would end the cause, and its effect."""
 
     command: str
     effect: str
@@ -40,8 +40,8 @@ class Fix(NamedTuple):
 
 @dataclass(frozen=True)
 class Cause:
-    """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, from the mount's
-    side on; ``fixes``: never run by fusetools."""
+    """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, starting at the
+    mount; ``fixes``: never run by fusetools."""
 
     kind: str
     text: str
@@ -78,8 +78,8 @@ class StuckMount:
 
 @dataclass(frozen=True)
 class Stuck:
-    """``unplaced``: threads that wait in FUSE for a mount that cannot be known; ``silent``: those
-    that could not be looked at in time."""
+    """``unplaced``: threads that wait in FUSE for an unknown mount; ``silent``: threads that could
+    not be examined in time."""
 
     kernel: str
     mounts: tuple[StuckMount, ...]

@@ -1,4 +1,4 @@
-"""What a sweep's runs amount to."""
+"""The figures of a sweep's runs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PointFigures:
 
 @dataclass(frozen=True)
 class Sweep:
-    """``points``: those with at least one run, in the grid's order; ``to_do``: runs missing yet;
-    ``left_out``: "name=value" -> why there are no points of it."""
+    """``points``: those with at least one run, in the grid's order; ``to_do``: runs still missing;
+    ``left_out``: "name=value" -> why it has no points."""
 
     path: Path
     experiment: Experiment

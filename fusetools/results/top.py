@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from fusetools.missing import Missing
 from fusetools.results.units import Bytes, Ns, Seconds
 
-# What rows are by, in the order of the key that changes it; "cgroup" is a job's.
+# What rows are grouped by, in the order of the key that changes it; "cgroup" is a job's.
 BY = ("operation", "process", "user", "cgroup", "mount", "file", "directory", "thread")
 SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_way")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Requests that ended in the interval, put together.
+    """A group of requests that ended in the interval.
 
     ``id``: a process's or thread's number. ``waited``: seconds that callers waited for them.
     Means in ns: ``queue_ns`` until the daemon's callback began, ``rtt_ns`` from there to the end,
-    both None where no callback was seen; ``exec_ns`` from begin to end, of which also the
-    percentiles are. ``bytes`` were read or written, by ``transfers`` of the requests.
-    ``under_way``: requests that had not ended; None where that cannot be known of the row.
+    both None if no callback was seen; ``exec_ns`` from begin to end, as are the percentiles.
+    ``bytes`` were read or written, by ``transfers`` of the requests. ``under_way``: requests that
+    had not ended; None if it cannot be known for the row.
     """
 
     label: str
@@ -61,10 +61,10 @@ class UnderWay:
 class Top:
     """An interval. ``start`` and ``end``: ns on CLOCK_MONOTONIC.
 
-    ``groups``: how many rows there would be without a limit; ``left_out``: requests that are in no
-    row, since there were too many; ``lost``: events that the kernel dropped in the interval.
-    ``perf_cpu`` and ``own_cpu``: shares of a CPU that it took to observe; ``pair_cost_ns``: what
-    the two probes of a callback add to it.
+    ``groups``: number of rows without a limit; ``left_out``: requests in no row, as there were too
+    many; ``lost``: events that the kernel dropped in the interval. ``perf_cpu`` and ``own_cpu``:
+    shares of a CPU that observing took; ``pair_cost_ns``: what the two probes of a callback add to
+    it.
     """
 
     JSON_SHOWN = ("seconds",)

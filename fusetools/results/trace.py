@@ -9,12 +9,12 @@ from fusetools.results.units import Bytes, Ns, Seconds
 
 @dataclass(frozen=True)
 class Ended:
-    """None, or "", where it is not known.
+    """A request; None or "" if unknown.
 
-    ``begin``: ns on CLOCK_MONOTONIC, ``ended``: seconds since 1970; ``queue_ns``: of the duration,
-    until the daemon's callback began. ``path`` is whole, or has "…" for the part above that is not
-    known. ``bytes``: asked for. ``negative``: a lookup that was answered
-    without an error: there is no such file.
+    ``begin``: ns on CLOCK_MONOTONIC, ``ended``: seconds since 1970; ``queue_ns``: the part of the
+    duration until the daemon's callback began. ``path`` is whole, or has "…" for the unknown part
+    above. ``bytes``: requested ones. ``negative``: a lookup answered without an error, but there is
+    no such file.
     """
 
     operation: str

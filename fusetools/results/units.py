@@ -17,5 +17,5 @@ NsEstimate = Estimate
 BytesEstimate = Estimate
 SecondsEstimate = Estimate
 
-# By how an alias begins.
+# By the prefix of the alias.
 SUFFIXES = {"Ns": "_ns", "Bytes": "_bytes", "Seconds": "_seconds"}
