@@ -1,7 +1,7 @@
-"""Where the kernel keeps a FUSE request's fields, and what its functions take: from its own BTF.
+"""Offsets of a FUSE request's fields, and parameters of the kernel's functions, from its BTF.
 
-Format: Documentation/bpf/btf.rst. A module's BTF is split: its type ids and string offsets go on
-where those of vmlinux end. Only what is asked for is decoded; all else is stepped over.
+Format: Documentation/bpf/btf.rst. A module's BTF is split: its type ids and string offsets continue
+where those of vmlinux end. Only requested types are decoded; all others are skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEPTH = 16  # of typedefs, qualifiers and nested structures that are followed
 INT, PTR, ARRAY, STRUCT, UNION, ENUM = 1, 2, 3, 4, 5, 6
 TYPEDEF, VOLATILE, CONST, RESTRICT, FUNC, FUNC_PROTO = 8, 9, 10, 11, 12, 13
 VAR, DATASEC, DECL_TAG, TYPE_TAG, ENUM64 = 14, 15, 17, 18, 19
-# A type's length in 32-bit words, by kind: (always, for each of its vlen); of others 3
+# A type's length in 32-bit words, by kind: (always, for each of its vlen); other kinds: 3
 _EXTRA = {
     INT: (4, 0),
     ARRAY: (6, 0),
@@ -28,17 +28,18 @@ _EXTRA = {
     DECL_TAG: (4, 0),
     ENUM64: (3, 3),
 }
-KEPT = (PTR, STRUCT, CONST, FUNC, FUNC_PROTO)  # kinds whose types are looked through
-_NAMELESS = (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG)  # other names for the type they name
+SEARCHED = (PTR, STRUCT, CONST, FUNC, FUNC_PROTO)  # kinds whose types are searched
+_NAMELESS = (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG)  # wrappers of another type
 
 
 class Damaged(ValueError):
-    """Not BTF, or not whole."""
+    """Not BTF, or incomplete."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """Bytes from the structure's begin; of a bit field its ``bit`` in that byte, and ``bits``."""
+    """Bytes from the structure's begin; for a bit field its first ``bit`` in that byte, and
+    ``bits``."""
 
     offset: int
     bit: int = 0
@@ -46,7 +47,7 @@ class Member:
 
 
 class Btf:
-    """A file of /sys/kernel/btf; of a module with ``base``, vmlinux' own. Error: Damaged."""
+    """A file of /sys/kernel/btf; a module's requires ``base``, that of vmlinux. Error: Damaged."""
 
     def __init__(self, data: bytes, base: Btf | None = None) -> None:
         self._base = base
@@ -67,12 +68,12 @@ class Btf:
         self._strings = data[strings : strings + strings_size]
         self._words = memoryview(data[types : types + types_size]).cast("I")
         self._string_end: int = self._string_base + strings_size
-        self._of: dict[int, list[int]] = {kind: [] for kind in KEPT}
+        self._of: dict[int, list[int]] = {kind: [] for kind in SEARCHED}
         self._at = self._walk()  # where each type begins, in words
         self._end: int = self._first + len(self._at)
 
     def _walk(self) -> list[int]:
-        words, kept, extra = self._words, self._of, _EXTRA
+        words, by_kind, extra = self._words, self._of, _EXTRA
         end = len(words)
         nothing = (3, 0)
         at: list[int] = []
@@ -80,8 +81,8 @@ class Btf:
         while here + 3 <= end:
             info = words[here + 1]
             kind = info >> 24 & 0x1F
-            if kind in kept:
-                kept[kind].append(len(at))
+            if kind in by_kind:
+                by_kind[kind].append(len(at))
             at.append(here)
             always, each = extra.get(kind, nothing)
             here += always + each * (info & 0xFFFF)
@@ -104,71 +105,72 @@ class Btf:
         return self._strings[begin : max(begin, end)].decode("utf-8", "replace")
 
     def _offsets(self, name: str) -> set[int]:
-        """What types of that name say for it."""
-        found = set()
+        """The string offsets by which types refer to the name."""
+        offsets = set()
         wanted = b"\0" + name.encode() + b"\0"
         at = self._strings.find(wanted)
         while at >= 0:
-            found.add(at + 1 + self._string_base)
+            offsets.add(at + 1 + self._string_base)
             at = self._strings.find(wanted, at + 1)
-        return found | (self._base._offsets(name) if self._base else set())
+        return offsets | (self._base._offsets(name) if self._base else set())
 
     def structures(self, *names: str) -> dict[str, int]:
         """The type ids of the structures of these names, those of a module before the kernel's."""
         wanted = {offset: name for name in names for offset in self._offsets(name)}
-        found: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         words = self._words
         for index in self._of[STRUCT]:
             at = self._at[index]
             name = wanted.get(words[at])
             if name and words[at + 1] & 0xFFFF:
-                found.setdefault(name, self._first + index)
-        left = [name for name in names if name not in found]
-        return {**(self._base.structures(*left) if self._base and left else {}), **found}
+                numbers.setdefault(name, self._first + index)
+        left = [name for name in names if name not in numbers]
+        return {**(self._base.structures(*left) if self._base and left else {}), **numbers}
 
     def member(self, structure: int, path: str) -> Member | None:
         """Where a member is, such as "in.h.unique"; members of nameless parts by their own name."""
         offset = bits = 0
         for name in path.split("."):
-            found = self._member(structure, name, 0)
-            if found is None:
+            place = self._member(structure, name, 0)
+            if place is None:
                 return None
-            offset += found[0]
-            bits, structure = found[1:]
+            offset += place[0]
+            bits, structure = place[1:]
         return Member(offset // 8, offset % 8 if bits else 0, bits)
 
     def _member(self, structure: int, name: str, depth: int) -> tuple[int, int, int] | None:
         """(offset in bits, bits of a bit field or 0, type) of a structure's direct member."""
-        found = self._type(self._plain(structure))
-        if found is None or depth > DEPTH:
+        place = self._type(self._plain(structure))
+        if place is None or depth > DEPTH:
             return None
-        words, at = found
+        words, at = place
         info = words[at + 1]
         if info >> 24 & 0x1F not in (STRUCT, UNION):
             return None
-        for one in range(at + 3, at + 3 + 3 * (info & 0xFFFF), 3):
-            offset, width = words[one + 2], 0
+        for entry in range(at + 3, at + 3 + 3 * (info & 0xFFFF), 3):
+            offset, width = words[entry + 2], 0
             if info >> 31:
                 offset, width = offset & 0xFFFFFF, offset >> 24
-            own = self._name(words[one])
+            own = self._name(words[entry])
             if own == name:
-                return offset, width, words[one + 1]
-            if not own and (inner := self._member(words[one + 1], name, depth + 1)):
+                return offset, width, words[entry + 1]
+            if not own and (inner := self._member(words[entry + 1], name, depth + 1)):
                 return offset + inner[0], inner[1], inner[2]
         return None
 
     def _plain(self, number: int) -> int:
-        """Without typedefs and qualifiers."""
+        """The type without typedefs and qualifiers."""
         for _ in range(DEPTH):
-            found = self._type(number)
-            if found is None or found[0][found[1] + 1] >> 24 & 0x1F not in _NAMELESS:
+            place = self._type(number)
+            if place is None or place[0][place[1] + 1] >> 24 & 0x1F not in _NAMELESS:
                 break
-            number = found[0][found[1] + 2]
+            number = place[0][place[1] + 2]
         return number
 
     def functions(self, *structures: str) -> dict[str, tuple[str, ...]]:
         """Functions that take a pointer to one of these structures, with what each parameter
-        points to: the structure's name, "" for anything else. A module's BTF knows its own."""
+        points to: the structure's name, "" for anything else. A module's BTF has only its own
+        functions."""
         numbers = {number: name for name, number in self.structures(*structures).items()}
         words = self._words
         for index in self._of[CONST]:
@@ -187,18 +189,18 @@ class Btf:
             info = words[at + 1]
             if info & 0xFFFF:
                 ends = at + 3 + 2 * (info & 0xFFFF)
-                parameters = tuple(pointers.get(words[one], "") for one in range(at + 4, ends, 2))
+                parameters = tuple(pointers.get(words[i], "") for i in range(at + 4, ends, 2))
                 if any(parameters):
                     taken[self._first + index] = parameters
-        found = {}
+        functions = {}
         for index in self._of[FUNC]:
             at = self._at[index]
             if words[at + 2] in taken:
-                found[self._name(words[at])] = taken[words[at + 2]]
-        return found
+                functions[self._name(words[at])] = taken[words[at + 2]]
+        return functions
 
 
-# What a kprobe may want to fetch of a request, as structure and member.
+# What a kprobe may fetch from a request, as structure and member.
 MEMBERS = (
     "fuse_req.in.h.unique",
     "fuse_req.in.h.opcode",
@@ -214,7 +216,7 @@ MEMBERS = (
     "fuse_args.opcode",
     "fuse_args.nodeid",
 )
-# Whoever takes one of these has a request in hand.
+# A function that takes one of these handles a request.
 CARRIERS = ("fuse_req", "fuse_copy_state", "fuse_args")
 
 Members = tuple["tuple[str, int, int, int]", ...]
@@ -223,7 +225,7 @@ Functions = tuple["tuple[str, tuple[str, ...]]", ...]
 
 def read_fuse(vmlinux: bytes | None, module: bytes | None) -> tuple[Members, Functions]:
     """((member, offset, bit, bits) of MEMBERS, (function, what its parameters point to) of
-    functions that take one of CARRIERS), both sorted; empty where there is no BTF or a damaged one.
+    functions that take one of CARRIERS), both sorted; empty if BTF is missing or damaged.
     """
     if vmlinux is None:
         return (), ()

@@ -1,4 +1,4 @@
-"""Where perf can tell processes by cgroup."""
+"""Where perf can select processes by cgroup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusetools.host.files import Files
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where it is mounted, and this process's cgroup in it ("/…")."""
+    """A hierarchy's mount point, and this process's cgroup in it ("/…")."""
 
     mount: str
     own: str

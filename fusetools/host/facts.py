@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tool:
-    """A command that is there and runs.
+    """An installed command that runs.
 
-    ``options``: those of the ones fusetools may use that this version knows, as typed.
+    ``options``: the options that fusetools may use and this version knows, as typed.
     ``libtraceevent``, ``zstd``: linked with it (perf without them has no tracepoints, reads no
-    compressed records); None where the tool does not say.
+    compressed records); None if the tool does not report it.
     """
 
     path: str
@@ -36,15 +36,15 @@ class Library:
 
     The file is known by ``inode`` and ``device`` ("major:minor", hexadecimal, as /proc/PID/maps
     prints them): a copy or a replacement under the same name is another file, and a probe on it
-    never fires. ``path`` is the daemon's name for it, ``host_path`` one that reaches the very
-    same file from here, in characters that tracefs takes ("" when none does).
+    never fires. ``path`` is the daemon's name for it, ``host_path`` a name that reaches the very
+    same file from here, in characters that tracefs takes ("" if none does).
 
-    ``machine``, ``runtime`` and ``imports`` as native.elf_about tells them: whose code it is
+    ``machine``, ``runtime`` and ``imports`` as native.elf_about returns them: the architecture
     ("x86_64"), the language whose runtime survives no return probe ("Go", or ""), the functions of
     libfuse's API that it imports.
 
-    ``frame_pointers``: of its functions that use the frame pointer's register, the share that keep
-    one (0 to 1, by bytes of code); None: it cannot be told.
+    ``frame_pointers``: among its functions that use the frame pointer's register, the share that
+    keep a frame pointer (0 to 1, by bytes of code); None: unknown.
     """
 
     path: str
@@ -64,13 +64,13 @@ class Mount:
 
     ``connection`` is the number in fuse:* events and /sys/fs/fuse/connections: the superblock's
     device number in the kernel's own encoding (major << 20 | minor). ``path`` is as seen in the
-    mount namespace of ``seen_by``, a process; None means this one's. ``why`` says why
+    mount namespace of ``seen_by``, a process; None means this process's. ``why``: the reason why
     ``daemon_pid`` is None, else "". Only ``user`` and ``group`` reach its files unless
     ``allow_other``: the kernel refuses others, root too, without asking the daemon. ``program``:
     the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
     of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
     its connection open, the daemon among them; ``streams``: the daemon's descriptors of sockets,
-    and of pipes whose other end another process holds, but those that a thread was reading from.
+    and of pipes whose other end another process holds, except those that a thread was reading from.
     """
 
     path: str
@@ -97,9 +97,9 @@ class HostFacts:
     """Everything that decides what can be traced here.
 
     Host: ``kernel`` (uname -r), ``arch``, ``cpus`` online, ``distribution`` (ID and ID_LIKE of
-    /etc/os-release, most special first), effective ``uid``, effective
-    ``capabilities`` ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality";
-    None: the kernel has none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
+    /etc/os-release, most specific first), effective ``uid``, effective ``capabilities``
+    ("cap_sys_admin" …), ``lockdown`` ("none", "integrity", "confidentiality"; None: the kernel has
+    none), ``perf_event_paranoid`` and ``kptr_restrict`` (None: not readable).
 
     tracefs: ``tracefs`` where it is mounted and readable (None: nowhere), ``tracefs_writable``
     (a file that adds events really opened for writing), ``tracers``, ``dynamic_events`` of
@@ -107,29 +107,29 @@ class HostFacts:
     arguments may hold, as the kernel's README writes it ("$arg<N>", "$comm", "string", "ustring",
     "symstr", "%pd/%pD", "<argname>": BTF names), and "return $arg<N>" where return probes may;
     ``uretprobe_filtered``: a seccomp filter sees the system call that a user return probe makes,
-    which harms who has one (None: not known), ``uretprobe_shadow``: a user return probe keeps
-    shadow stacks right (see host/uretprobe.py), ``seccomp``: this process has a filter;
-    ``maxactive``: a return probe may say how many instances it needs; ``unwinds_kretprobes``: a
+    which harms a process that has one (None: unknown), ``uretprobe_shadow``: a user return probe
+    keeps shadow stacks right (see host/uretprobe.py), ``seccomp``: this process has a filter;
+    ``maxactive``: a return probe may set how many instances it needs; ``unwinds_kretprobes``: a
     kernel stack goes on below a function with a return probe; ``clocks`` of ftrace, ``instances``:
-    it can have some, and tells of new threads in them; ``graph_options`` (funcgraph-args …),
-    ``pid_max``: threads have smaller numbers, which begin anew there, ``sample_rate``: perf may
-    take so many a second; ``pid_namespace``: threads have other numbers here than ftrace's ring
-    buffers tell, ``tracepoints`` ("system:name") of those that matter.
+    it can have some, and reports new threads in them; ``graph_options`` (funcgraph-args …),
+    ``pid_max``: threads have smaller numbers, which wrap there, ``sample_rate``: the most samples
+    that perf may take in a second; ``pid_namespace``: threads have other numbers here than in
+    ftrace's ring buffers, ``tracepoints``: the relevant ones ("system:name").
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
-    ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: not known, see
+    ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: unknown, see
     probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
-    suffixes; twice where two functions have the name), ``addresses`` (kallsyms shows real ones),
+    suffixes; twice if two functions have the name), ``addresses`` (kallsyms shows real ones),
     ``btf`` of the kernel, ``btf_modules`` of "fuse"; read from it where there are kprobes:
     ``fuse_members`` (member, byte offset, bit, bits) and ``fuse_functions`` (function, what each of
     its parameters points to), see btf.read_fuse.
 
     Tools: ``perf``, ``trace_cmd`` (None: not found), ``perf_can_record`` (system-wide recording
-    of a tracepoint really tried), ``perf_why`` (what perf said when it could not).
+    of a tracepoint really tried), ``perf_why`` (what perf printed when it could not).
 
     ``mounts``: every FUSE mount. ``ftrace_users``: who else uses ftrace or perf, a line each.
     ``own_events``: dynamic events ("group/name") of a recording of fusetools, running or killed.
-    ``unreadable``: (path, reason) of each file that was tried in vain.
+    ``unreadable``: (path, reason) of each file that could not be used.
     """
 
     kernel: str
@@ -183,8 +183,8 @@ class HostFacts:
 
     @classmethod
     def from_json(cls, text: str) -> HostFacts:
-        """The reverse. A field that the text lacks has its default; one that is unknown is an
-        error (ValueError), as is a text that is no such record."""
+        """The reverse. A missing field has its default; an unknown one is an error (ValueError), as
+        is a text that is no such record."""
         data = _record(json.loads(text))
         data["perf"] = _tool(data.get("perf"))
         data["trace_cmd"] = _tool(data.get("trace_cmd"))
@@ -198,7 +198,7 @@ def _tool(data: object) -> Tool | None:
 
 def _mount(data: object) -> Mount:
     row = _record(data)
-    libraries = tuple(_build(Library, _record(one)) for one in _list(row.get("libraries", [])))
+    libraries = tuple(_build(Library, _record(item)) for item in _list(row.get("libraries", [])))
     return _build(Mount, {**row, "libraries": libraries})
 
 

@@ -1,4 +1,4 @@
-"""The one way to a host's files and commands, so that a stored tree can stand for a host."""
+"""All access to a host's files and commands, so that a stored tree can replace a host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_FILE = 64 << 20  # kallsyms of a large kernel: some 15 MB
 
 TRUSTED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Not there, or gone while we looked: no reason to tell anyone.
+# Missing, or gone meanwhile: not worth reporting.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 
 
@@ -37,7 +37,7 @@ class Files:
 
     In a stored tree the answer of ``perf version --build-options`` is the file
     "commands/perf version --build-options", and its first line is the exit status.
-    Nothing here raises OSError; what was refused is kept in ``unreadable``.
+    Nothing here raises OSError; refused files are listed in ``unreadable``.
     """
 
     def __init__(self, root: Path) -> None:
@@ -49,7 +49,7 @@ class Files:
         return name if self.live else str(self.root) + name
 
     def read(self, name: str, quiet: bool = False) -> str | None:
-        """The text, None when it cannot be read. Bytes that are no UTF-8 become surrogates."""
+        """The text, None if it cannot be read. Bytes that are not UTF-8 become surrogates."""
         data = self.read_bytes(name, quiet)
         return None if data is None else data.decode("utf-8", "surrogateescape")
 
@@ -83,11 +83,12 @@ class Files:
             return ""
 
     def exists(self, name: str) -> bool:
-        """For files of the kernel's only: on a hung file system this would hang."""
+        """Only for the kernel's files: on a hung file system this would hang."""
         return os.path.exists(self.at(name))
 
     def writable(self, name: str) -> bool:
-        """Really opened for writing, and nothing written. Never with O_TRUNC: it clears events."""
+        """Whether the file opens for writing; writes nothing. Never with O_TRUNC: it clears
+        events."""
         try:
             os.close(os.open(self.at(name), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         except OSError as error:
@@ -108,7 +109,7 @@ class Files:
         return f"/usr/bin/{command}" if named else None
 
     def start(self, *argv: str) -> Answer:
-        """Starts a command; its answer is waited for when it is asked for."""
+        """Starts a command; Answer.get() waits for it."""
         if not self.live:
             return Answer(None, self.read("/commands/" + " ".join(argv)))
         import subprocess
@@ -131,7 +132,7 @@ class Files:
 
 
 def command_path() -> str:
-    """Where commands are looked for: root runs nothing that another user could have put there."""
+    """Where commands are searched: root runs nothing that another user could have put there."""
     path = os.environ.get("PATH") or os.defpath
     if os.geteuid() != 0:
         return path
@@ -147,7 +148,7 @@ def _of_root(path: str) -> str:
 
 
 def _is_of_root(path: str) -> bool:
-    """Whether only root can decide what is found in a directory."""
+    """Whether only root can decide what a directory contains."""
     if not path.startswith("/"):
         return False
     real = Path(path).resolve()
@@ -163,7 +164,7 @@ def _is_of_root(path: str) -> bool:
 
 
 def tool_environment() -> dict[str, str]:
-    """For perf and other tools: as root nothing of who invoked sudo."""
+    """For perf and other tools: as root nothing from the user who invoked sudo."""
     ours = {"LC_ALL": "C", "PAGER": "cat", "PERF_CONFIG": "/dev/null", "PATH": command_path()}
     if os.geteuid() != 0:
         return {**os.environ, **ours}
@@ -171,7 +172,7 @@ def tool_environment() -> dict[str, str]:
 
 
 class Answer:
-    """What a command said."""
+    """A command's exit status and output."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, stored: str | None) -> None:
         self._process = process
@@ -264,7 +265,8 @@ def by_descriptor(descriptor: int) -> Path:
 
 
 def open_regular(path: str) -> int:
-    """Opens a file that anybody may have made. OSError: it cannot be, or is no regular file."""
+    """Opens a file that anybody may have made. OSError: it cannot be opened, or is no regular
+    file."""
     # Opening a fifo would wait for its writer; a terminal would become ours.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
@@ -286,19 +288,19 @@ def read_input(path: str | Path, most: int) -> bytes:
 
 
 def answers(path: str, seconds: float = 2.0) -> bool:
-    """Whether the file system of ``path`` answers; also where there is no such path."""
+    """Whether the file system of ``path`` answers; also if there is no such path."""
 
     def look() -> str:
         with contextlib.suppress(OSError, ValueError):
             os.stat(path)
-            os.statvfs(path)  # which no cache answers
+            os.statvfs(path)  # no cache answers this
         return ""
 
     return bounded(look, seconds) is not None
 
 
 def check_answers(path: Path) -> None:
-    """Raise Error where the file system of ``path`` does not answer."""
+    """Raise Error if the file system of ``path`` does not answer."""
     if not answers(str(path)):
         raise Error(f"cannot read {path}", "its file system does not answer")
 

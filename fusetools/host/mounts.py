@@ -1,4 +1,4 @@
-"""The FUSE mounts of a host, and for each the process that answers and what it has mapped.
+"""The FUSE mounts of a host, and for each the process that answers and the files it has mapped.
 
 Nothing here touches a mounted FUSE file system without a time limit: its daemon may hang.
 """
@@ -24,13 +24,13 @@ from fusetools.host.words import is_file
 
 T = TypeVar("T")
 
-MEMORY = 1 << 30  # bytes that it may take to look into a daemon's files
+MEMORY = 1 << 30  # bytes that examining a daemon's files may take
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A process with /dev/fuse open; ``connections`` is empty where the kernel does not tell."""
+    """A process with /dev/fuse open; ``connections`` is empty if the kernel does not show them."""
 
     pid: int
     comm: str
@@ -42,7 +42,7 @@ class Daemon:
 def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> tuple[Mount, ...]:
     """Every FUSE mount once (by connection), those of this mount namespace first.
 
-    ``descriptors``: as processes.open_files() gives them.
+    ``descriptors``: as processes.open_files() returns them.
     """
     mounts = all_namespaces(files)
     if not mounts:
@@ -52,23 +52,23 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
 
 
 def all_namespaces(files: Files) -> list[Mount]:
-    """The same mounts, without who answers them."""
-    found: dict[int, Mount] = {}
+    """The same mounts, without their daemons."""
+    mounts: dict[int, Mount] = {}
     seen = {files.link("/proc/self/ns/mnt")}
     for mount in of_own_namespace(files):
-        found.setdefault(mount.connection, mount)
+        mounts.setdefault(mount.connection, mount)
     for pid in sorted(int(name) for name in files.list("/proc") if name.isdecimal()):
         namespace = files.link(f"/proc/{pid}/ns/mnt")
         if not namespace or namespace in seen:
             continue
         seen.add(namespace)
         for mount in parse_mountinfo(files.read(f"/proc/{pid}/mountinfo", quiet=True) or ""):
-            found.setdefault(mount.connection, replace(mount, seen_by=pid))
-    return list(found.values())
+            mounts.setdefault(mount.connection, replace(mount, seen_by=pid))
+    return list(mounts.values())
 
 
 def of_own_namespace(files: Files) -> list[Mount]:
-    """Those of this mount namespace alone."""
+    """The FUSE mounts of this mount namespace only."""
     return parse_mountinfo(files.read("/proc/self/mountinfo", quiet=True) or "")
 
 
@@ -101,7 +101,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def parse_autofs(text: str) -> list[tuple[int, str, int]]:
-    """autofs' mounts of a /proc/PID/mountinfo: number, path, process group of who mounts for it."""
+    """The autofs mounts of a /proc/PID/mountinfo: number, path, process group of the mounter."""
     mounts = []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
@@ -122,7 +122,7 @@ def is_on(path: str, mount: str) -> bool:
 
 
 def mounted(files: Files, *types: str) -> list[str]:
-    """Where file systems of these types are."""
+    """The mount points of file systems of these types."""
     places = []
     for line in (files.read("/proc/self/mountinfo", quiet=True) or "").split("\n"):
         before, _, after = line.partition(" - ")
@@ -170,9 +170,9 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
 def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
     if not candidates:
-        # Older kernels do not tell the connection: ask the file system, then its command line.
+        # Older kernels do not show the connection: ask the file system, then its command line.
         unknown = [daemon for daemon in daemons if not daemon.connections]
-        pid = _told_by_cvmfs(files, mount) if unknown else None
+        pid = _pid_from_cvmfs(files, mount) if unknown else None
         candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
             daemon for daemon in unknown if names_mount(daemon.arguments, mount.path)
         ]
@@ -186,7 +186,7 @@ def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
 
 
 def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
-    """The mount as answered by process ``pid``, with what that has mapped."""
+    """The mount as answered by process ``pid``, with the files that it has mapped."""
     libraries = _locate(files, pid, _executable_mappings(files, pid))
     why = "" if libraries else "its files are not shown to this user"
     seccomp, shadow_stack = guards(files, pid)
@@ -203,7 +203,7 @@ def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
     )
 
 
-def _told_by_cvmfs(files: Files, mount: Mount) -> int | None:
+def _pid_from_cvmfs(files: Files, mount: Mount) -> int | None:
     if not files.live or mount.source != "cvmfs2":
         return None
     path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
@@ -224,14 +224,15 @@ def _why_none(files: Files, daemons: list[Daemon]) -> str:
     if files.live and os.geteuid() != 0:
         return "no process of this user answers it"
     if any(not daemon.connections for daemon in daemons):
-        return "this kernel does not tell which process answers it: give --pid"
+        return "this kernel does not show which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"
 
 
 def unanswering(files: Files, known: dict[int, bool] | None = None) -> list[str]:
-    """Mount points whose FUSE file system does not answer in time: not to be touched.
+    """Mount points whose FUSE file system does not answer in time: do not touch them.
 
-    ``known``: of a connection, whether it answers; it is not asked, which its daemon would count.
+    ``known``: whether a connection answers; such ones are not asked, as their daemons would count
+    it.
     """
     known = known or {}
     mounts = of_own_namespace(files)
@@ -259,7 +260,7 @@ class Mapping:
 
 def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
     """The files mapped executable, in the order of their first address, each once."""
-    found: dict[tuple[int, str], Mapping] = {}
+    mappings: dict[tuple[int, str], Mapping] = {}
     for line in patiently(files, f"/proc/{pid}/maps").split("\n"):
         fields = line.split(None, 5)
         if len(fields) < 6 or "x" not in fields[1] or not fields[4].isdecimal():
@@ -267,8 +268,8 @@ def _executable_mappings(files: Files, pid: int) -> list[Mapping]:
         path, inode = fields[5].replace("\\012", "\n"), int(fields[4])
         if inode and path.startswith("/"):
             mapping = Mapping(_undeleted(path), inode, fields[3], fields[0])
-            found.setdefault((inode, fields[3]), mapping)
-    return list(found.values())
+            mappings.setdefault((inode, fields[3]), mapping)
+    return list(mappings.values())
 
 
 def _undeleted(path: str) -> str:
@@ -276,8 +277,8 @@ def _undeleted(path: str) -> str:
 
 
 def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
-    """Libraries with the name that reaches each from here and what is in it, both looked for in
-    a child: a library may itself lie on a file system that hangs."""
+    """Libraries, each with a name that reaches it from here and its content, both found in a child:
+    a library may itself lie on a file system that hangs."""
 
     def look(wanted: list[Mapping]) -> str:
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
@@ -286,12 +287,12 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
             drop_privileges()
         return json.dumps([(path, *_inside(at)) for path, at in zip(paths, opened)])
 
-    # Long enough for a machine that is busy, since it is the daemon that is looked for here.
+    # Long enough for a busy machine, as this examines the daemon itself.
     answer = bounded(partial(look, mappings), 3 * PATIENCE, memory=MEMORY)
-    if answer is None:  # one hangs: each for itself
+    if answer is None:  # one hangs: each on its own
         none = '[["", null, "", "", [], null]]'
         single = [bounded(partial(look, [m]), PATIENCE, memory=MEMORY) or none for m in mappings]
-        answer = json.dumps([json.loads(one)[0] for one in single])
+        answer = json.dumps([json.loads(text)[0] for text in single])
     return tuple(
         Library(
             mapping.path,
@@ -311,7 +312,7 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
 
 
 def _opened(files: Files, path: str) -> str:
-    """A name of the file that needs no right to open it; "" where it cannot be read."""
+    """A name of the file that needs no right to open it; "" if it cannot be read."""
     if not path or not files.live:
         return path and files.at(path)
     try:
@@ -321,8 +322,8 @@ def _opened(files: Files, path: str) -> str:
 
 
 def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
-    """Build id, machine, runtime, imports and frame pointers of a file; nothing of one that cannot
-    be read."""
+    """Build id, machine, runtime, imports and frame pointers of a file; empty if it cannot be
+    read."""
     try:
         if at:
             about = (native.elf_build_id(at), *native.elf_about(at))
@@ -335,9 +336,9 @@ def _inside(at: str) -> tuple[str | None, str, str, list[str], float | None]:
 def _reachable(files: Files, pid: int, mapping: Mapping) -> str:
     """A name of the mapped file itself: its own, through the daemon's root, or map_files.
 
-    What /proc/PID/maps calls its device is not always what stat() says (btrfs, overlayfs);
-    map_files leads to the very file, so its stat decides where it may be used. A name that tracefs
-    cannot take is none.
+    The device in /proc/PID/maps is not always that of stat() (btrfs, overlayfs); map_files leads to
+    the very file, so its stat decides where it may be used. Names that tracefs cannot take do not
+    count.
     """
     exact = f"/proc/{pid}/map_files/{mapping.range}"
     wanted = _identity(files, exact)

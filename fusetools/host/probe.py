@@ -78,7 +78,7 @@ FETCH_ARGS = (
 
 def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
     """The facts of this host, or of a stored tree of one (as tests/host_facts/make.py lays out).
-    ``trial``: perf is tried, which takes half a second; else it is taken for one that may record.
+    ``trial``: perf is tried, which takes half a second; else it is assumed to be able to record.
     """
     files = Files(root)
     status = files.read("/proc/self/status", quiet=True) or ""
@@ -156,8 +156,8 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
 
 
 def _btf(files: Files) -> tuple[Members, Functions]:
-    """What BTF tells of FUSE. A module without BTF of its own: nothing, for vmlinux has not its
-    structures."""
+    """FUSE's structures and functions in BTF. Empty for a module without BTF of its own, as vmlinux
+    lacks its structures."""
     vmlinux = files.read_bytes("/sys/kernel/btf/vmlinux")
     return read_fuse(vmlinux, files.read_bytes("/sys/kernel/btf/fuse", quiet=True))
 
@@ -197,8 +197,8 @@ def capabilities(mask: int) -> tuple[str, ...]:
 
 
 def _tracefs(files: Files) -> str | None:
-    """Where tracefs can be read: its own place, where else it is mounted, or in debugfs (which
-    held it before Linux 4.1)."""
+    """Where tracefs can be read: its usual place, another mount point, or in debugfs (which held it
+    before Linux 4.1)."""
     for place in tracefs_places(files):
         if files.read(f"{place}/available_tracers") is not None:
             return place
@@ -228,8 +228,8 @@ def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
 
 
 def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """(fetch arguments, kinds of dynamic events but kprobe and uprobe, maxactive) that the README
-    of tracefs tells of. Older kernels' README tells nothing of them."""
+    """(fetch arguments, kinds of dynamic events except kprobe and uprobe, maxactive) in the README
+    of tracefs. Older kernels' README lacks them."""
     _, _, rest = text.partition("accepts: event-definitions")
     definitions, _, _ = rest.partition("  set_event\t")
     definitions, _, _ = definitions.partition("  events/\t")
@@ -249,17 +249,17 @@ def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
 
 def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
     """(functions of FUSE, whether addresses are shown, whether fuse is a module)."""
-    found = list(_OF_FUSE.finditer(text))
-    lines = [match[1] for match in found]
-    addresses = any(text[text.rfind("\n", 0, m.start()) + 1 : m.start()].strip("0") for m in found)
+    hits = list(_OF_FUSE.finditer(text))
+    lines = [match[1] for match in hits]
+    addresses = any(text[text.rfind("\n", 0, m.start()) + 1 : m.start()].strip("0") for m in hits)
     module = any(line.endswith("[fuse]") for line in lines)
     return _fuse_names(lines), addresses, module
 
 
 def _fuse_names(lines: Iterable[str]) -> tuple[str, ...]:
-    """Sorted names out of "name" or "name [module]", without paddings and trampolines.
+    """Sorted names from "name" or "name [module]", without paddings and trampolines.
 
-    A name stands twice where two functions have it: the kernel refuses a probe on such a name.
+    A name occurs twice if two functions have it: the kernel refuses a probe on such a name.
     """
     names = []
     for line in lines:
@@ -337,14 +337,14 @@ def _perf_users(
 
 
 def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
-    """Whether fuse:fuse_request_send tells a request's ``unique`` on this kernel.
+    """Whether fuse:fuse_request_send has a request's ``unique`` on this kernel.
 
-    Some kernels (6.12, 6.14) always say 0: they fire before it is set. Records one statfs on
-    ``mount`` (as root, with perf), made as the user who may use it. None: not known, for
-    no request was seen (no permission, no tracepoint, a daemon that does not answer in time).
+    Some kernels (6.12, 6.14) always report 0: they fire before it is set. Records one statfs on
+    ``mount`` (as root, with perf), made as the user who may use it. None: unknown, as no request
+    was seen (no permission, no tracepoint, a daemon that does not answer in time).
     """
     path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    # As root: not where TMPDIR of who invoked sudo leads.
+    # As root: not in TMPDIR of the user who invoked sudo.
     place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
         data = str(Path(directory) / "perf.data")

@@ -1,4 +1,4 @@
-"""Which processes have the files open that matter here; one pass over /proc."""
+"""Processes that have relevant files open; one pass over /proc."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
 
     Unprivileged, only this user's processes are seen.
     """
-    found: dict[int, list[tuple[str, str]]] = {}
+    opened: dict[int, list[tuple[str, str]]] = {}
     for name in files.list("/proc"):
         if not name.isdecimal():
             continue
         for number in files.list(f"/proc/{name}/fd"):
             link = files.link(f"/proc/{name}/fd/{number}")
             if link.endswith(FUSE) or link == PERF_EVENT or TRACEFS in link:
-                found.setdefault(int(name), []).append((number, link))
-    return dict(sorted(found.items()))
+                opened.setdefault(int(name), []).append((number, link))
+    return dict(sorted(opened.items()))
 
 
 def recorders(files: Files, since: int) -> list[int]:
-    """Processes that hold perf events, or are named perf and just end, of those that began at
-    ``since`` (clock ticks since the boot) or later: an older one has opened what it records."""
-    found = []
+    """Processes that began at ``since`` (clock ticks since boot) or later and hold perf events, or
+    are named perf and are just ending: an older one has already opened what it records."""
+    pids = []
     for pid in map(int, filter(str.isdecimal, files.list("/proc"))):
         process = read_stat(files, pid)
         if process is None or process.start < since or process.of_kernel:
@@ -44,14 +44,14 @@ def recorders(files: Files, since: int) -> list[int]:
         links = [files.link(f"/proc/{pid}/fd/{number}") for number in files.list(f"/proc/{pid}/fd")]
         ends = not links and process.comm == "perf" and process.state not in "ZX"
         if PERF_EVENT in links or ends:
-            found.append(pid)
-    return sorted(found)
+            pids.append(pid)
+    return sorted(pids)
 
 
 def streams(files: Files, pid: int) -> tuple[int, ...]:
-    """A process's descriptors of sockets, and of pipes that it does not hold both ends of; without
-    those that a thread reads from now. That one hands on what comes, as far as can be seen, and
-    waits for nothing else: as others do for requests."""
+    """A process's descriptors of sockets, and of pipes of which it holds one end; without those
+    that a thread is reading from. Such a thread apparently passes on what arrives and waits for
+    nothing else, as other threads wait for requests."""
 
     def look() -> str:
         links = {
@@ -82,8 +82,8 @@ _READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 
 
 def patiently(files: Files, name: str) -> str:
-    """A file of /proc that waits for the process's memory: one whose page fault hangs holds its
-    lock. "" where it cannot be read in time."""
+    """Read a file of /proc that needs the lock of the process's memory, which a hanging page fault
+    holds. "" if it cannot be read in time."""
     if not files.live:
         return files.read(name, quiet=True) or ""
     return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
@@ -96,29 +96,29 @@ class Code(NamedTuple):
     end: int
     offset: int
     device: str  # "fe:01"
-    inode: int  # 0: of no file, as "[vdso]" is
+    inode: int  # 0: no file, as for "[vdso]"
     path: str
 
 
 def code(files: Files, pid: int) -> tuple[Code, ...]:
-    """What a process has mapped executable."""
+    """A process's executable mappings."""
     return parse_maps(patiently(files, f"/proc/{pid}/maps"))
 
 
 def parse_maps(text: str) -> tuple[Code, ...]:
-    """What is executable of a /proc/PID/maps (proc(5))."""
-    found = []
+    """The executable mappings of a /proc/PID/maps (proc(5))."""
+    ranges = []
     for line in text.split("\n"):
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
             path = match[6].replace("\\012", "\n")
-            found.append(Code(start, end, offset, match[4], int(match[5]), path))
-    return tuple(found)
+            ranges.append(Code(start, end, offset, match[4], int(match[5]), path))
+    return tuple(ranges)
 
 
 def lock_holder(files: Files, status: os.stat_result) -> int | None:
-    """Who holds the lock that flock(2) gave on a file; None: nobody, or none that is seen here."""
+    """The PID that holds the flock(2) lock of a file; None: nobody, or nobody visible here."""
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     for line in (files.read("/proc/locks", quiet=True) or "").split("\n"):
         fields = line.split()
@@ -136,17 +136,17 @@ class Stat(NamedTuple):
     session: int
     flags: int  # PF_… of include/linux/sched.h
     ticks: int  # on a CPU, of user and kernel, in 1 / sysconf(SC_CLK_TCK) s
-    start: int  # ticks since boot: tells it from a later one of the same number
+    start: int  # ticks since boot: distinguishes it from a later one with the same number
     cpu: int  # where it ran last
 
     @property
     def of_kernel(self) -> bool:
-        """A thread of the kernel's own."""
+        """It is a kernel thread."""
         return bool(self.flags & _PF_KTHREAD)
 
 
 def parse_stat(text: str) -> Stat | None:
-    """A /proc/…/stat; None: it is none, or was cut off."""
+    """A /proc/…/stat; None: it is malformed or cut off."""
     head, _, tail = text.rpartition(")")
     state, *rest = tail.split() or [""]
     try:
@@ -164,8 +164,8 @@ def read_stat(files: Files, pid: int) -> Stat | None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process of this host has used of CPUs, to the ns; 0: it has ended. /proc/PID/stat
-    counts it in ticks of 10 ms, which may miss who runs for less at a time."""
+    """The CPU time of a process of this host, to the ns; 0: it has ended. /proc/PID/stat counts
+    ticks of 10 ms, which may miss a process that runs for less at a time."""
     try:
         return time.clock_gettime(~pid << 3 | _SCHED)
     except OSError:
@@ -176,8 +176,8 @@ _SCHED = 2  # CPUCLOCK_SCHED of include/linux/posix-timers.h, in clocks as clock
 
 
 def until_ended(pid: int, seconds: float) -> None:
-    """Returns when a child that nobody has waited for yet has ended, or the time is over, or now
-    and then."""
+    """Returns when a child that has not been waited for has ended, or the time is over, or
+    earlier."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:  # before Linux 5.3
@@ -192,8 +192,8 @@ def until_ended(pid: int, seconds: float) -> None:
 
 
 class Sleeper(NamedTuple):
-    """A process and what its first thread sleeps in: a function of the kernel, "" where that is not
-    shown. ``hung``: it waits for a file system, and no signal but SIGKILL may end that."""
+    """A process and the kernel function in which its first thread sleeps, "" if it is not shown.
+    ``hung``: it waits for a file system, and only SIGKILL may end that."""
 
     pid: int
     comm: str
@@ -201,24 +201,25 @@ class Sleeper(NamedTuple):
     hung: bool
 
 
-# What waits for a daemon's answer (fs/fuse/dev.c); reading pages it is in state D.
+# Functions that wait for a daemon's answer (fs/fuse/dev.c); a thread that reads pages is in state
+# D.
 _REQUESTS = re.compile(r"wait_answer|request_send|fuse_(?!dev_)")
 
 
 def family(files: Files, pid: int) -> list[Sleeper]:
-    """A process and those that descend from it, that are there."""
-    found = []
-    for one, state in descendants(files, pid).items():
+    """A process and its descendants, without zombies."""
+    sleepers = []
+    for member, state in descendants(files, pid).items():
         if state != "Z":
-            function = files.read(f"/proc/{one}/wchan", quiet=True) or ""
+            function = files.read(f"/proc/{member}/wchan", quiet=True) or ""
             function = "" if function == "0" else function
             hung = state == "D" or (state == "S" and _REQUESTS.search(function))
-            found.append(Sleeper(one, comm(files, one), function, bool(hung)))
-    return found
+            sleepers.append(Sleeper(member, comm(files, member), function, bool(hung)))
+    return sleepers
 
 
 def descendants(files: Files, pid: int) -> dict[int, str]:
-    """The states of a process and of those that descend from it, by pid."""
+    """The states of a process and of its descendants, by pid."""
     children: dict[int, list[int]] = {}
     states: dict[int, str] = {}
     for name in files.list("/proc"):
@@ -226,24 +227,24 @@ def descendants(files: Files, pid: int) -> dict[int, str]:
         if process:
             states[int(name)] = process.state
             children.setdefault(process.parent, []).append(int(name))
-    found: dict[int, str] = {}
+    descended: dict[int, str] = {}
     left = [pid]
     while left:
-        one = left.pop()
-        left += children.get(one, [])
-        if one in states:
-            found[one] = states[one]
-    return found
+        number = left.pop()
+        left += children.get(number, [])
+        if number in states:
+            descended[number] = states[number]
+    return descended
 
 
 def ancestors(files: Files, pid: int) -> list[int]:
-    """A process, and those that it descends from."""
-    found: list[int] = []
-    while pid > 0 and pid not in found:
-        found.append(pid)
+    """A process and its ancestors."""
+    pids: list[int] = []
+    while pid > 0 and pid not in pids:
+        pids.append(pid)
         process = read_stat(files, pid)
         pid = process.parent if process else 0
-    return found
+    return pids
 
 
 def threads(files: Files, pids: Iterable[int]) -> list[int]:
@@ -252,8 +253,8 @@ def threads(files: Files, pids: Iterable[int]) -> list[int]:
 
 
 class Status(NamedTuple):
-    """``process``: its number, another one than asked for where that is a thread's; ``started``:
-    clock ticks since the boot; ``uid``: the effective user; ``ended``: only its status is left."""
+    """``process``: the number of the process, also for a thread's number; ``started``: clock ticks
+    since boot; ``uid``: the effective user; ``ended``: only its status is left."""
 
     process: int
     started: int

@@ -1,6 +1,6 @@
-"""What a child may do that goes on to read what anybody may have made.
+"""Limits the rights of a child that reads what anybody may have made.
 
-Imported before such a child gives its rights up: it may then be unable to read Python's own files.
+Import this before the child gives up its rights: then it may be unable to read Python's own files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 
 def limit_memory(memory: int, seconds: int | None = 60) -> None:
-    """Of this process: memory beside what it has, CPU time, no core file."""
+    """Limit this process: memory in addition to what it has, CPU time, no core file."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + memory
@@ -26,8 +26,8 @@ def limit_memory(memory: int, seconds: int | None = 60) -> None:
 
 
 def drop_privileges() -> None:
-    """In a child that goes on to read what anybody may have made: it may do nothing more than any
-    user, and what it has open."""
+    """In a child that then reads what anybody may have made: it keeps only any user's rights and
+    its open files."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""perf and trace-cmd: which versions, what they know, and whether perf may record."""
+"""perf and trace-cmd: their versions and options, and whether perf may record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from fusetools.host.facts import Tool
 from fusetools.host.files import Answer, Files
 
-# The options that fusetools takes where there are any.
+# The options that fusetools uses if they exist.
 PERF_OPTIONS = (
     "--call-graph",
     "--cgroup",
@@ -31,15 +31,15 @@ PERF_OPTIONS = (
 )
 TRACE_CMD_OPTIONS = ("-C", "--compression", "--file-version", "--max-graph-depth", "--no-filter")
 
-# Records every CPU for a moment, into nothing.
+# Records every CPU for a moment and discards it.
 TRIAL = ("-q", "-N", "-B", "-a", "-e", "sched:sched_switch", "-o", "/dev/null", "--", "true")
 
 
 class Tools:
-    """Starts the commands; their answers are taken when all else has been read.
+    """Starts the commands; their answers are read after all else.
 
-    ``tracefs``: there is one. Without it nothing may be tried that would mount it. ``trial``: perf
-    is tried; else it is taken for one that may record.
+    ``tracefs``: it exists. Without it nothing may be tried that would mount it. ``trial``: perf is
+    tried; else it is assumed to be able to record.
     """
 
     def __init__(self, files: Files, tracefs: bool, trial: bool) -> None:
@@ -69,33 +69,33 @@ class Tools:
         path = self._paths["perf"]
         if path is None:
             return None, False, "perf is not installed"
-        status, said = self._answers["version"].get()
-        version = re.search(r"version\s+(\S+)", said)
+        status, output = self._answers["version"].get()
+        version = re.search(r"version\s+(\S+)", output)
         if status != 0 or not version:
             # Debian's and Ubuntu's perf is a script that looks for the running kernel's perf.
-            return None, False, _first_line(said) or "perf does not run"
+            return None, False, _first_line(output) or "perf does not run"
         usage = self._answers["usage"].get()[1]
         options = known_options(usage, PERF_OPTIONS)
         if not options:
             return None, False, f"perf record -h: {_first_line(usage)}"
         _, build = self._answers["build"].get()
-        status, said = int(self._tried), "tracefs is not readable"
+        status, output = int(self._tried), "tracefs is not readable"
         if "trial" in self._answers:
-            status, said = self._answers["trial"].get()
+            status, output = self._answers["trial"].get()
         traceevent = _built_with(build, "libtraceevent")
         if traceevent is None:
-            # perf before 6.2 has it and does not say so; one that recorded a tracepoint has it.
+            # perf before 6.2 has it and does not report it; one that recorded a tracepoint has it.
             traceevent = status == 0 or None
         zstd = _built_with(build, "zstd")
         tool = Tool(path, version[1], options, traceevent, zstd)
-        return tool, status == 0, "" if status == 0 else _why(said)
+        return tool, status == 0, "" if status == 0 else _why(output)
 
     def trace_cmd(self) -> Tool | None:
         path = self._paths["trace-cmd"]
         if path is None:
             return None
-        _, said = self._answers["trace-cmd"].get()
-        version = re.search(r"version\s+(\S+)", said)
+        _, output = self._answers["trace-cmd"].get()
+        version = re.search(r"version\s+(\S+)", output)
         if not version:
             return None
         usage = (
@@ -134,4 +134,4 @@ def _why(text: str) -> str:
     ):
         if match := re.search(pattern, text):
             return match[match.lastindex or 0].strip()
-    return _first_line(text) or "perf record failed and said nothing"
+    return _first_line(text) or "perf record failed and printed nothing"

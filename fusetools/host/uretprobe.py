@@ -1,11 +1,11 @@
-"""What return probes do to the process that they are in, on this kernel.
+"""What return probes do to the probed process, on this kernel.
 
 Linux 6.11 to 6.13 make a system call where a probed function returns (x86-64 only), and show it to
 seccomp filters, which do not know it: an error or SIGKILL in the middle of the daemon. Linux 6.14
-passes it by ("seccomp: passthrough uretprobe systemcall without filtering"), as do later stable
-6.12 and 6.13: no version tells, so it is tried. User shadow stacks (x86, Linux 6.6) hold a copy of
-each return address; until 6.11 a return probe changes but the other ("x86/shstk: Make return uprobe
-work with shadow stack").
+exempts it ("seccomp: passthrough uretprobe systemcall without filtering"), as do later stable 6.12
+and 6.13: the version does not show it, so it is tried. User shadow stacks (x86, Linux 6.6) hold a
+copy of each return address; until 6.11 a return probe changes only the original ("x86/shstk: Make
+return uprobe work with shadow stack").
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_THREADS = 256
 # include/uapi/linux/prctl.h, seccomp.h
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 4, 22, 38
 _REFUSE, _ALLOW = 0x00050000, 0x7FFF0000
-_OURS = 118  # an errno that nothing else gives
+_OURS = 118  # an errno that nothing else returns
 
 
 def filtered(kallsyms: str, arch: str) -> bool | None:
@@ -46,7 +46,7 @@ def filtered(kallsyms: str, arch: str) -> bool | None:
     if child == 0:
         status = 3
         with contextlib.suppress(BaseException):
-            # It may end by SIGILL: the call is for return probes alone.
+            # It may end by SIGILL: the call is only for return probes.
             signal.signal(signal.SIGILL, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,18 +1,18 @@
-"""What may stand in the lines that tracefs and perf are given: one place that checks and escapes.
+"""Checks and escapes, in one place, what is written in lines for tracefs and perf.
 
-Paths, thread names and function names come from daemons, so from anybody.
+Paths, thread names and function names come from daemons, that is, from anybody.
 """
 
 from __future__ import annotations
 
 import re
 
-# tracefs splits its lines at white space and ends them at "#", a probe's place has its ":" last
-# (trace_parse_run_command, trace_uprobe_create); a line is at most 4096 bytes.
+# tracefs splits its lines at white space and ends them at "#"; the last ":" of a probe's place
+# counts (trace_parse_run_command, trace_uprobe_create); a line is at most 4096 bytes.
 _WORD = re.compile(r"[A-Za-z0-9_./:+@=,~%$()<>-]{1,2048}")
 _FILE = re.compile(r"/[A-Za-z0-9_./+@=,~%-]{1,1024}")
 
-LONGEST = 40  # of an event's name: the kernel takes 63, "__return" and a number come behind
+LONGEST = 40  # of an event's name: the kernel takes 63, "__return" and a number are appended
 
 
 def is_word(text: str) -> bool:
@@ -41,7 +41,7 @@ def is_cgroup(name: str) -> bool:
 
 
 def event_name(function: str) -> str:
-    """An event's name that tells of a function, and that the kernel and perf's parser take.
+    """An event's name after a function, which the kernel and perf's parser take.
 
     perf has words of its own ("read", "mem", "cycles", "r1a"), none with a "_" between letters.
     """
