@@ -1,4 +1,4 @@
-"""Reading that may never come back, in a child process with a time limit for each item."""
+"""Reads that may never return, in a child process with a time limit for each item."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
-BUSY = 4  # times the patience, for who does not sleep
+BUSY = 4  # times the patience, for a child that does not sleep
 LARGEST = 16 << 20  # bytes of one answer
 
 
 class _Child(Generic[R]):
-    """A child that answers for one item after the other, as JSON behind its length."""
+    """A child that answers for one item after the other, each answer as its length and JSON."""
 
     def __init__(self, items: list[T], answer: Callable[[T], R]) -> None:
         self.reader, writer = os.pipe()
@@ -38,8 +38,8 @@ class _Child(Generic[R]):
             return
         status = 1
         try:
-            # Nothing of the parent's is the child's business: it may stay behind in a sleep that
-            # not even SIGKILL ends.
+            # The child keeps nothing of the parent's: it may stay behind in a sleep that not even
+            # SIGKILL ends.
             os.close(self.reader)
             limit_memory(MEMORY)
             for number in signal.SIGINT, signal.SIGTERM:
@@ -54,8 +54,8 @@ class _Child(Generic[R]):
             os._exit(status)
 
     def next(self, patience: float, end: float) -> tuple[bool, R | None]:
-        """(whether an answer came, and the answer): within ``patience`` seconds, of a child that
-        only waits for a CPU within some times more, and before ``end``, of time.monotonic()."""
+        """(whether an answer came, and the answer): within ``patience`` seconds, or BUSY times that
+        if the child runs or waits for a CPU, and before ``end``, a time of time.monotonic()."""
         begin = time.monotonic()
         until, last = min(begin + patience, end), min(begin + BUSY * patience, end)
         while True:
@@ -100,8 +100,8 @@ def each(
     """(item, answer(item)) of each; None for one that slept or ran for longer than _Child.next()
     waits, and for all that are left at ``end``, a time of time.monotonic().
 
-    ``answer`` runs in a child process, and its result must be made of what JSON has: a
-    tuple becomes a list.
+    ``answer`` runs in a child process, and its result must have a form in JSON: a tuple becomes a
+    list.
     """
     left = list(items)
     while left and time.monotonic() < end:

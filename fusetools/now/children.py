@@ -19,7 +19,7 @@ from fusetools.now import syscalls
 from fusetools.now.moment import Task
 
 MOST_FILES = 500  # of a process, whose functions are named
-STACK = 64 << 10  # bytes of a thread's stack that are looked at
+STACK = 64 << 10  # bytes of a thread's stack that are read
 LONGEST_PATH = 4096
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 
@@ -27,8 +27,8 @@ _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
 class ProcessRow(TypedDict):
-    """As of Process; ``mnt``: its mount namespace, ``fuse``: (descriptor, connection) …,
-    ``threads``: (number, state, what it waits in, of the kernel) …"""
+    """As in Process; ``mnt``: its mount namespace, ``fuse``: (descriptor, connection) …,
+    ``threads``: (number, state, function it waits in, whether it is a kernel thread) …"""
 
     pid: int
     ppid: int
@@ -43,7 +43,7 @@ class ProcessRow(TypedDict):
 
 
 class TaskRow(TypedDict):
-    """As of Task; ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of
+    """As in Task; ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of
     the clock of its CPU when it last ran."""
 
     comm: str
@@ -69,7 +69,7 @@ class Details(TypedDict):
 
 
 def text(name: str, most: int = 1 << 20) -> str:
-    """At most ``most`` bytes of a file of /proc or /sys; "" where it cannot be read."""
+    """At most ``most`` bytes of a file of /proc or /sys; "" if it cannot be read."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -101,8 +101,9 @@ def names(directory: str) -> list[str]:
 
 
 def _wchan(place: str) -> str:
-    """The function in which a thread sleeps; "0": not known. Kernels whose wchan follows frame
-    pointers that they do not have (x86-64 before Linux 5.16) say "0" of each: its stack tells."""
+    """The function in which a thread sleeps; "0": unknown. Kernels whose wchan follows frame
+    pointers that they do not have (x86-64 before Linux 5.16) show "0" for each: then its stack
+    shows it."""
     wchan = text(f"{place}/wchan")
     if wchan == "0":
         stack = _functions(text(f"{place}/stack"))
@@ -115,7 +116,7 @@ def _functions(stack: str) -> list[str]:
 
 
 def process(pid: int) -> list[ProcessRow]:
-    """Of one that has ended nothing."""
+    """A process's row; none if it has ended."""
     stat = parse_stat(text(f"/proc/{pid}/stat"))
     if not stat:
         return []
@@ -192,7 +193,7 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
 def details(
     task: Task, call: syscalls.Call, arguments: list[int], threads: tuple[int, ...]
 ) -> Details:
-    """Of a thread in a system call: the path it is about, its descriptors, its lock."""
+    """What a thread's system call refers to: path, descriptors, lock."""
     numbers = [_int(arguments[place]) for place in call.descriptors if place < len(arguments)]
     if call.name == "fcntl" and arguments[1] not in (7, 38):  # F_SETLKW, F_OFD_SETLKW
         numbers = numbers[:1]
@@ -243,8 +244,8 @@ def details(
 
 
 def user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:
-    """(thread, functions innermost first, whether up to where it began). In a child, which has no
-    rights any more afterwards: what it opens as root it reads as nobody."""
+    """(thread, functions innermost first, whether down to the thread's start). For a child, which
+    gives up its rights here: it opens files as root and reads them as nobody."""
     parts = parse_maps(text(f"/proc/{pid}/maps", 16 << 20))
     places: dict[str, str] = {}
     for part in parts:
@@ -273,7 +274,7 @@ def _int(value: int) -> int:
 
 
 def _peek(memory: int, address: int, size: int) -> bytes:
-    """What is there of ``size`` bytes of a process's memory."""
+    """Up to ``size`` bytes of a process's memory."""
     if memory < 0 or not 0 < address < 1 << 63 or size <= 0:
         return b""
     try:
@@ -283,7 +284,7 @@ def _peek(memory: int, address: int, size: int) -> bytes:
 
 
 def _string(memory: int, address: int) -> str | None:
-    """A string that ends with NUL; up to the end of a page first: the next may not be there."""
+    """A string that ends with NUL, read page by page: the next page may be missing."""
     data = b""
     while len(data) < LONGEST_PATH:
         part = _peek(memory, address + len(data), 4096 - (address + len(data)) % 4096)
@@ -300,13 +301,13 @@ _WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
 
 
 def _lock(memory: int, tid: int, arguments: list[int], threads: tuple[int, ...]) -> LockRow | None:
-    """Who holds the lock that a thread waits for, where its library notes that in the lock.
+    """The holder of the lock that a thread waits for, if its library notes it in the lock.
 
     glibc: pthread_mutex_t has __lock, __count, __owner, __nusers, __kind; pthread_rwlock_t has
     __readers, __writers, __wrphase_futex, __writers_futex, two words of padding, __cur_writer,
     __shared (sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h). musl and locks with priority
-    inheritance have the owner in the futex itself. All that is there must fit, since what lies
-    behind a condition's futex is anything.
+    inheritance have the owner in the futex itself. All values must fit, as the memory behind a
+    condition's futex is arbitrary.
     """
     address, operation = arguments[0], arguments[1] & ~(128 | 256)
 
@@ -325,7 +326,7 @@ def _lock(memory: int, tid: int, arguments: list[int], threads: tuple[int, ...])
         if at[0] in (1, 2) and owner(at[2]) and users < 1 << 20 and kind < 1 << 10:
             return {"kind": "mutex", "address": address, "owner": at[2]}
         held = at[0] & 0x3FFFFFFF
-        if at[0] >> 31 and owner(held):  # musl: its waiters are noted in the highest bit
+        if at[0] >> 31 and owner(held):  # musl: the highest bit marks waiters
             return {"kind": "mutex", "address": address, "owner": held}
     if operation in (_WAIT, _WAIT_BITSET):
         # From the futex that readers wait for, __readers is 2 words back; from that of writers, 3.
@@ -343,7 +344,7 @@ def _words(memory: int, address: int, count: int) -> tuple[int, ...]:
 
 def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:
     """(pid, link, "r", "w" or "rw") of a process's descriptors that are one of these."""
-    found = []
+    rows = []
     for name in names(f"/proc/{pid}/fd"):
         opened = link(f"/proc/{pid}/fd/{name}")
         if opened in links:
@@ -351,5 +352,5 @@ def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:
                 r"^flags:\s*0?(\d+)", text(f"/proc/{pid}/fdinfo/{name}"), re.MULTILINE
             )
             mode = int(flags[1], 8) & 3 if flags else 2
-            found.append((pid, opened, ("r", "w", "rw")[min(mode, 2)]))
-    return found
+            rows.append((pid, opened, ("r", "w", "rw")[min(mode, 2)]))
+    return rows

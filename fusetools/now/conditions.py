@@ -1,8 +1,8 @@
 """Whether a flight recorder's conditions are true at this moment.
 
-Each request sets it off once, also one that hangs for hours. What follows soon waits its turn,
-longer each time, or a night of errors would leave nothing of how it began. Nothing passes by in
-silence.
+Each request triggers a condition once, even if it hangs for hours. A trigger soon after a recording
+waits, longer each time, or a night of errors would leave nothing of its beginning. No trigger is
+dropped silently.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.record.session import Recording
 from fusetools.record.streaming import Streaming
 
-OLDEST = 1024  # requests under way that are looked at
+OLDEST = 1024  # requests in flight that are examined
 NEVER = (1 << 63) - 1  # ns that no request takes
 LONGEST = 3600.0  # seconds that a condition waits
 
 
 def requests_only(plan: ProbePlan) -> ProbePlan:
-    """The plan with no more than when requests begin and end. Error: it does not tell that."""
+    """The plan with only the begins and ends of requests. Error: it lacks them."""
     probes = [p for p in plan.probes if p.layer == "request" and p.role in ("begin", "end")]
     names = {probe.recorded_as for probe in probes}
     names |= {"fuse:fuse_request_send", "fuse:fuse_request_end"}
@@ -47,8 +47,7 @@ def requests_only(plan: ProbePlan) -> ProbePlan:
 
 
 class Requests(Streaming):
-    """The requests of a recording that is under way: a perf of its own, on probes that are there
-    already."""
+    """The requests of a running recording: a perf of their own, on the existing probes."""
 
     def __init__(self, recording: Recording) -> None:
         plan = requests_only(recording.plan)
@@ -61,12 +60,12 @@ class Requests(Streaming):
         self._start_perf(self._pipe_command_line)
 
     def follow(self, conditions: Sequence[Condition]) -> None:
-        slow = [one for one in conditions if isinstance(one, Slow)]
-        operations = {name for one in slow for name in one.operations} or {"init"}
-        least = min((one.least for one in slow), default=NEVER)
+        slow = [c for c in conditions if isinstance(c, Slow)]
+        operations = {name for c in slow for name in c.operations} or {"init"}
+        least = min((c.least for c in slow), default=NEVER)
         self.watch(catalogue_of(self), sums=False, wanted=(sorted(operations), least, None))
-        failed = [one for one in conditions if isinstance(one, Failed)]
-        self.requests.set_errors(sorted({number for one in failed for number in one.errors}))
+        failed = [c for c in conditions if isinstance(c, Failed)]
+        self.requests.set_errors(sorted({number for c in failed for number in c.errors}))
         self.begin()
 
     def close(self) -> None:
@@ -95,17 +94,17 @@ class _Due(NamedTuple):
 
 @dataclass
 class _Look:
-    """What was seen since the last look: requests that ended and were slow or failed, and those
-    that are under way."""
+    """What was seen since the last look: requests that ended and were slow or failed, and those in
+    flight."""
 
     ended: list[native.Kept]
     under_way: list[native.Kept]
 
 
 class Conditions:
-    """A context manager. ``connections``: of the traced mounts, with their paths. ``seconds``: for
-    so long after a recording that it has set off a condition sets off no other, and twice as long
-    after each that follows without a rest. ``warn``: with what passed by without a recording."""
+    """A context manager. ``connections``: of the traced mounts, with their paths. ``seconds``: how
+    long after a recording its condition triggers no other one, doubled after each that follows
+    without a rest. ``warn``: called with triggers that got no recording."""
 
     def __init__(
         self,
@@ -122,14 +121,15 @@ class Conditions:
         self._warn = warn
         self._due: dict[Condition, _Due] = {}
         self._waits: dict[Condition, tuple[float, float]] = {}  # since when, and how long
-        # Requests under way that have set it off; since when many wait, infinity: it has.
+        # Requests in flight that have triggered a condition; since when many wait, infinity:
+        # triggered.
         self._seen_of: set[tuple[Condition, Key]] = set()
         self._above: dict[tuple[Condition, int], float] = {}
         self._files = contextlib.ExitStack()
         self._directory: int | None = None
 
     def __enter__(self) -> Conditions:
-        if any(isinstance(one, Waiting) for one in self._conditions):
+        if any(isinstance(c, Waiting) for c in self._conditions):
             _, self._directory = self._files.enter_context(machine.fusectl())
             if self._directory is None:
                 self._files.close()
@@ -144,91 +144,91 @@ class Conditions:
         self._files.close()
 
     def look(self) -> Cause | None:
-        """What a recording is to be written for. To be called several times a second. Error: perf
+        """The cause for writing a recording now. To be called several times a second. Error: perf
         has ended."""
         seen, now = self._seen(), time.monotonic()
-        for one in self._conditions:
-            if new := self._new(one, seen):
-                before = self._due[one].number if one in self._due else 0
-                self._due[one] = _Due(new[-1], now, before + len(new))
+        for condition in self._conditions:
+            if new := self._new(condition, seen):
+                before = self._due[condition].number if condition in self._due else 0
+                self._due[condition] = _Due(new[-1], now, before + len(new))
         under_way = {_key(request) for request in seen.under_way}
-        self._seen_of = {(one, key) for one, key in self._seen_of if key in under_way}
-        if any(now >= sum(self._waits.get(one, (0.0, 0.0))) for one in self._due):
+        self._seen_of = {(c, key) for c, key in self._seen_of if key in under_way}
+        if any(now >= sum(self._waits.get(c, (0.0, 0.0))) for c in self._due):
             return self.due
-        for one in [one for one, due in self._due.items() if due.seen < now - 2 * self._seconds]:
-            self._warn(f"no recording, too soon after the last one: {self._text(one, now)}")
-            del self._due[one]
+        for condition in [c for c, d in self._due.items() if d.seen < now - 2 * self._seconds]:
+            self._warn(f"no recording, too soon after the last one: {self._text(condition, now)}")
+            del self._due[condition]
         return None
 
     @property
     def due(self) -> Cause | None:
-        """What set it off since the last recording, in the order of its conditions."""
+        """The triggers since the last recording, in the order of the conditions."""
         if not self._due:
             return None
         now = time.monotonic()
-        texts = [self._text(one, now) for one in self._conditions if one in self._due]
+        texts = [self._text(c, now) for c in self._conditions if c in self._due]
         began = [due.last.began for due in self._due.values() if due.last.began is not None]
         return Cause("; ".join(texts), min(began, default=None))
 
-    def _text(self, one: Condition, now: float) -> str:
-        due = self._due[one]
+    def _text(self, condition: Condition, now: float) -> str:
+        due = self._due[condition]
         age = now - due.seen
         others = f" ({due.number - 1:,} more before)" if due.number > 1 else ""
-        return f"{one.text}: {due.last.why}{f', {took(age)} ago' if age >= 1 else ''}{others}"
+        return f"{condition.text}: {due.last.why}{f', {took(age)} ago' if age >= 1 else ''}{others}"
 
     def taken(self) -> None:
-        """A recording has been written of what is due."""
+        """Note that a recording of what is due has been written."""
         now = time.monotonic()
-        for one in self._due:
-            since, wait = self._waits.get(one, (0.0, 0.0))
+        for condition in self._due:
+            since, wait = self._waits.get(condition, (0.0, 0.0))
             again = wait and now - since < 2 * wait
             longer = min(2 * wait, max(LONGEST, self._seconds)) if again else self._seconds
-            self._waits[one] = now, longer
+            self._waits[condition] = now, longer
         self._due.clear()
 
     def _seen(self) -> _Look:
         if self._requests is None:
             return _Look([], [])
         self._requests.advance()
-        slow = [one.least for one in self._conditions if isinstance(one, Slow)]
+        slow = [c.least for c in self._conditions if isinstance(c, Slow)]
         under_way: list[native.Kept] = []
         if slow:
-            kept, _ = self._requests.requests.under_way(min(slow), OLDEST)
-            under_way = [one for one, unsure in kept if not unsure]
+            in_flight, _ = self._requests.requests.under_way(min(slow), OLDEST)
+            under_way = [request for request, unsure in in_flight if not unsure]
         return _Look(list(self._requests.requests.lines()), under_way)
 
-    def _new(self, one: Condition, seen: _Look) -> list[Cause]:
-        """What sets it off and has not done so before, the newest last."""
-        if isinstance(one, Waiting):
-            return self._waiting(one)
-        if isinstance(one, Failed):
+    def _new(self, condition: Condition, seen: _Look) -> list[Cause]:
+        """New triggers of a condition, the newest last."""
+        if isinstance(condition, Waiting):
+            return self._waiting(condition)
+        if isinstance(condition, Failed):
             return [
                 _cause(request, f"ended with {error_name(-request['error'])}")
                 for request in seen.ended
-                if -request["error"] in one.errors
+                if -request["error"] in condition.errors
             ]
         new = [
             (request, how)
             for how, requests in (("took", seen.ended), ("in flight for", seen.under_way))
             for request in requests
-            if request["operation"] in one.operations
-            and request["duration"] > one.least
-            and (one, _key(request)) not in self._seen_of
+            if request["operation"] in condition.operations
+            and request["duration"] > condition.least
+            and (condition, _key(request)) not in self._seen_of
         ]
-        self._seen_of |= {(one, _key(request)) for request, _ in new}
+        self._seen_of |= {(condition, _key(request)) for request, _ in new}
         return [_cause(request, f"{how} {duration(request['duration'])}") for request, how in new]
 
-    def _waiting(self, one: Waiting) -> list[Cause]:
+    def _waiting(self, condition: Waiting) -> list[Cause]:
         assert self._directory is not None
         new = []
         for connection, path in self._connections.items():
             count = machine.counter(self._directory, connection, "waiting") or 0
-            if count <= one.count:
-                self._above.pop((one, connection), None)
+            if count <= condition.count:
+                self._above.pop((condition, connection), None)
                 continue
-            since = self._above.setdefault((one, connection), time.monotonic())
-            if (time.monotonic() - since) * 1e9 >= one.ns:
-                self._above[one, connection] = math.inf
+            since = self._above.setdefault((condition, connection), time.monotonic())
+            if (time.monotonic() - since) * 1e9 >= condition.ns:
+                self._above[condition, connection] = math.inf
                 new.append(Cause(f"{plural(count, 'request')} on {path}", int(since * 1e9)))
         return new
 

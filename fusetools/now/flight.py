@@ -1,9 +1,9 @@
-"""The flight recorder: perf's buffers hold what happened last, and are written when asked for.
+"""The flight recorder: perf's buffers hold what happened last, and are written on request.
 
 perf overwrites its buffers (--overwrite) and writes nothing, until a condition becomes true, a
 signal comes, or `fusetools snap` asks. Then what they hold becomes a recording like any other, by
-the same finishing, and perf goes on. Conditions on requests are watched by a second perf, which
-streams their begins and ends alone, as `fusetools top` does.
+the same finishing, and perf goes on. A second perf watches conditions on requests: it streams only
+their begins and ends, as `fusetools top` does.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from fusetools.results.stuck import Stuck
 
 SNAP = signal.SIGUSR1
 STEP = 0.2  # seconds between two looks at the conditions
-LOOK = 5.0  # and at what is mounted
+LOOK = 5.0  # and at the mounts
 # Bytes of a second on each CPU, and of all CPUs' buffers.
 RATE = 2 << 20
 BUFFERS, LARGEST, LEAST = 1 << 30, 1 << 28, 1 << 20
-DATA = "flight"  # what perf writes: nothing of it is kept of a recorder that was killed
+DATA = "flight"  # what perf writes: not kept if the recorder is killed
 SOCKET = "flight"
-CALIBRATIONS = 100  # calls of our own in each recording, by which probes' cost is measured
-MARGIN = 100_000_000  # ns before what set it off
+CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
+MARGIN = 100_000_000  # ns before the begin of its cause
 ACCOUNT = ".stuck.json"
-PATIENCE = 1.0  # seconds for who asked to take the answer
+PATIENCE = 1.0  # seconds that a client has to take its answer
 _STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
 _NO_RECORDER = "fusetools record --flight 30"
 
@@ -82,13 +82,14 @@ def fly(
     request: Flight,
     arguments: Sequence[str],
     account: Callable[[Stuck], str],
-    tell: Callable[[ProbePlan, Removed, int], None],
+    armed: Callable[[ProbePlan, Removed, int], None],
     written: Callable[[Written], None],
     warn: Callable[[str], None],
 ) -> None:
-    """Records until a signal ends it. ``account``: the text of what is stuck; ``tell``: called once
-    when all is armed, with the bytes of each CPU's buffer; ``written``: called for each recording;
-    ``warn``: with why one could not be written. Error: it records no more."""
+    """Records until a signal ends it. ``account``: the text of what is stuck; ``armed``: called
+    once when all is armed, with the bytes of each CPU's buffer; ``written``: called for each
+    recording; ``warn``: called with the reason why one could not be written. Error: recording has
+    ended."""
     with output_of(request) as output, _held():
         while True:
             waiting.until_mounted(request.mounts, warn)
@@ -100,7 +101,7 @@ def fly(
                 flight.account, flight.written, flight.warn = account, written, warn
                 with flight:
                     flight.arm()
-                    tell(flight.plan, removed, flight.room.buffer)
+                    armed(flight.plan, removed, flight.room.buffer)
                     if not (new := flight.watch()):
                         return
             warn(f"{', '.join(new)} is mounted now: the flight recorder begins anew")
@@ -109,7 +110,7 @@ def fly(
 
 @contextlib.contextmanager
 def _held() -> Iterator[None]:
-    """SNAP waits until it is asked for, also while the recorder begins anew."""
+    """Hold SNAP until it is polled, also while the recorder restarts."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [SNAP])
     try:
         yield
@@ -120,21 +121,21 @@ def _held() -> Iterator[None]:
 
 
 class FlightRecorder(Recording):
-    """As a recording without a workload, that never ends and is written again and again."""
+    """A recording without a workload that never ends and is written repeatedly."""
 
     perf_class = Overwriting
     request: Flight
     account: Callable[[Stuck], str]
     written: Callable[[Written], None]
     requests: Requests | None = None
-    # ns on the recording's clock: when it began, and from when on what is missing was overwritten
+    # ns on the recording's clock: when it began, and since when missing events were overwritten
     begun = whole_since = 0
     listener: socket.socket | None = None
-    moment = ""  # what was stuck when a condition became true, of which there is no recording yet
+    moment = ""  # what was stuck when a condition became true that has no recording yet
 
     def arm(self) -> None:
         assert self.output is not None
-        self.plan = replace(self.plan, clock="mono")  # ftrace, which may lack it, has no part in it
+        self.plan = replace(self.plan, clock="mono")  # ftrace, which may lack it, is not used
         self.shelf = Shelf(self.output, self.request.keep)
         super().arm()
         self.begun = self.whole_since = time.monotonic_ns()
@@ -143,11 +144,11 @@ class FlightRecorder(Recording):
         self.listener.bind(str(folder / SOCKET))
         self.listener.listen()
         self.listener.setblocking(False)
-        if any(not isinstance(one, Waiting) for one in self.request.conditions):
+        if any(not isinstance(c, Waiting) for c in self.request.conditions):
             self.requests = Requests(self)
             self.requests.arm()
             self.requests.follow(self.request.conditions)
-        if lack := self._lack():  # by then it would be too late
+        if lack := self._lack():  # later would be too late
             self.warn(f"cannot write in {self.output.parent} now: {lack}")
         self._check_signals()
 
@@ -168,8 +169,8 @@ class FlightRecorder(Recording):
         super()._stop()
 
     def watch(self) -> list[str]:
-        """Until a signal ends it; or until something is mounted that is not recorded: where. Error:
-        perf has ended."""
+        """Run until a signal ends it, or until something is mounted that is not recorded: the
+        paths. Error: perf has ended."""
         paths = {t.mount.connection: t.mount.path for t in self.plan.targets}
         mounts = self._mounts()
         new: list[str] = []
@@ -183,7 +184,7 @@ class FlightRecorder(Recording):
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
                 if conditions.due and not self.moment:
-                    self.moment = self._stuck()  # it may be over when its turn comes
+                    self.moment = self._stuck()  # it may be over when it is written
                 clients = self._clients()
                 if clients:
                     cause = Cause("fusetools snap", None)
@@ -216,7 +217,7 @@ class FlightRecorder(Recording):
         return NewMounts(Files(Path("/")), self.request.mounts, recorded)
 
     def _wait_for(self, seconds: float) -> bool:
-        """Whether a signal ends it."""
+        """Wait; whether a signal ends the recorder."""
         assert self.listener is not None
         if self.requests is not None:
             return self.requests.wait(seconds, self.listener.fileno())
@@ -225,7 +226,7 @@ class FlightRecorder(Recording):
         return came is not None and came.si_signo in ENDING
 
     def _clients(self) -> list[socket.socket]:
-        """Who asks for a recording; only root can."""
+        """Clients that ask for a recording; only root can."""
         assert self.listener is not None
         clients = []
         with contextlib.suppress(BlockingIOError):
@@ -236,7 +237,7 @@ class FlightRecorder(Recording):
         return clients
 
     def _take(self, cause: Cause, clients: Sequence[socket.socket]) -> None:
-        """Writes a recording, and answers who asked for it; goes on where that fails."""
+        """Writes a recording, and answers its clients; continues if that fails."""
         try:
             taken = self._recording(cause)
             self.written(taken)
@@ -258,7 +259,7 @@ class FlightRecorder(Recording):
 
     @contextlib.contextmanager
     def _fed(self) -> Iterator[None]:
-        """Takes up meanwhile what the second perf writes: its pipe would fill up."""
+        """Meanwhile reads what the second perf writes: its pipe would fill up."""
         if self.requests is None:
             yield
             return
@@ -285,14 +286,14 @@ class FlightRecorder(Recording):
         name = self.shelf.free_name()
         try:
             with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
-                one = _Recorded(self, place, raw, cause.why)
-                # What set it off is in it, however long ago it began.
+                finishing = _Recorded(self, place, raw, cause.why)
+                # The recording includes its cause, however long ago that began.
                 length = round(self.request.seconds * 1e9)
                 if cause.began is not None:
                     length = max(length, upto - cause.began + MARGIN)
-                one.window = (length, upto, whole_since, self.room.buffer)
+                finishing.window = (length, upto, whole_since, self.room.buffer)
                 with self._fed():
-                    taken = one.finish()
+                    taken = finishing.finish()
                 self._write_account(beside, account)
                 taken.account = Path(taken.output.parent, beside.name) if taken.output else None
         finally:
@@ -303,7 +304,7 @@ class FlightRecorder(Recording):
         return taken
 
     def _lack(self) -> str:
-        """Why a recording has no room now; "": it has."""
+        """Why a recording has no room now; "" if it has room."""
         room, free = 2 * self.room.buffer * self.facts.cpus + FORMATS, self._free()
         why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""
@@ -348,9 +349,9 @@ class _Recorded(Finishing):
 
     def _merge(self, whole: Path, session: str) -> native.MergeInfo:
         merged = super()._merge(whole, session)
-        kept = merged["kept"]
-        assert kept is not None and self.window is not None
-        begin, end, overwritten = kept
+        held = merged["kept"]
+        assert held is not None and self.window is not None
+        begin, end, overwritten = held
         length, upto, since, buffer = self.window
         self.outcome.seconds = max(end - begin, 0) / 1e9
         self.started = datetime.now(timezone.utc) - timedelta(
@@ -380,7 +381,7 @@ class _Recorded(Finishing):
 
 
 class _File(NamedTuple):
-    """A recording on the shelf: its name, and which file that is."""
+    """A recording on the shelf: its name, and the file's identity."""
 
     name: str
     device: int
@@ -388,8 +389,8 @@ class _File(NamedTuple):
 
 
 class Shelf:
-    """The recordings of a place, the oldest first: no more than ``keep`` stay, also of those that
-    an earlier flight recorder has written there. Nothing is removed that none has written."""
+    """The recordings in a directory, the oldest first: no more than ``keep`` stay, including those
+    of an earlier flight recorder. Only flight recorders' recordings are removed."""
 
     def __init__(self, output: Output, keep: int) -> None:
         self._output = output
@@ -401,7 +402,7 @@ class Shelf:
         names = sorted(
             name for name in os.listdir(self._output.directory) if stamped.fullmatch(name)
         )
-        return [one for name in names if (one := self._recorded(name))]
+        return [file for name in names if (file := self._recorded(name))]
 
     def _recorded(self, name: str) -> _File | None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -413,8 +414,8 @@ class Shelf:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_uid not in self._owners():
                 return None
-            told = native.describe(by_descriptor(descriptor))
-            flown = session.read(told["session"])[0].flight
+            described = native.describe(by_descriptor(descriptor))
+            flown = session.read(described["session"])[0].flight
             return _File(name, status.st_dev, status.st_ino) if flown else None
         except native.CoreError:
             return None
@@ -430,37 +431,37 @@ class Shelf:
         name = f"{self._output.name}.{stamp}"
         names = set(os.listdir(self._output.directory))
         tries = (f"{name}-{number}" if number else name for number in range(10_000))
-        return next(one for one in tries if not {one, one + ACCOUNT} & names)
+        return next(n for n in tries if not {n, n + ACCOUNT} & names)
 
     def add(self, name: str) -> None:
-        """Takes up a recording, and removes the oldest."""
-        if one := self._recorded(name):
-            self._files.append(one)
+        """Adds a recording, and removes the oldest."""
+        if file := self._recorded(name):
+            self._files.append(file)
         while len(self._files) > self._keep:
             self._remove(self._files.pop(0))
 
-    def _remove(self, one: _File) -> None:
+    def _remove(self, file: _File) -> None:
         directory = self._output.directory
         with contextlib.suppress(OSError):
-            status = os.stat(one.name, dir_fd=directory, follow_symlinks=False)
-            if (status.st_dev, status.st_ino) != (one.device, one.inode):
-                return  # somebody else's by now
-            os.unlink(one.name, dir_fd=directory)
-            account = os.stat(one.name + ACCOUNT, dir_fd=directory, follow_symlinks=False)
+            status = os.stat(file.name, dir_fd=directory, follow_symlinks=False)
+            if (status.st_dev, status.st_ino) != (file.device, file.inode):
+                return  # another file by now
+            os.unlink(file.name, dir_fd=directory)
+            account = os.stat(file.name + ACCOUNT, dir_fd=directory, follow_symlinks=False)
             if stat.S_ISREG(account.st_mode) and account.st_uid in self._owners():
-                os.unlink(one.name + ACCOUNT, dir_fd=directory)
+                os.unlink(file.name + ACCOUNT, dir_fd=directory)
 
 
 def snap() -> Iterator[str]:
-    """Has each flight recorder of this host write a recording; where these are, one by one. Error:
-    there is none, or one could not."""
+    """Makes each flight recorder of this host write a recording; yields their paths. Error: there
+    is no recorder, or one failed."""
     try:
         names = os.listdir(DIRECTORY) if DIRECTORY.exists() else []
     except PermissionError as error:
         raise Error(
             "cannot ask the flight recorder", "root alone can", "sudo fusetools snap"
         ) from error
-    found = False
+    written = False
     places = sorted(path for name in names for path in (DIRECTORY / name).glob("perf.*"))
     for place in places:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -479,7 +480,7 @@ def snap() -> Iterator[str]:
             )
         if "error" in answer:
             raise Error(*answer["error"])
-        found = True
+        written = True
         yield str(answer["output"])
-    if not found:
+    if not written:
         raise Error("no flight recorder runs here", "", _NO_RECORDER)

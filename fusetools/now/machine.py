@@ -23,10 +23,10 @@ from fusetools.now.moment import AUTOFS, Connection, Descriptor, Lock, Moment, P
 
 LIMIT = 1.8  # seconds for the whole
 PATIENCE = 0.25  # for one process or thread
-MOST_THREADS = 4096  # that are looked at closely
+MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
 
-# Waits that are no file system's: the usual ones of threads that wait for work.
+# Waits that are not for a file system: the usual ones of threads that wait for work.
 _IDLE = re.compile(
     "futex_|poll_schedule_timeout|do_poll|do_sys_poll|do_select|ep_poll|do_epoll_wait|hrtimer_nano"
     "sleep|do_nanosleep|common_nsleep|pipe_|anon_pipe_|wait_for_partner|do_wait|kernel_wait|sigsusp"
@@ -61,7 +61,7 @@ class _Reader:
         self.machine = os.uname().machine
 
     def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
-        """What came of those that answered; who did not is silent."""
+        """The results of those that answered; the others are silent."""
         results = []
         for item, result in each(items, answer, PATIENCE, self.end):
             if result is None:
@@ -112,10 +112,10 @@ class _Reader:
             if pid in near or _suspicious(state, wchan, kernel)
         ]
         if len(wanted) > MOST_THREADS:
-            self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were looked at")
+            self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
             wanted = wanted[:MOST_THREADS]
         tasks = self._tasks(wanted, processes)
-        # What they wait for may be a process that nobody has looked at.
+        # They may wait for a process that has not been examined.
         more = {
             pid
             for task in tasks
@@ -155,22 +155,22 @@ class _Reader:
         children: dict[int, list[int]] = {}
         for process in processes.values():
             children.setdefault(process.ppid, []).append(process.pid)
-        found: set[int] = set()
+        near: set[int] = set()
         left = [pid for pid in pids if pid in processes]
         while left:
             pid = left.pop()
-            if pid not in found:
-                found.add(pid)
+            if pid not in near:
+                near.add(pid)
                 left += children.get(pid, [])
-        return found
+        return near
 
     def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
-        """autofs' mounts of our mount namespace, and who mounts for them: automount, or systemd."""
-        found = {}
+        """The autofs mounts of our mount namespace, and their mounters: automount or systemd."""
+        connections = {}
         for number, path, group in parse_autofs(children.text("/proc/self/mountinfo", 16 << 20)):
             holders = (group,) if group in processes else ()
             why = "" if holders else f"process {group}, which mounted it, has ended"
-            found[number] = Connection(
+            connections[number] = Connection(
                 number,
                 path,
                 "autofs",
@@ -179,7 +179,7 @@ class _Reader:
                 holders=holders,
                 why=why,
             )
-        return list(found.values())
+        return list(connections.values())
 
     def _mounts(self, rows: list[children.ProcessRow]) -> list[Connection]:
         """Each FUSE connection once, those of our own mount namespace first."""
@@ -188,11 +188,11 @@ class _Reader:
         for row in rows:
             if row["mnt"]:
                 namespaces.setdefault(row["mnt"], row["pid"])
-        found: dict[int, Connection] = {}
+        connections: dict[int, Connection] = {}
         items = list(namespaces.items())
         for name, pid, text in self.each(items, children.mountinfo):
             for mount in parse_mountinfo(text):
-                found.setdefault(
+                connections.setdefault(
                     mount.connection,
                     Connection(
                         number=mount.connection,
@@ -202,7 +202,7 @@ class _Reader:
                         seen_by=None if name == own else pid,
                     ),
                 )
-        return list(found.values())
+        return list(connections.values())
 
     def _tasks(
         self, wanted: Sequence[tuple[int, int]], processes: dict[int, Process]
@@ -242,7 +242,8 @@ class _Reader:
         tasks: list[tuple[Task, syscalls.Call | None, list[int]]],
         processes: dict[int, Process],
     ) -> list[Task]:
-        """With paths, descriptors, locks and children out of their system calls' arguments."""
+        """The tasks with paths, descriptors, locks and children from their system calls'
+        arguments."""
         by_tid = {task.tid: (task, call, arguments) for task, call, arguments in tasks}
         waiting = [(task.pid, task.tid) for task, call, _ in tasks if call and task.state in "SD"]
 
@@ -252,15 +253,15 @@ class _Reader:
             assert call is not None
             return tid, children.details(task, call, arguments, processes[pid].threads)
 
-        for tid, found in self.each(waiting, details):
+        for tid, row in self.each(waiting, details):
             task, _call, _ = by_tid[tid]
-            lock = Lock(**found["lock"]) if found["lock"] else None
+            lock = Lock(**row["lock"]) if row["lock"] else None
             task = replace(
                 task,
-                path=found["path"],
-                descriptors=tuple(Descriptor(n, link) for n, link in found["descriptors"]),
+                path=row["path"],
+                descriptors=tuple(Descriptor(n, link) for n, link in row["descriptors"]),
                 lock=lock,
-                address=found["address"],
+                address=row["address"],
             )
             by_tid[tid] = (task, *by_tid[tid][1:])
         below: dict[int, list[int]] = {}
@@ -274,27 +275,27 @@ class _Reader:
         ]
 
     def _stacks(self, tasks: list[Task], near: set[int]) -> list[Task]:
-        """With the user stacks of daemons' threads that wait for something else than requests."""
+        """The tasks, with user stacks of daemons' threads that wait for anything but requests."""
         if self.machine != "x86_64":
             return tasks
-        asked: dict[int, list[Task]] = {}
+        by_pid: dict[int, list[Task]] = {}
         for task in tasks:
             wanted = task.pid in near and task.state in "DS" and task.sp and not task.reads_device
-            if wanted and len(asked.setdefault(task.pid, [])) < MOST_STACKS:
-                asked[task.pid].append(task)
-        found = {}
-        for process in asked:  # a child for each: it gives up its rights
-            for rows in self.each([process], lambda pid: children.user_stacks(pid, asked[pid])):
-                found.update({tid: (tuple(names), whole) for tid, names, whole in rows})
+            if wanted and len(by_pid.setdefault(task.pid, [])) < MOST_STACKS:
+                by_pid[task.pid].append(task)
+        stacks = {}
+        for process in by_pid:  # a child for each: it gives up its rights
+            for rows in self.each([process], lambda pid: children.user_stacks(pid, by_pid[pid])):
+                stacks.update({tid: (tuple(names), whole) for tid, names, whole in rows})
         return [
-            replace(task, user=found[task.tid][0], user_whole=found[task.tid][1])
-            if task.tid in found
+            replace(task, user=stacks[task.tid][0], user_whole=stacks[task.tid][1])
+            if task.tid in stacks
             else task
             for task in tasks
         ]
 
     def _peers(self, tasks: list[Task]) -> list[Task]:
-        """With what is at the other ends of sockets and pipes."""
+        """The tasks with the other ends of sockets and pipes."""
         links = {(task.pid, fd.link) for task in tasks for fd in task.descriptors}
         inodes = {link for _, link in links if link.startswith(("socket:[", "pipe:["))}
         if not inodes:
@@ -308,8 +309,8 @@ class _Reader:
         wanted = {int(link[8:-1]) for link in inodes if link.startswith("socket:[")}
         others: dict[str, int] = {}  # the inode at the other end, by a socket's link
         items = [(pid, name == own) for name, pid in namespaces.items()]
-        for found in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
-            for inode, fields, other in found:
+        for table in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
+            for inode, fields, other in table:
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 if other:
                     others[f"socket:[{inode}]"] = other
@@ -323,7 +324,7 @@ class _Reader:
 
         def ended(task: Task, fd: Descriptor) -> Descriptor:
             if fd.link.startswith("pipe:["):
-                # Who reads waits for those who can write, and the other way round.
+                # A reader waits for those that can write, and a writer for those that can read.
                 mode = "r" if task.call in ("write", "writev", "sendfile") else "w"
                 held = holders.get(fd.link, {}).items()
                 return replace(fd, other=tuple(p for p, m in held if mode in m and p != task.pid))
@@ -340,14 +341,14 @@ class _Reader:
 
 
 def users() -> dict[int, str]:
-    """Names by uid, of /etc/passwd alone: other databases may hang."""
+    """Names by uid, only from /etc/passwd: other databases may hang."""
     fields = (line.split(":") for line in children.text("/etc/passwd").splitlines())
     return {int(row[2]): row[0] for row in fields if len(row) > 2 and row[2].isdecimal()}
 
 
 def owner(pid: int) -> tuple[int | None, str]:
-    """A process's user and cgroup; None and "" of one that has ended. Neither file waits for the
-    process's memory."""
+    """A process's user and cgroup; None and "" if it has ended. Reading these files needs no lock
+    of the process's memory."""
     uid = re.search(r"^Uid:\s*(\d+)", children.text(f"/proc/{pid}/status"), re.MULTILINE)
     if not uid:
         return None, ""
@@ -355,7 +356,7 @@ def owner(pid: int) -> tuple[int | None, str]:
         [*line.split(":", 2), "", ""][:3]
         for line in children.text(f"/proc/{pid}/cgroup").split("\n")
     ]
-    # Version 2's if it tells anything, else any of version 1's.
+    # Version 2's if it names a cgroup, else any of version 1's.
     paths = sorted((bool(names), path) for _, names, path in lines if path.startswith("/"))
     return int(uid[1]), next((path for _, path in paths if path != "/"), "/")
 
@@ -369,7 +370,7 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
 
 def _clocks() -> dict[int, float]:
     """The scheduler's clock (ms) of each CPU at one moment, by se.exec_start of a thread that runs
-    there. It leaves out the time that interrupts and the hypervisor took: each CPU has its own.
+    there. It excludes the time that interrupts and the hypervisor took: each CPU has its own.
     """
     clocks = {}
     usual = os.sched_getaffinity(0)
@@ -378,8 +379,8 @@ def _clocks() -> dict[int, float]:
         for cpu in sorted(usual):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, {cpu})
-                # On a busy CPU its turn may come later, or be over between the two clocks.
-                tried = [one for one in (_clock() for _ in range(3)) if one is not None]
+                # On a busy CPU this thread may run later, or lose the CPU between the two clocks.
+                tried = [sample for sample in (_clock() for _ in range(3)) if sample is not None]
                 if tried:
                     _, at, clock = min(tried)
                     clocks[cpu] = clock - (at - moment) * 1e3
@@ -399,7 +400,7 @@ def _clock() -> tuple[float, float, float] | None:
 
 
 def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection:
-    """With the process that answers it, and all that have its /dev/fuse open."""
+    """The mount with the process that answers it, and all that have its /dev/fuse open."""
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
@@ -408,7 +409,7 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
         if not own:
             why = "no process here has its connection open"
             if unknown:
-                why = "this kernel does not tell which process answers it"
+                why = "this kernel does not show which process answers it"
             return replace(mount, why=why)
     # CernVM-FS has a watchdog beside its client: the client has the threads.
     alive = [p for p in own if p.state != "Z"] or own
@@ -417,25 +418,26 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
 
 
 def _hierarchies() -> dict[str, str]:
-    """Where cgroups are mounted: by controller, "" for version 2's."""
-    found: dict[str, str] = {}
+    """The mount points of cgroups by controller, "" for version 2."""
+    places: dict[str, str] = {}
     for line in children.text("/proc/self/mounts", 16 << 20).split("\n"):
         fields = line.split()
         if len(fields) > 3 and fields[2] == "cgroup2":
-            found.setdefault("", fields[1])
+            places.setdefault("", fields[1])
         elif len(fields) > 3 and fields[2] == "cgroup":
             for name in ("freezer", "memory"):
                 if name in fields[3].split(","):
-                    found.setdefault(name, fields[1])
-    return found
+                    places.setdefault(name, fields[1])
+    return places
 
 
 def _cgroup(text: str, mounted: dict[str, str]) -> _Cgroup:
-    """Of /proc/PID/cgroup: the cgroup, which one above it is frozen, and whose memory is full."""
-    found: _Cgroup = {"cgroup": "", "frozen": "", "memory": ""}
+    """From a /proc/PID/cgroup: the cgroup, and which one from it upwards is frozen, or has full
+    memory."""
+    row: _Cgroup = {"cgroup": "", "frozen": "", "memory": ""}
     for line in text.split("\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if ".." in path.split("/"):  # outside of our cgroup namespace
+        if ".." in path.split("/"):  # outside our cgroup namespace
             continue
         names = controllers.split(",") if controllers else [""]
         for name in names:
@@ -445,13 +447,13 @@ def _cgroup(text: str, mounted: dict[str, str]) -> _Cgroup:
             while place != "/":
                 base = mounted[name] + place
                 if _frozen(name, base):
-                    found["frozen"] = base
+                    row["frozen"] = base
                 if _full(name, base):
-                    found["memory"] = base
+                    row["memory"] = base
                 place = os.path.dirname(place)
-        if not controllers or not found["cgroup"]:
-            found["cgroup"] = path
-    return found
+        if not controllers or not row["cgroup"]:
+            row["cgroup"] = path
+    return row
 
 
 def _frozen(controller: str, base: str) -> bool:
@@ -477,7 +479,7 @@ def _counted(connection: Connection, directory: int) -> Connection:
 
 
 def counter(directory: int, connection: int, name: str) -> int | None:
-    """A number that fusectl shows of a connection; None where it cannot be read."""
+    """A number that fusectl shows for a connection; None if it cannot be read."""
     try:
         descriptor = os.open(f"{connection}/{name}", os.O_RDONLY, dir_fd=directory)
     except OSError:
@@ -492,7 +494,7 @@ def counter(directory: int, connection: int, name: str) -> int | None:
 
 
 def _unmounted(directory: int, known: set[int]) -> list[Connection]:
-    """Connections that are mounted nowhere: somebody still waits on one that was unmounted."""
+    """Connections without a mount: somebody still waits on one that was unmounted."""
     numbers = [int(name) for name in os.listdir(directory) if name.isdecimal()]
     return [Connection(number, "", "", "") for number in numbers if number not in known]
 
@@ -509,8 +511,8 @@ FSCONFIG_CMD_CREATE = 6
 def fusectl() -> Iterator[tuple[str, int | None]]:
     """(place, descriptor of) the directory of the FUSE connections.
 
-    Where fusectl is not mounted, a mount of it that has no place in any namespace and ends with its
-    descriptor (fsopen(2), Linux 5.2); (…, None) where neither can be had.
+    If fusectl is not mounted, a mount of it outside any namespace that ends with its descriptor
+    (fsopen(2), Linux 5.2); (…, None) if neither is possible.
     """
     place = ""
     for line in children.text("/proc/self/mountinfo", 16 << 20).split("\n"):

@@ -1,18 +1,18 @@
-"""One moment of a host, as far as a hang is explained by it: plain facts, to and from JSON."""
+"""One moment of a host, as far as it explains a hang: plain facts, to and from JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Where a caller waits until automount, or systemd, has mounted what it asked for.
+# Where a caller waits until automount or systemd has mounted what it needs.
 AUTOFS = ("autofs_wait", "autofs4_wait")
 
 
 @dataclass(frozen=True)
 class Socket:
     """A socket: ``protocol`` is tcp, udp, unix …; ``peer`` its address or the path of its server,
-    ``state`` as /proc/net/tcp has it (SYN-SENT …), queues in bytes; ``other``: the pids that have
-    its other end, where that is on this host."""
+    ``state`` as in /proc/net/tcp (SYN-SENT …), queues in bytes; ``other``: the pids that have its
+    other end, if that is on this host."""
 
     protocol: str
     peer: str = ""
@@ -43,9 +43,9 @@ class Lock:
 
 @dataclass(frozen=True)
 class Task:
-    """A thread. ``age``: s since it last ran, None where the kernel does not show that; ``stack``:
-    the kernel's functions, innermost first, ``user`` its own, where they could be read; ``sp`` and
-    ``pc``: its stack and instruction pointers."""
+    """A thread. ``age``: s since it last ran, None if the kernel does not show it; ``stack``: the
+    kernel's functions, innermost first, ``user`` its own, if they could be read; ``sp`` and ``pc``:
+    its stack and instruction pointers."""
 
     pid: int
     tid: int
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def in_fuse(self) -> bool:
-        """It waits inside of the kernel's FUSE client (not as a daemon for its next request)."""
+        """It waits inside the kernel's FUSE client (not as a daemon for its next request)."""
         waits = ("fuse_", "request_wait_answer", "__fuse_")
         return not self.reads_device and any(
             name.startswith(waits) for name in (*self.stack, self.wchan)
@@ -90,7 +90,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Process:
-    """``memory``: of its cgroup, "full" where that is at its limit; ``frozen``: by its cgroup."""
+    """``frozen`` and ``memory``: its cgroup, or one above it, that is frozen, or has full
+    memory."""
 
     pid: int
     ppid: int
@@ -102,7 +103,7 @@ class Process:
     frozen: str = ""  # the cgroup that is frozen
     memory: str = ""
     tracer: int = 0
-    fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: not known
+    fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: unknown
     threads: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()
 
@@ -110,18 +111,18 @@ class Process:
 @dataclass(frozen=True)
 class Connection:
     """A FUSE connection and where it is mounted; or an autofs mount for which somebody waits.
-    ``waiting``: requests, None where not known."""
+    ``waiting``: requests, None if unknown."""
 
     number: int
     path: str
     fstype: str
     source: str
-    seen_by: int | None = None  # a process whose mount namespace has it, where that is not ours
+    seen_by: int | None = None  # a process whose mount namespace has it, if not ours
     waiting: int | None = None
     max_background: int | None = None
     daemon: int | None = None
     holders: tuple[int, ...] = ()
-    why: str = ""  # no daemon is known
+    why: str = ""  # why no daemon is known
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class Moment:
     connections: tuple[Connection, ...]
     processes: tuple[Process, ...]
     tasks: tuple[Task, ...]
-    silent: tuple[int, ...] = ()  # processes or threads that could not be looked at in time
+    silent: tuple[int, ...] = ()  # processes or threads that could not be examined in time
     root: bool = True
-    fusectl: str = ""  # where the connections' files are
+    fusectl: str = ""  # directory of the connections' files
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""What has been mounted since a flight recorder began: autofs mounts and unmounts all the time."""
+"""New mounts since a flight recorder began: autofs mounts and unmounts all the time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SEARCH = 60.0  # seconds between two looks at all processes
 
 
 class NewMounts:
-    """``recorded``: the daemon (pid and start time) of each connection, None where none is known.
-    ``paths``: only the mounts that these lie on; none: all."""
+    """``recorded``: the daemon (pid and start time) of each connection, None if unknown. ``paths``:
+    only the mounts that these lie on; none: all."""
 
     def __init__(
         self, files: Files, paths: Sequence[str], recorded: Mapping[int, tuple[int, int] | None]
@@ -27,11 +27,11 @@ class NewMounts:
         self._before: list[str] = []
 
     def look(self) -> list[str]:
-        """Where something is mounted that is not recorded, once it has been seen twice: by then its
-        daemon is in the background."""
+        """The paths of mounts that are not recorded, once seen twice: by then their daemons are in
+        the background."""
         mounts = all_namespaces(self._files)
         for connection in self._recorded.keys() - {mount.connection for mount in mounts}:
-            del self._recorded[connection]  # its number may be another one's later
+            del self._recorded[connection]  # another mount may get its number later
         others = self._succeeded()
         new = sorted(
             mount.path
@@ -48,8 +48,8 @@ class NewMounts:
         return [max(here, key=lambda mount: len(mount.path)) for here in on if here]
 
     def _succeeded(self) -> set[int]:
-        """Connections whose daemon has ended, and that another one serves: mounted anew between two
-        looks. Without one it is a dead mount, of which there is nothing more to record."""
+        """Connections whose daemon has ended, and that another daemon serves: mounted again between
+        two looks. Without another daemon the mount is dead, and there is nothing more to record."""
         ended = {
             connection
             for connection, daemon in self._recorded.items()

@@ -1,4 +1,4 @@
-"""Sockets of a process: peers, states, queues, and who has the other end.
+"""Sockets of a process: peers, states, queues, and other ends.
 
 Sources: proc_net(5), Documentation/networking/proc_net_tcp.rst, sock_diag(7).
 """
@@ -26,9 +26,9 @@ Fields = tuple[str, str, str, int, int]  # of a Socket, up to its queues
 
 
 def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, Fields, int]]:
-    """(inode, a Socket's fields, inode of the other end or 0) of those of ``wanted`` that are in
-    the network namespace of ``pid``; ``own``: that is ours."""
-    found: dict[int, tuple[Fields, int]] = {}
+    """(inode, a Socket's fields, inode of the other end or 0) of the ``wanted`` sockets in the
+    network namespace of ``pid``; ``own``: it is ours."""
+    by_inode: dict[int, tuple[Fields, int]] = {}
     ends: dict[tuple[str, str], int] = {}
     rows = []
     for protocol in ("tcp", "tcp6", "udp", "udp6"):
@@ -42,18 +42,18 @@ def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, Fields, int]]
         sent, received = (int(part, 16) for part in queues.split(":"))
         known = _STATES[state] if name == "tcp" and state < len(_STATES) else ""
         fields = (name, _address(remote), known, sent, received)
-        found[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
+        by_inode[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
     paths = dict(_unix(pid))
     names = {inode: path for inode, path in paths.items() if inode in wanted}
     peers = dict(_unix_peers()) if own and names else {}
     for inode, path in names.items():
         other = peers.get(inode, 0)
-        found[inode] = (("unix", paths.get(other, "") or path, "", 0, 0), other)
-    return [(inode, *row) for inode, row in found.items()]
+        by_inode[inode] = (("unix", paths.get(other, "") or path, "", 0, 0), other)
+    return [(inode, *row) for inode, row in by_inode.items()]
 
 
 def _lines(pid: int, protocol: str) -> Iterator[str]:
-    """The first MOST_ROWS lines of a table, without its head; none where it cannot be read."""
+    """The first MOST_ROWS lines of a table, without its head; none if it cannot be read."""
     try:
         with Path(f"/proc/{pid}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
             yield from islice(lines, 1, 1 + MOST_ROWS)

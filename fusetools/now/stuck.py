@@ -1,8 +1,8 @@
-"""What is stuck, out of a moment: a pure function, so that each pattern is tested from facts.
+"""What is stuck at a moment: a pure function, so that each pattern is tested from facts.
 
-Who waits for whom: callers for their mount's daemon; a daemon's threads for locks and so for who
-holds them, for the other ends of sockets and pipes, for children, for other mounts, for their own.
-A chain ends in a circle (a deadlock), or in a thread that waits for something outside.
+Who waits for whom: callers for their mount's daemon; a daemon's threads for locks and so for their
+holders, for the other ends of sockets and pipes, for children, for other mounts, for their own
+mount. A chain ends in a circle (a deadlock), or in a thread that waits for something outside.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMoun
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
 SKEW = 0.02  # seconds by which the clocks of CPUs may differ,
-# and where interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
-# and a caller that is kept from going to sleep seems to wait for less. s, and parts of the age.
+# The same if interrupts or a hypervisor took a CPU: the clock of a thread's CPU stands still then,
+# and a caller kept from going to sleep seems to wait for less. In s, and as a part of the age.
 TAKEN, PART_TAKEN = 0.1, 0.05
 DEEPEST = 32  # of a chain
 
@@ -33,7 +33,7 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
     """What is stuck on all mounts, or on those on ``mounts`` (mount points)."""
     graph = _Graph(moment, older)
     paths = set(mounts)
-    found = tuple(
+    results = tuple(
         graph.mount(connection)
         for connection in moment.connections
         if (not paths or connection.path in paths)
@@ -41,7 +41,7 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
     )
     return Stuck(
         kernel=moment.kernel,
-        mounts=found,
+        mounts=results,
         unplaced=tuple(graph.blocked(task) for task in graph.unplaced),
         silent=moment.silent,
         older_seconds=older,
@@ -65,7 +65,7 @@ class _Graph:
             for pid in (connection.daemon, *connection.holders):
                 if pid is not None:
                     self.daemons.setdefault(pid, connection.number)
-        # Where each waits that waits for a mount: the connection's number.
+        # By thread that waits for a mount: the connection's number.
         self.places: dict[int, int] = {}
         self.unplaced: list[Task] = []
         for task in moment.tasks:
@@ -74,7 +74,7 @@ class _Graph:
     # Where callers wait
 
     def _on(self, path: str, autofs: bool) -> Connection | None:
-        """The connection that a path lies on; ``autofs``: which of autofs' mounts."""
+        """The connection that a path lies on; ``autofs``: only among autofs mounts."""
         best = None
         for connection in self.moment.connections:
             if not connection.path or (connection.fstype == "autofs") != autofs:
@@ -94,10 +94,10 @@ class _Graph:
             return
         connection = self._on(task.path, task.in_autofs) if task.path else None
         if connection is None and in_fuse:
-            # Its path is not known: it can only be one that somebody waits for.
-            asked = [c for c in self.moment.connections if c.waiting or c.waiting is None]
-            if len(asked) == 1:
-                connection = asked[0]
+            # Its path is unknown: only mounts that somebody waits for are possible.
+            candidates = [c for c in self.moment.connections if c.waiting or c.waiting is None]
+            if len(candidates) == 1:
+                connection = candidates[0]
         if connection is not None:
             self.places[task.tid] = connection.number
         elif in_fuse and (task.age is None or task.age >= self.older):
@@ -120,7 +120,7 @@ class _Graph:
         return f"{name} ({thread})"
 
     def state(self, process: Process) -> str:
-        """What keeps a whole process from running; "" where nothing does."""
+        """What keeps a whole process from running; "" if nothing does."""
         if process.frozen:
             return f"frozen by the cgroup {process.frozen}"
         if process.state == "t" and process.tracer:
@@ -136,7 +136,7 @@ class _Graph:
         return ""
 
     def edges(self, task: Task) -> list[Task | Process | Connection]:
-        """What a thread waits for, where that is a thread, a process or a mount."""
+        """What a thread waits for, if that is a thread, a process or a mount."""
         if task.reads_device or task.state not in "DS":
             return []
         if task.lock and task.lock.owner in self.tasks:
@@ -286,7 +286,7 @@ class _Graph:
         )
 
     def causes(self, connection: Connection, late: list[Task]) -> list[Cause]:
-        """Why callers wait, the surest first; none where nobody does and the daemon can answer."""
+        """Why callers wait, the surest first; none if nobody waits and the daemon can answer."""
         if connection.fstype == "autofs":
             causes = self._why(connection, late)
             return [self._autofs(connection, late, cause) for cause in causes[:1]]
@@ -320,7 +320,7 @@ class _Graph:
             return [Cause(kind, what, tuple(chain), (*_restart(daemon, kind), *abort))]
         if not late:
             return []
-        found: dict[object, Cause] = {}
+        by_key: dict[object, Cause] = {}
         counts: Counter[object] = Counter()
         threads = self.of.get(daemon.pid, [])
         oldest = max((task.age for task in late if task.age is not None), default=None)
@@ -332,23 +332,24 @@ class _Graph:
             and task.state not in "Tt"
         ]
         waits.sort(key=lambda task: -(task.age or 0.0))
-        # Who waits for longer than the oldest caller does not work for any of them. Their clocks
-        # may differ: who seems to wait for a little longer is asked where nobody else is there.
+        # A thread that waits for longer than the oldest caller does not work for any of them. Their
+        # clocks may differ: a thread that seems to wait for a little longer counts if there is no
+        # other.
         for most in (SKEW, TAKEN + PART_TAKEN * (oldest or 0.0)):
             for task in waits:
                 if task.age is None or oldest is None or task.age <= oldest + most:
                     key, cause = self._cause(connection, daemon, task)
                     counts[key] += 1
-                    if key not in found or _ORDER[cause.kind] < _ORDER[found[key].kind]:
-                        found[key] = cause
-            if found:
+                    if key not in by_key or _ORDER[cause.kind] < _ORDER[by_key[key].kind]:
+                        by_key[key] = cause
+            if by_key:
                 break
         many = f" of {len(threads)} threads of {daemon.comm}"
-        for key, cause in found.items():
+        for key, cause in by_key.items():
             if counts[key] > 1:
                 lines = (*cause.chain, f"{counts[key]}{many} end there")
-                found[key] = replace(cause, chain=lines)
-        causes = sorted(found.values(), key=lambda cause: _ORDER[cause.kind])
+                by_key[key] = replace(cause, chain=lines)
+        causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes
         if autofs:
@@ -362,11 +363,11 @@ class _Graph:
         ]
 
     def _cause(self, connection: Connection, daemon: Process, task: Task) -> tuple[object, Cause]:
-        """Why one of the daemon's threads does not answer, behind what is the same for all threads
-        whose chains end alike."""
+        """Why one of the daemon's threads does not answer, after a key that is the same for all
+        threads whose chains end alike."""
         chain, circle = self._follow(task)
         last = chain[-1]
-        # Of who leads into a circle, the circle alone.
+        # Of a chain that leads into a circle, only the circle.
         lines = tuple(self._line(node) for node in (circle or chain))
         names = [n for node in chain if isinstance(node, Task) for n in (*node.stack, node.wchan)]
         if circle and any(name.startswith(_NOTIFY[:2]) for name in names):
@@ -435,7 +436,7 @@ class _Graph:
     def _follow(
         self, task: Task
     ) -> tuple[list[Task | Process | Connection], list[Task | Process | Connection]]:
-        """The chain from a thread on, and its end again where that is a circle."""
+        """The chain from a thread on, and its end again if that is a circle."""
         chain: list[Task | Process | Connection] = [task]
         while len(chain) < DEEPEST:
             following = self._next(chain[-1], chain)
@@ -488,7 +489,7 @@ class _Graph:
         late: list[Task],
         known: bool,
     ) -> Iterator[Cause]:
-        """What is to be said of the connection as a whole."""
+        """Causes of the connection as a whole."""
         readers = [task for task in threads if task.reads_device]
         listening = [
             task

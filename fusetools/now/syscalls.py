@@ -180,5 +180,5 @@ _CALLS = _tables()
 
 
 def call(machine: str, number: int) -> Call | None:
-    """What system call ``number`` of a 64-bit process is; None for one that is not in the table."""
+    """System call ``number`` of a 64-bit process; None if it is not in the table."""
     return _CALLS.get(machine, {}).get(number)

@@ -10,21 +10,21 @@ from fusetools.now import machine
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
 
-OLDEST = 5  # requests under way that are shown
-GONE = "(ended)"  # a caller that ended before it could be looked at
+OLDEST = 5  # requests in flight that are shown
+GONE = "(ended)"  # a caller that ended before it could be examined
 MOST_CALLERS = 1 << 16
 _BY = {"user": "label", "cgroup": "label"}
 
 
 @dataclass
 class View:
-    """What is wanted of the next interval; ``most`` rows, those whose label has ``contains``."""
+    """What the next interval shows: ``most`` rows, of those whose label has ``contains``."""
 
     by: str = "operation"
     sort: str = "requests"
     most: int = 40
     contains: str = ""
-    older: float = 1.0  # seconds from which on a request under way is shown
+    older: float = 1.0  # seconds after which a request in flight is shown
 
 
 class Watch:
@@ -43,7 +43,7 @@ class Watch:
         self._cpu = stream.cpu_seconds()
 
     def meanwhile(self, view: View) -> None:
-        """Between two intervals, several times a second: callers are looked at while they live."""
+        """Between two intervals, several times a second: callers are examined while they live."""
         self.stream.requests.set_paths(view.by in ("file", "directory"))
         self.stream.advance()
         if view.by in _BY:
@@ -61,7 +61,7 @@ class Watch:
                 self._callers[pid] = (user, cgroup if uid is not None else GONE)
 
     def interval(self, view: View) -> Top:
-        """Since the one before. Error: perf has ended."""
+        """The interval since the last one. Error: perf has ended."""
         stream = self.stream
         end = stream.advance()
         labels = {}
@@ -71,7 +71,7 @@ class Watch:
             labels = {pid: caller[which] for pid, caller in self._callers.items()}
         by = _BY.get(view.by, view.by)
         taken = stream.requests.take(by, view.sort, view.most, view.contains, labels)
-        if view.by in _BY:  # a number may be given again
+        if view.by in _BY:  # a PID may be reused
             self._callers = {}
         under_way, count = stream.requests.under_way(round(view.older * 1e9), OLDEST)
         perf, own = stream.cpu_seconds()
@@ -87,7 +87,7 @@ class Watch:
             overall=self._row(taken["total"], seconds, "operation"),
             rows=tuple(self._row(row, seconds, view.by) for row in taken["rows"]),
             groups=taken["groups"],
-            oldest=tuple(self._under_way(*one) for one in under_way),
+            oldest=tuple(self._under_way(*row) for row in under_way),
             under_way=count,
             lost=self._lost - lost,
             left_out=taken["left_out"],
@@ -131,31 +131,31 @@ class Watch:
             errors=row["errors"],
         )
 
-    def _under_way(self, kept: native.Kept, unsure: bool) -> UnderWay:
-        path, whole = kept["path"] or (None, False)
-        mount = self.mounts.get(kept["connection"], "")
+    def _under_way(self, fields: native.Kept, unsure: bool) -> UnderWay:
+        path, whole = fields["path"] or (None, False)
+        mount = self.mounts.get(fields["connection"], "")
         return UnderWay(
-            operation=kept["operation"],
-            age_ns=kept["duration"],
+            operation=fields["operation"],
+            age_ns=fields["duration"],
             mount=mount,
             path=full_path(mount, path, whole),
-            comm=kept["comm"],
-            pid=kept["pid"],
-            tid=kept["tid"],
-            unique=kept["unique"],
-            thread=kept["daemon_tid"],
+            comm=fields["comm"],
+            pid=fields["pid"],
+            tid=fields["tid"],
+            unique=fields["unique"],
+            thread=fields["daemon_tid"],
             unsure=unsure,
         )
 
 
 def catalogue_of(stream: Streaming) -> list[Probe]:
-    """What tells requests and the names of files."""
+    """The rows for requests and the names of files."""
     names = [event.name for event in stream.plan.events]
     return catalogue([Probe(*row) for row in stream.rows()], names)
 
 
 def full_path(mount: str, path: str | None, whole: bool) -> str | None:
-    """A path from the mount point on; "…" for the part that is not known."""
+    """A path from the mount point on; "…" for the unknown part."""
     if path is None:
         return None
     if not path and whole:

@@ -13,9 +13,9 @@ from fusetools.results.trace import Ended
 
 
 class Trace:
-    """What ends from now on, of the requests that are wanted.
+    """The wanted requests that end from now on.
 
-    ``operations``: none: all; ``least``: ns; ``path``: a regular expression for whole paths.
+    ``operations``: empty: all; ``least``: ns; ``path``: a regular expression for whole paths.
     """
 
     def __init__(
@@ -37,37 +37,37 @@ class Trace:
         self._epoch = time.time_ns() - time.monotonic_ns()
 
     def ended(self) -> list[Ended]:
-        """What has ended since the last time. Error: perf records no more."""
+        """What has ended since the last call. Error: perf has ended."""
         self.stream.advance()
-        return [self._request(kept) for kept in self.stream.requests.lines()]
+        return [self._request(row) for row in self.stream.requests.lines()]
 
     def sums(self) -> tuple[int, int, int, int]:
-        """So far: requests of these callers, those that were wanted and not kept, since they were
-        too many at once, those without a path to look at; events that the kernel dropped."""
+        """So far: requests of these callers, wanted ones that were dropped as too many came at
+        once, those without a path to match; events that the kernel dropped."""
         requests, _, dropped, pathless = self.stream.requests.sums()
         return requests, dropped, pathless, self.stream.requests.lost()
 
-    def _request(self, kept: native.Kept) -> Ended:
-        path, whole = kept["path"] or (None, False)
-        mount = self._mounts.get(kept["connection"], "")
-        marks = kept["marks"]
+    def _request(self, row: native.Kept) -> Ended:
+        path, whole = row["path"] or (None, False)
+        mount = self._mounts.get(row["connection"], "")
+        marks = row["marks"]
         begin = marks.get("begin", 0)
         taken = marks.get("callback_enter", marks.get("read"))
         return Ended(
-            operation=kept["operation"],
+            operation=row["operation"],
             mount=mount,
             path=full_path(mount, path, whole),
             begin=begin,
-            ended=(self._epoch + begin + kept["duration"]) / 1e9,
-            duration_ns=kept["duration"],
+            ended=(self._epoch + begin + row["duration"]) / 1e9,
+            duration_ns=row["duration"],
             queue_ns=None if taken is None else max(taken - begin, 0),
-            error=error_name(-kept["error"]),
-            negative=kept["operation"] == "lookup" and kept["answer"] == 0 and not kept["error"],
-            comm=kept["comm"],
-            pid=kept["pid"],
-            tid=kept["tid"],
-            unique=kept["unique"],
-            daemon_thread=kept["daemon_tid"],
-            bytes=kept["size"],
-            offset=kept["offset"],
+            error=error_name(-row["error"]),
+            negative=row["operation"] == "lookup" and row["answer"] == 0 and not row["error"],
+            comm=row["comm"],
+            pid=row["pid"],
+            tid=row["tid"],
+            unique=row["unique"],
+            daemon_thread=row["daemon_tid"],
+            bytes=row["size"],
+            offset=row["offset"],
         )
