@@ -38,8 +38,8 @@ def ask(
 
 
 def matching(regex: str, texts: Sequence[str]) -> list[bool]:
-    """Whether the regular expression (of Rust's crate regex: no backtracking) is found in each.
-    ValueError: it is none."""
+    """Whether the regular expression (of Rust's crate regex: no backtracking) matches in each.
+    ValueError: it is invalid."""
     try:
         return native.matching(regex, texts)
     except UnicodeEncodeError as error:

@@ -22,7 +22,7 @@ def lines(rows: Iterable[Iterable[object]]) -> str:
     return out.getvalue()
 
 
-# Spreadsheets take what begins so for a formula, and run it.
+# Spreadsheets take text that begins like this for a formula, and run it.
 _FORMULA = re.compile(r"'*[=+@-](?![0-9.]+$)")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-RECORD = "fusetools record -- WORKLOAD"  # what fixes the lack of a recording
+RECORD = "fusetools record -- WORKLOAD"  # fixes the lack of a recording
 
 
 def merging(parts: Sequence[str]) -> str:
-    """What fixes a recording that is in parts."""
+    """The command that merges the parts of a recording."""
     return shlex.join(["fusetools", "merge", *parts, "-o", "merged.data"])
 
 

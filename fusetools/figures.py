@@ -4,7 +4,7 @@ from __future__ import annotations
 
 UNITS = ("ns", "us", "ms")
 NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-# Of sizes as users write them: 64k, 500M.
+# Units of sizes as users write them: 64k, 500M.
 BYTES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -25,7 +25,7 @@ def duration(ns: float | None, unit: str = "") -> str:
 
 
 def took(seconds: float) -> str:
-    """A recording's length: "3.2 s", of a short one "38.1 ms"."""
+    """A recording's length: "3.2 s", or "38.1 ms" if it is short."""
     return f"{seconds:,.1f} s" if seconds >= 0.1 else duration(1e9 * seconds)
 
 
@@ -39,12 +39,12 @@ def number(value: float | None, sign: str = "") -> str:
 
 
 def plural(n: int, word: str, words: str = "") -> str:
-    """``words``: of more than one, where that is not the word with an s."""
+    """``words``: the plural, if it is not the word with an s."""
     return f"{number(n)} {word if n == 1 else words or f'{word}s'}"
 
 
 def at_least(ns: float | None, unit: str, least: int | None) -> str:
-    """A duration; of one from ``least`` ns on, ">": it did not end."""
+    """A duration; with ">" from ``least`` ns on: it did not end."""
     over = ns is not None and least is not None and ns >= least
     return (">" if over else "") + duration(ns, unit)
 
@@ -64,11 +64,11 @@ def size(bytes_: float | None) -> str:
 
 
 def binary(bytes_: int) -> str:
-    """A limit, or what else is set, as users write it: 64M."""
+    """A limit or another setting as users write it: 64M."""
     unit = next((u for u in "GMk" if bytes_ and bytes_ % BYTES[u] == 0), "")
     return f"{bytes_ // BYTES[unit]}{unit}"
 
 
 def share(n: float, whole: float) -> str:
-    """Per cent; "" of nothing."""
+    """Per cent; "" if the whole is 0."""
     return f"{100 * n / whole:.1f} %" if whole else ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not recorded, why, and the command that would bring it (may be empty).
+    """What is not recorded, why, and the command that fixes it (may be empty).
 
-    ``layer``: whose figures lack something for it: one of the layers (``names.LAYERS``), "off_cpu"
-    (what threads waited for), "stacks", "names" (of files); "" where nothing is lacking but is
-    got otherwise.
+    ``layer``: whose figures are incomplete because of it: one of the layers (``names.LAYERS``),
+    "off_cpu" (what threads waited for), "stacks", "names" (of files); "" if the figures come from
+    elsewhere and lack nothing.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Names that stand in recordings: operations, layers, and what costs are measured on."""
+"""Names in recordings: operations, layers, and the function that measures costs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ OPCODES = {
 # fmt: on
 OPERATIONS = frozenset(OPCODES.values())
 
-# Whom a daemon connects to.
+# The peers that a daemon connects to.
 CONNECT = "sock:inet_sock_set_state"
 
-# Reads of pipes and sockets; raw_syscalls tells them, too, but no filter there knows a descriptor.
+# Reads of pipes and sockets; raw_syscalls has them, too, but its filters cannot select a
+# descriptor.
 READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
 
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"
 
-# Behind a recording's name: what ftrace recorded of it, where that is in a file of its own.
+# Suffix of the file with what ftrace recorded, if that is a file of its own.
 FTRACE = ".ftrace"

@@ -1,8 +1,8 @@
-"""Files that a command writes for its user: refused before the work begins, or whole at its end.
+"""Files that a command writes for its user: refused before the work begins, or complete at its end.
 
 fusetools may run as root in directories that belong to somebody else. A path is therefore looked up
-once: its directory is opened, and all else is done by that descriptor. A new file is made with
-O_EXCL under a name that nobody can guess, and gets its own name by a rename, which follows no link.
+once: its directory is opened, and all else uses that descriptor. A new file is made with O_EXCL
+under a name that nobody can guess, and gets its own name by a rename, which follows no link.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class Owner(NamedTuple):
-    """Whom a file is for, where root writes it."""
+    """The user for whom root writes a file."""
 
     uid: int
     gid: int
@@ -45,7 +45,7 @@ class Owner(NamedTuple):
 class Output:
     """A file that will be written; a context manager. "-" is the standard output.
 
-    ``owner``: whom the file will belong to, who then has to be allowed to write it. Error: it
+    ``owner``: the user that the file will belong to, who must be allowed to write it. Error: it
     cannot be written.
     """
 
@@ -85,8 +85,8 @@ class Output:
     def _refused(self, why: str, fix: str = "") -> Error:
         return Error(f"cannot write {self.path}", why, fix)
 
-    def check_kept(self) -> None:
-        """Error where what is there could not become FILE.old."""
+    def check_old(self) -> None:
+        """Error if the existing file could not become FILE.old."""
         old = self.name + ".old"
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(old, dir_fd=self.directory, follow_symlinks=False).st_mode
@@ -122,7 +122,7 @@ class Output:
         return self._refused(f"it is {kind}", fix)
 
     def _check_owner(self, there: os.stat_result | None) -> None:
-        """Root does for a user nothing that the user may not do."""
+        """Root does nothing for a user that the user may not do."""
         if self.owner is None or os.geteuid() != 0:
             return
         parent = os.fstat(self.directory)
@@ -147,11 +147,11 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
-        """Where one that is printed goes."""
+        """Where printed output goes."""
         return sys.stdout
 
     def beside(self, name: str) -> Output:
-        """Another file of the same directory, whatever has become of that directory's name."""
+        """Another file of the same directory, even if that was renamed."""
         other = copy.copy(self)
         other.name, other.path = name, os.path.join(os.path.dirname(self.path), name)
         other.directory = os.dup(self.directory)
@@ -164,7 +164,7 @@ class Output:
 
     @property
     def folder(self) -> Path:
-        """The directory, whatever becomes of its name; as long as this process lives."""
+        """The directory, even if it is renamed; as long as this process lives."""
         return by_descriptor(self.directory)
 
     @contextlib.contextmanager
@@ -194,7 +194,7 @@ class Output:
             os.close(descriptor)
 
     def write(self, text: str | Iterable[str]) -> None:
-        """The whole content, in parts where it is long. Error: it cannot be written."""
+        """Write the whole content, in parts if it is long. Error: it cannot be written."""
         parts = [text] if isinstance(text, str) else text
         with self.part() as descriptor, open(descriptor, "w", -1, "utf-8", closefd=False) as to:
             try:
@@ -203,13 +203,13 @@ class Output:
                 raise self._refused(str(error)) from error
 
     def size(self) -> int:
-        """Of what was written, in bytes."""
+        """The size of the written file in bytes."""
         there = self._there()
         return 0 if there is None else there.st_size
 
     def take(self, directory: int, name: str, keep: bool = False) -> None:
-        """Puts a file of another directory of ours in the target's place. ``keep``: what was there
-        becomes FILE.old. OSError: it could not be."""
+        """Puts a file of another directory of ours in the target's place. ``keep``: an existing
+        file becomes FILE.old. OSError: it failed."""
         if keep and self._there() is not None:
             old = self.name + ".old"
             os.rename(self.name, old, src_dir_fd=self.directory, dst_dir_fd=self.directory)
@@ -243,8 +243,8 @@ def new_directory(parent: int, name: str) -> int:
 
 
 def open_directory(parent: int, name: str, new: bool = False, also: int | None = None) -> int:
-    """Opens a directory that is none of somebody else's; ``new``: that was made just now; ``also``:
-    another user's that is as good."""
+    """Opens a directory that is not another user's; ``new``: it was made just now; ``also``: a user
+    whose directory is accepted, too."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=parent)
     status = os.fstat(descriptor)
@@ -258,7 +258,7 @@ def open_directory(parent: int, name: str, new: bool = False, also: int | None =
 
 
 def give(descriptor: int, owner: Owner | None) -> None:
-    """A directory and the files in it, of which nobody else could make one."""
+    """Give a directory to its owner, with its files, which nobody else could have made."""
     if owner is None:
         return
     for name in os.listdir(descriptor):
@@ -273,5 +273,5 @@ def give(descriptor: int, owner: Owner | None) -> None:
 
 
 def new_file(parent: int, name: str, mode: int = 0o600) -> int:
-    """Makes a file that was not there, open for reading and writing."""
+    """Makes a new file, open for reading and writing."""
     return os.open(name, _NEW | os.O_RDWR, mode, dir_fd=parent)

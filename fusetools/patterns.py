@@ -6,8 +6,8 @@ import re
 
 
 def expression(pattern: str) -> str:
-    """A shell pattern as a regular expression of the core's: * matches "/", too."""
-    found, at = "", 0
+    """A shell pattern as a regular expression of the core: * matches "/", too."""
+    regex, at = "", 0
     while at < len(pattern):
         letter = pattern[at]
         at += 1
@@ -15,10 +15,10 @@ def expression(pattern: str) -> str:
         if letter == "[" and end > 0:
             inside = pattern[at:end]
             negated = inside.startswith("!")
-            # Only "-" means in there what it does in a pattern.
+            # In brackets only "-" keeps its meaning from the pattern.
             inside = re.sub(r"([\\\[\]^&~])", r"\\\1", inside[negated:])
-            found += f"[{'^' if negated else ''}{inside}]"
+            regex += f"[{'^' if negated else ''}{inside}]"
             at = end + 1
         else:
-            found += {"*": ".*", "?": "."}.get(letter, re.escape(letter))
-    return rf"(?s)\A(?:{found})\z"
+            regex += {"*": ".*", "?": "."}.get(letter, re.escape(letter))
+    return rf"(?s)\A(?:{regex})\z"

@@ -73,8 +73,8 @@ class Recording:
     ) -> Histograms:
         """Latency histograms of the operations or functions that match a shell pattern, or all.
 
-        ``corrected``: durations without what recording took of them, but for kernel functions.
-        Raises Error where that was not measured.
+        ``corrected``: durations less what recording took, except for kernel functions. Raises Error
+        if that was not measured.
         """
         from fusetools.answers.hist import hist
 
@@ -83,13 +83,13 @@ class Recording:
     def counts(
         self, regex: str = "", layers: Sequence[str] = (), filters: Filters | None = None
     ) -> Counts:
-        """Calls of each function in whose name, or operation, the regular expression is found."""
+        """Calls of each function whose name or operation matches the regular expression."""
         from fusetools.answers.count import count
 
         return count(self._source, regex, layers, filters or Filters())
 
     def calls(self, *patterns: str, filters: Filters | None = None) -> Calls:
-        """Single calls as numpy columns; the patterns are those of hist()."""
+        """Single calls as numpy columns; patterns as in hist()."""
         from fusetools.answers.calls import calls
 
         return calls(self._source, patterns, filters or Filters())
@@ -115,19 +115,20 @@ class Recording:
     ) -> Stages:
         """Where the requests' time went, by operation and stage.
 
-        ``patterns``: operations, as shell patterns; ``by``: also apart by "comm", "pid" (of the
-        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two); ``corrected``:
-        without what recording took of each stage. Raises Error where that was not measured.
+        ``patterns``: operations, as shell patterns; ``by``: also grouped by "comm", "pid" (of the
+        caller), "daemon-thread", "mount" or "size" (bytes, as powers of two); ``corrected``: less
+        what recording took of each stage. Raises Error if that was not measured.
         """
         from fusetools.answers.stages import stages
 
         return stages(self._source, patterns, by, filters or Filters(), corrected)
 
     def graph(self, function: str = "", filters: Filters | None = None) -> Graph:
-        """What the kernel's functions called, added up over all calls, or over those of a function.
+        """What the kernel's functions called, summed up over all calls, or over those of a
+        function.
 
         ``function`` is a name or a shell pattern: then its calls, wherever they happened, are the
-        outermost ones. Raises Error where no kernel function has a duration, or none that name.
+        roots. Raises Error if no kernel function has a duration, or none has that name.
         """
         from fusetools.answers.graph import graph
 
@@ -147,11 +148,11 @@ class Recording:
         path: str | None = None,
         filters: Filters | None = None,
     ) -> Slowest:
-        """The slowest requests, of the operations that a shell pattern matches, slowest first;
-        ``least``: those that took so many ns or more; ``path``: those of files whose path, with
-        the mount point, a shell pattern matches ("*" matches "/", too).
+        """The slowest requests, of operations that match a shell pattern, slowest first; ``least``:
+        only those that took this many ns or more; ``path``: only files whose path, with the mount
+        point, matches this shell pattern ("*" matches "/", too).
 
-        Those that have not ended count up to the recording's end.
+        Requests that have not ended count up to the recording's end.
         """
         from fusetools.answers.slow import slow
 
@@ -164,7 +165,7 @@ class Recording:
         return show(self._source, unique, filters or Filters())
 
     def errors(self, *patterns: str, filters: Filters | None = None) -> Errors:
-        """What requests were answered with, by operation; ``patterns`` as in slowest()."""
+        """Which errors requests were answered with, by operation; ``patterns`` as in slowest()."""
         from fusetools.answers.errors import errors
 
         return errors(self._source, patterns, filters or Filters())
@@ -176,7 +177,8 @@ class Recording:
         return queue(self._source, filters or Filters())
 
     def export(self, path: str, form: str, filters: Filters | None = None) -> Exported:
-        """Write the requests into a file: "perfetto", "csv" or "json", as they are complete."""
+        """Write the requests into a file: "perfetto", "csv" or "json". It appears once it is
+        complete."""
         from fusetools.answers.export import export
 
         return export(self._source, Path(path), form, filters or Filters())
@@ -195,13 +197,13 @@ class Recording:
         """Stacks for a flame graph.
 
         ``graph``: "on-cpu" (what ran), "off-cpu" (what was waited for inside requests, or anywhere
-        with ``everything``), "off-wake" (the same, with who ended it), "requests" (what callers
+        with ``everything``), "off-wake" (the same, with the wakers), "requests" (what callers
         waited for, and what the daemon did meanwhile) or "graph" (the kernel's functions). The
-        patterns are of operations, with "graph" of functions. ``layers``: without "daemon" the
-        callers' stacks alone, with it alone the daemon's. ``states``: of waits, of STATES in
-        fusetools.results.flame. Functions are named by what the recording holds, unless
-        ``kallsyms``, a copy of the recorded kernel's /proc/kallsyms, or ``symfs``, a directory with
-        the recorded programs' files, is given. Raises Error where nothing of that was recorded.
+        patterns select operations, with "graph" functions. ``layers``: without "daemon" only the
+        callers' stacks, with "daemon" alone only the daemon's. ``states``: of waits, from STATES in
+        fusetools.results.flame. The recording's symbols name functions, unless ``kallsyms``, a copy
+        of the recorded kernel's /proc/kallsyms, or ``symfs``, a directory with the recorded
+        programs' files, is given. Raises Error if nothing of that was recorded.
         """
         from fusetools.answers.flame import flame
 

@@ -1,4 +1,4 @@
-"""What a report shows: the answers of the commands, of recordings and of sweeps."""
+"""What a report shows: the commands' answers about recordings and sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOWEST = 20
 
 
 def report(paths: Sequence[Path]) -> Report:
-    """Of recordings, or folders of fusetools sweep, or both. Error: one cannot be read."""
+    """A report on recordings, folders of fusetools sweep, or both. Error: one cannot be read."""
     folders = [path for path in paths if is_sweep(path)]
     files = [path for path in paths if path not in folders]
     sweeps = tuple(figures(Folder.open(path)) for path in folders)

@@ -1,7 +1,7 @@
 """The recording's own facts: record/ writes them, answers/ read them.
 
-A recording is somebody else's file: nothing that is read out of it is taken on trust. What makes no
-sense is left out.
+A recording is somebody else's file: nothing read from it is trusted. What makes no sense is left
+out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
 
-# Bytes of a user's stack that are copied. Of waits that are not for the next request these were
-# whole, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs): with 1 KB
-# 64, 0, 47 %, with 2 KB 92, 93, 97 %, with 4 KB 99.3, 94, 95 %, with 8 or 16 KB 100 % of all. Paths
-# of 4,096 bytes that lie on the stack make the difference; posixovl has several. perf copies no
+# Bytes of a user's stack that are copied. Of waits other than for the next request these shares
+# were complete, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs):
+# with 1 KB 64, 0, 47 %, with 2 KB 92, 93, 97 %, with 4 KB 99.3, 94, 95 %, with 8 or 16 KB 100 % of
+# all. Paths of 4,096 bytes on the stack make the difference; posixovl has several. perf copies no
 # more than MOST_STACK_BYTES.
 STACK_BYTES = 8192
 LEAST_STACK_BYTES = 512
@@ -26,7 +26,7 @@ Row = dict[str, object]
 FORMAT = 1
 LONGEST = 1e10  # seconds of a recording
 BYTES = 16 << 20  # write::SESSION_MAX in the core
-# What an event of the recording is to the one who reads it.
+# What an event of the recording means to its reader.
 ROLES = (
     "entry",
     "return",
@@ -48,7 +48,7 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Host:
-    """Where it was recorded, and by what. None: not known."""
+    """Where it was recorded, and by what. None: unknown."""
 
     kernel: str | None = None
     arch: str | None = None
@@ -59,7 +59,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Mount:
-    """A traced mount. ``connection``: None where it is not known; ``fs``: the probe set."""
+    """A traced mount. ``connection``: None if unknown; ``fs``: the probe set."""
 
     path: str
     connection: int | None = None
@@ -97,7 +97,8 @@ class Throttled:
 
 @dataclass(frozen=True)
 class Flight:
-    """A flight recorder wrote it, since ``why``: of ``wanted`` seconds what its buffers held."""
+    """A flight recorder wrote it because of ``why``: what its buffers held of ``wanted``
+    seconds."""
 
     wanted: float
     why: str
@@ -105,8 +106,8 @@ class Flight:
 
 @dataclass(frozen=True)
 class Took:
-    """``ns`` of CPU time that recording took those who were recorded, or at ``least`` that; and how
-    many requests they made."""
+    """``ns`` of CPU time that recording took from the recorded processes, or at ``least`` that; and
+    how many requests they made."""
 
     ns: int
     least: bool
@@ -115,10 +116,10 @@ class Took:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Session:
-    """All of it. ``seconds``: how long was recorded; ``missing``: what could not be;
-    ``stack_bytes``: copied of a stack; ``descendants``: of the workload, where it ran already when
-    the recording began; ``misses``: event -> calls that its probe missed; ``lost``: recorder ->
-    events; ``stacks``: of switches, those with a stack of their own, with one of another alike,
+    """All facts. ``seconds``: the recording's length; ``missing``: what could not be recorded;
+    ``stack_bytes``: copied of a stack; ``descendants``: of the workload, if it ran already when the
+    recording began; ``misses``: event -> calls that its probe missed; ``lost``: recorder -> events;
+    ``stacks``: numbers of switches with a stack of their own, with that of another one alike,
     without.
     """
 
@@ -151,7 +152,7 @@ class Session:
     made_by_fusetools: bool = True
 
     def to_json(self) -> dict[str, object]:
-        """As it stands in the recording."""
+        """The session as stored in the recording."""
         return {
             "format": FORMAT,
             "fusetools": self.version,
@@ -192,7 +193,7 @@ class Session:
 
 
 def encoded(session: Session, room: int = BYTES) -> str:
-    """As JSON that fits into a sample, or the room in one: what is too long is cut."""
+    """As JSON that fits into a sample, or into ``room`` bytes: what is too long is cut."""
     data = session.to_json()
     text = json.dumps(data)
     if len(text) <= room:
@@ -204,7 +205,7 @@ def encoded(session: Session, room: int = BYTES) -> str:
 
 
 def read(text: str | None) -> tuple[Session, list[str]]:
-    """The session of a recording's text, and what is wrong with it. None: there is none."""
+    """The session of a recording's text (None: there is none), and what is wrong with it."""
     if text is None:
         return Session(made_by_fusetools=False), []
     try:
@@ -250,7 +251,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
             ),
             workload_pid=_pid(data.get("workload_pid")),
             descendants=tuple(
-                pid for one in _list(data.get("descendants")) if (pid := _pid(one)) is not None
+                pid for item in _list(data.get("descendants")) if (pid := _pid(item)) is not None
             ),
             mounts=tuple(_mount(row) for row in _dicts(data.get("mounts"))),
             probes=tuple(probes),
@@ -313,7 +314,7 @@ def _missing(row: Row) -> Missing:
     what, why = (str(row.get(key) or "") for key in ("what", "why"))
     fix = str(row.get("fix") or row.get("mend") or "")  # as older recordings have it
     layer = row.get("layer")
-    if not isinstance(layer, str):  # an older recording does not say
+    if not isinstance(layer, str):  # an older recording lacks it
         words = {"system call": "syscall", **{layer: layer for layer in LAYERS}}
         layer = next((words[word] for word in words if word in what), "")
     return Missing(what, why, fix, layer)
@@ -357,4 +358,4 @@ def _dicts(value: object) -> list[Row]:
 def _counters(value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
-    return {str(key): n for key, one in value.items() if (n := natural(one))}
+    return {str(key): n for key, item in value.items() if (n := natural(item))}

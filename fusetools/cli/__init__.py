@@ -19,7 +19,7 @@ from fusetools.errors import Error
 REPORT = "  this is a defect: please report it, with what FUSETOOLS_DEBUG=1 fusetools … prints"
 DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 
-# In the order in which a user meets them. The one-line help stands here, so that `fusetools --help`
+# In the order in which a user meets them. The one-line help is here so that `fusetools --help`
 # imports no command; a test holds it against the first line of the command's own help.
 COMMANDS = {
     "doctor": "Show what this host can trace, and how to fix what is missing.",
@@ -60,12 +60,12 @@ class Failure(click.ClickException):
         from fusetools.render.text.footer import ways_out
 
         name = click.style("fusetools:", fg="red", bold=True)
-        said = [f"{name} {printable(self.error.what)}"]
+        lines = [f"{name} {printable(self.error.what)}"]
         if self.error.why:
-            said.append(f"  why: {printable(self.error.why)}")
-        said += ways_out(self.error.fix, "  ")
+            lines.append(f"  why: {printable(self.error.why)}")
+        lines += ways_out(self.error.fix, "  ")
         color = False if os.environ.get("NO_COLOR") else None
-        click.echo("\n".join(said), file=file, err=True, color=color)
+        click.echo("\n".join(lines), file=file, err=True, color=color)
 
 
 class Commands(click.Group):
@@ -113,7 +113,7 @@ class Commands(click.Group):
 
 
 def _open_standard_descriptors() -> None:
-    """A file that is opened where one is closed would get what is printed."""
+    """Open closed ones: a file opened under such a number would receive what is printed."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -122,28 +122,28 @@ def _open_standard_descriptors() -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Says what nobody has thought of, in a line; the exit status."""
+    """Print an unexpected error in a line; the exit status."""
     from fusetools.printable import printable
 
     if isinstance(error, OSError):
         what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
-        said, status = f"{what}: {error.strerror or error}", 1
+        message, status = f"{what}: {error.strerror or error}", 1
     else:
         import traceback
 
         frame = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{os.path.basename(frame.filename)}:{frame.lineno}"
-        said, status = f"unexpected {type(error).__name__} at {at}: {str(error)[:200]}", DEFECT
+        message, status = f"unexpected {type(error).__name__} at {at}: {str(error)[:200]}", DEFECT
     with contextlib.suppress(OSError):
-        click.echo(f"fusetools: {printable(said)}", err=True)
+        click.echo(f"fusetools: {printable(message)}", err=True)
         if status == DEFECT:
             click.echo(REPORT, err=True)
     return status
 
 
 def _flushed(status: str | int | None) -> str | int | None:
-    """The exit status, once all that was printed is written: the interpreter would have complained
-    with a traceback."""
+    """The exit status, after flushing the output: the interpreter would complain with a
+    traceback."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -28,5 +28,5 @@ def command() -> None:
         )
     if not (removed.what or mounted):
         say("nothing was left\n")
-    for one in beside:
-        say(f"left alone, as it runs: {printable(one)}\n")
+    for what in beside:
+        say(f"left alone, as it runs: {printable(what)}\n")

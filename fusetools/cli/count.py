@@ -90,19 +90,19 @@ def _live(
     if options["pids"] or options["comms"] or options["start"] or options["end"]:
         raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
     mounts = tuple(os.path.abspath(path) for path in options["mounts"])
-    found = live.count(Counting(workload, mounts), sys.argv[1:])
+    counted = live.count(Counting(workload, mounts), sys.argv[1:])
     counts = [
         Count(row.function, row.operation, row.layer, number, row.address)
-        for row, number in found.counts
+        for row, number in counted.counts
         if (not layers or row.layer in layers)
-        and (number or row.layer != "request")  # each kind that there is would be listed
+        and (number or row.layer != "request")  # every kind would be listed
     ]
-    counts.sort(key=lambda one: (-one.count, one.layer, one.function))
+    counts.sort(key=lambda c: (-c.count, c.layer, c.function))
     facts = Facts(
         name="",
-        seconds=found.seconds,
-        losses=Losses(warnings=found.warnings),
-        missing=found.missing,
-        probe_cost=found.cost,
+        seconds=counted.seconds,
+        losses=Losses(warnings=counted.warnings),
+        missing=counted.missing,
+        probe_cost=counted.cost,
     )
-    return Counts(tuple(counts), facts), found.exit_status
+    return Counts(tuple(counts), facts), counted.exit_status

@@ -22,7 +22,7 @@ def limits(value: str) -> tuple[float, float]:
         low, high = map(float, value.split(","))
     except ValueError:
         low, high = 1, 0
-    if not 0 <= low <= high < math.inf:  # also where one is nan
+    if not 0 <= low <= high < math.inf:  # also if one is nan
         raise click.BadParameter(f"{value!r} is not LOW,HIGH, for example 100,500")
     return low, high
 

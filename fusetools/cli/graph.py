@@ -33,16 +33,16 @@ def command(
     chosen = filters(options)
     recording = opened(path)
     if calls:
-        found = recording.graph_calls(function, filters=chosen)
+        answer = recording.graph_calls(function, filters=chosen)
         if as_json:
             from fusetools.render.json.graph import render_calls as calls_to_json
 
-            parts = calls_to_json(found)
+            parts = calls_to_json(answer)
         else:
             from fusetools.render.text.graph import render_calls
 
-            parts = render_calls(found, unit or "")
-        # One by one: of a long recording there are millions.
+            parts = render_calls(answer, unit or "")
+        # One by one: a long recording has millions.
         for part in parts:
             say(part)
     else:

@@ -70,7 +70,7 @@ def command(
         from fusetools.render.text.layout import lines
 
         say(cvmfs.render(result.histograms))
-        # Apart from the client's form, for whatever reads that.
+        # Separate from the client's format, for programs that read it.
         click.echo(lines(footer(result.facts, result.unmatched)), nl=False, err=True)
     else:
         from fusetools.render.text.hist import render

@@ -38,13 +38,13 @@ def command(inputs: tuple[str, ...], output: str, as_json: bool) -> None:
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     printed = output == "-"
-    tell = partial(click.echo, nl=False, err=True) if printed else say
+    echo = partial(click.echo, nl=False, err=True) if printed else say
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
-        tell(to_json("merge", merged))
+        echo(to_json("merge", merged))
         return
     for warning in merged.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     name = "the standard output" if printed else printable(output)
-    tell(f"{name}: {plural(merged.records, 'record')}\n")
+    echo(f"{name}: {plural(merged.records, 'record')}\n")

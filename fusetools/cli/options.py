@@ -1,4 +1,4 @@
-"""What several commands share: options, and the one way out to the terminal."""
+"""Shared by several commands: options, and the only way to print."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def span(value: str) -> int:
 
 
 def seconds(value: str) -> float:
-    """More than none."""
+    """A positive number of seconds."""
     try:
         number = float(value)
     except ValueError:
@@ -122,7 +122,7 @@ _OPTIONS = {
 }
 
 
-# Mounts to trace, for those who look at what happens now.
+# Mounts to trace, for commands that show what happens now.
 mounts_option = click.option(
     "--mount",
     "mounts",
@@ -160,28 +160,28 @@ corrected_option = click.option(
 
 
 def either(corrected: bool, overhead: bool) -> None:
-    """UsageError: what was subtracted is in no duration any more."""
+    """UsageError: subtracted costs are no longer in the durations."""
     if corrected and overhead:
         raise click.UsageError("--corrected excludes --overhead: use one of them")
 
 
 def recording_options(function: F) -> F:
-    """-i/--input and what to leave in."""
+    """-i/--input and filters."""
     return _with(function, *_OPTIONS)
 
 
 def request_options(function: F) -> F:
-    """The same for single requests, which are of all layers."""
+    """The same for single requests, which span all layers."""
     return _with(function, "input", "pid", "comm", "mount", "from", "to")
 
 
 def graph_options(function: F) -> F:
-    """The same for the kernel's calls alone, of which not each can be told its mount."""
+    """The same for the kernel's calls, whose mounts are not all known."""
     return _with(function, "input", "pid", "comm", "from", "to")
 
 
 def caller_options(function: F) -> F:
-    """Whose requests alone, for those who look at what happens now."""
+    """Filters by caller, for commands that show what happens now."""
     return _with(function, "pid", "comm")
 
 
@@ -192,7 +192,7 @@ def _with(function: F, *names: str) -> F:
 
 
 class FilterOptions(TypedDict):
-    """What recording_options() and its like give a command beside the path and the layers."""
+    """What recording_options() and the like pass to a command besides path and layers."""
 
     pids: tuple[int, ...]
     comms: tuple[str, ...]
@@ -202,7 +202,7 @@ class FilterOptions(TypedDict):
 
 
 def filters(options: FilterOptions) -> Filters:
-    """Filters out of those options."""
+    """Filters from those options."""
     from fusetools.answers.filters import Filters
 
     start, end = options["start"], options["end"]
@@ -213,7 +213,7 @@ def filters(options: FilterOptions) -> Filters:
 
 
 def as_recorded(comms: Iterable[str]) -> tuple[str, ...]:
-    """Names of threads as the core has those that are no UTF-8."""
+    """Threads' names as the core decodes those that are not UTF-8."""
     return tuple(os.fsencode(name).decode(errors="replace") for name in comms)
 
 
@@ -246,17 +246,17 @@ _COLOURS = (
 
 
 def coloured(text: str) -> str:
-    """Bars, losses and what hangs; whatever else has a colour has it already."""
+    """Colour bars, losses and hanging mounts; other colours are in the text already."""
     for pattern, colour in _COLOURS:
         text = pattern.sub(lambda match, fg=colour: click.style(match[0], fg=fg), text)  # type: ignore[misc]
     return text
 
 
 def whole(low: int, high: int) -> Callable[[str | int], int]:
-    """A type of option, without click's own words for its range."""
+    """An option's type, without click's own text for its range."""
 
     def number(value: str | int) -> int:
-        value = str(value)  # the default is one already
+        value = str(value)  # the default is a number already
         if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
             raise click.BadParameter(f"{value!r} is not a number from {low} to {high:,}")
         return int(value)
@@ -265,7 +265,7 @@ def whole(low: int, high: int) -> Callable[[str | int], int]:
 
 
 def decimal(low: float, high: float = math.inf) -> Callable[[str | float], float]:
-    """The same for numbers that are not whole."""
+    """The same for decimal numbers."""
 
     def number(value: str | float) -> float:
         try:
@@ -281,7 +281,7 @@ def decimal(low: float, high: float = math.inf) -> Callable[[str | float], float
 
 
 def write(target: Output, text: str | Iterable[str]) -> None:
-    """Into the file, or to the terminal; in parts, where it is long."""
+    """Write into the file or to the terminal; in parts if it is long."""
     if not target.printed:
         target.write(text)
         return

@@ -60,5 +60,5 @@ def command(
         say(render(result))
 
 
-# What a recording can be told, so can this.
-command.params[1:1] = [one for one in record.params if one.name not in OF_RECORD]
+# Most options of record are options of overhead.
+command.params[1:1] = [param for param in record.params if param.name not in OF_RECORD]

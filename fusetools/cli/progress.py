@@ -12,7 +12,7 @@ WIDTH = 20
 
 
 class Progress:
-    """``seconds`` are what is left, where the caller knows better than by what is done so far."""
+    """``seconds``: the time left, if the caller knows it better than from what is done so far."""
 
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty()

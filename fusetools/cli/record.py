@@ -47,7 +47,7 @@ NEXT = {
 
 # Options that need, or contradict, --flight.
 OF_FLIGHT = {"conditions": "--when", "keep": "--keep", "buffer": "--buffer"}
-# Those that sweep and overhead have otherwise, or not at all.
+# Options that sweep and overhead have in another form, or not at all.
 OF_RECORD = (
     *("workload", "caller", "duration", "output", "force", "wait", "as_json", "dry_run"),
     *("flight", *OF_FLIGHT),
@@ -83,7 +83,7 @@ def call_graph(value: str) -> tuple[str, int]:
 
 
 def _with_bytes(ctx: click.Context, _: click.Parameter, value: tuple[str, int]) -> str:
-    """Each of the two as an option of its own."""
+    """Make each of the two an option of its own."""
     ctx.params["stack_bytes"] = value[1]
     return value[0]
 
@@ -93,7 +93,7 @@ def _absolute(_: click.Context, __: click.Parameter, paths: tuple[str, ...]) -> 
 
 
 class RecordOptions(Options):
-    """With those that neither sweep nor overhead has."""
+    """All options, with those that neither sweep nor overhead has."""
 
     output: str
     force: bool
@@ -101,7 +101,7 @@ class RecordOptions(Options):
 
 
 def check(options: Options) -> None:
-    """UsageError: they contradict each other."""
+    """UsageError: the options contradict each other."""
     if options["wakers"] and options["detail"] != "stacks":
         raise click.UsageError("--wakers requires --detail stacks")
 
@@ -262,7 +262,7 @@ def command(
     hangs and was left behind. Without a workload, record the process of --attach, or the daemons
     alone, until Ctrl-C.
     """
-    # what is slow to import is for those who record
+    # slow to import, so only when recording
     from fusetools.record import preflight, waiting
 
     check(options)
@@ -336,11 +336,11 @@ def _fly(request: Flight, as_json: bool) -> None:
 
     known: set[Missing] = set()
 
-    def tell(plan: ProbePlan, removed: Removed, buffer: int) -> None:
+    def armed(plan: ProbePlan, removed: Removed, buffer: int) -> None:
         _began(plan, removed)
         _notes(Outcome(missing=plan.missing))
         known.update(plan.missing)
-        when = [one.text for one in request.conditions]
+        when = [c.text for c in request.conditions]
         _say(
             f"fusetools: flight recorder: the last {request.seconds:g} s, in buffers of "
             f"{binary(buffer)} on each CPU ({size(buffer / request.seconds)}/s); written "
@@ -348,16 +348,16 @@ def _fly(request: Flight, as_json: bool) -> None:
             "fusetools snap"
         )
 
-    def written(one: Written) -> None:
+    def written(new: Written) -> None:
         _say(
-            f"fusetools: {one.output}, {size(one.size)}: {one.requests:,} requests, "
-            f"{one.events:,} events in {took(one.seconds)}: {one.why}"
+            f"fusetools: {new.output}, {size(new.size)}: {new.requests:,} requests, "
+            f"{new.events:,} events in {took(new.seconds)}: {new.why}"
         )
-        _notes(one, known)
+        _notes(new, known)
         if as_json:
-            say(to_json("snap", one, compact=True))
+            say(to_json("snap", new, compact=True))
 
-    fly(request, sys.argv[1:], lambda stuck: to_json("stuck", stuck), tell, written, warn)
+    fly(request, sys.argv[1:], lambda stuck: to_json("stuck", stuck), armed, written, warn)
 
 
 def warn(text: str) -> None:
@@ -399,7 +399,7 @@ def _ended(request: Request, outcome: Outcome) -> None:
 
 
 def _notes(outcome: Outcome, known: Collection[Missing] = ()) -> None:
-    """What is wrong with it; ``known``: what has been said already."""
+    """Print what is wrong with the recording; ``known``: what has been printed already."""
     from fusetools.printable import printable
     from fusetools.render.text.footer import throttled, ways_out
     from fusetools.render.text.layout import prose

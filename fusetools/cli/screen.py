@@ -17,15 +17,15 @@ from fusetools.results.top import BY, SORTS, Top
 if TYPE_CHECKING:
     from fusetools.now.top import View, Watch
 
-STEP = 0.2  # seconds after which callers are looked at
+STEP = 0.2  # seconds between two looks at callers
 HELP = "q quit  b by  s sort  / filter  p pause"
 
 
-Lines = Callable[[Top, int], "list[str]"]  # of an interval, for so many columns
+Lines = Callable[[Top, int], "list[str]"]  # of an interval, for a number of columns
 
 
 def run(watch: Watch, view: View, interval: float, lines: Lines, most: int | None) -> int:
-    """Shows intervals until q or a signal; how many events were lost."""
+    """Show intervals until q or a signal; the number of lost events."""
     return int(curses.wrapper(_Screen(watch, view, interval, lines, most).run))
 
 
@@ -69,7 +69,7 @@ class _Screen:
         return self.lost
 
     def key(self, key: int) -> bool:
-        """What a key does; False: it ends."""
+        """Handle a key; False: quit."""
         if self.typed is not None:
             if key in (10, 13, curses.KEY_ENTER):
                 self.view.contains, self.typed = self.typed, None

@@ -133,7 +133,7 @@ def _check_command(words: tuple[str, ...]) -> None:
 
     from fusetools.host.files import bounded
 
-    # On a file system that does not answer it is tried.
+    # If its file system does not answer, the command is tried.
     if "{" not in words[0] and bounded(lambda: shutil.which(words[0]) or "", 2.0) == "":
         from fusetools.plan import experiment
 
@@ -147,8 +147,7 @@ def _list() -> None:
     from fusetools.render.text.layout import lines, table
 
     rows = [(name, experiment.about(path)) for name, path in experiment.ready().items()]
-    said = table(rows, "<<")
-    say(lines([*said, "", "next: fusetools sweep NAME"]))
+    say(lines([*table(rows, "<<"), "", "next: fusetools sweep NAME"]))
 
 
 def _go_on(path: Path, repeat: int | None, as_json: bool) -> None:
@@ -189,5 +188,5 @@ def _run(folder: Folder, as_json: bool) -> None:
         say(render(result))
 
 
-# What a recording can be told, so can those of a sweep.
-command.params[1:1] = [one for one in record.params if one.name not in OF_RECORD]
+# Most options of record are options of sweep.
+command.params[1:1] = [param for param in record.params if param.name not in OF_RECORD]

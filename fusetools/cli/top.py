@@ -82,7 +82,7 @@ def command(
         if terminal:
             lost = screen.run(watch, view, interval, render.lines, most)
         while not terminal:
-            # Callers may be gone soon, and what comes is taken up while it is little.
+            # Callers may end soon, and events are taken up while they are few.
             steps = max(round(interval / 0.2), 1)
             for _ in range(steps - 1):
                 if stopped := stream.wait(interval / steps):

@@ -64,16 +64,16 @@ def command(
             ended = trace.ended()
             printed += len(ended)
             lines = [
-                to_json("trace", one, compact=True) if as_json else render.line(one)
-                for one in ended
+                to_json("trace", row, compact=True) if as_json else render.line(row)
+                for row in ended
             ]
             say("".join(lines))
         requests, dropped, pathless, lost = trace.sums()
-    said = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"
+    summary = f"fusetools: {requests:,} requests ended, {printed:,} printed, {lost:,} events lost"
     if dropped:
-        said += f", {dropped:,} not printed: too many at once"
+        summary += f", {dropped:,} not printed: too many at once"
     if pathless:
-        said += f", {pathless:,} skipped: path unknown or incomplete"
-    click.echo(said, err=True)
+        summary += f", {pathless:,} skipped: path unknown or incomplete"
+    click.echo(summary, err=True)
     if lost or dropped:
         sys.exit(LOST)

@@ -143,7 +143,7 @@ def output_of(request: Request) -> Output:
         raise _refusal(not_root("record …"))
     output = Output(request.output, owner(request.as_root))
     try:
-        output.check_kept()
+        output.check_old()
     except BaseException:
         output.close()
         raise

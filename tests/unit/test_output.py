@@ -569,9 +569,9 @@ def test_what_cannot_be_kept(tmp_path: Path, kind: str) -> None:
         Output(str(tmp_path / "x")) as output,
         pytest.raises(Error, match="cannot write") as caught,
     ):
-        output.check_kept()
+        output.check_old()
     assert f"x.old, where an earlier one is kept, is a {kind}" in caught.value.why
     old.rmdir() if kind == "directory" else old.unlink()
     old.write_text("")
     with Output(str(tmp_path / "x")) as output:
-        output.check_kept()
+        output.check_old()
