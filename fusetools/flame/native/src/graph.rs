@@ -9,15 +9,15 @@ pub struct Look {
     pub subtitle: Option<String>,
     pub count_name: String,
     pub inverted: bool,
-    /// Per cent of the whole.
+    /// Per cent of the total.
     pub min_width: f64,
     /// Pixels; 0: as wide as the window.
     pub width: usize,
-    /// Frames that the palette is not to colour; the root's name is empty.
+    /// Frames that the palette does not colour; the root's name is empty.
     pub colours: Vec<(String, (u8, u8, u8))>,
 }
 
-/// Why, where the palette is unknown or the text holds no stack.
+/// Error: the palette is unknown, or the text holds no stack.
 pub fn svg(text: &str, palette: &str, look: Look) -> Result<String, String> {
     let mut map = PaletteMap::default();
     for (frame, (r, g, b)) in look.colours {
@@ -39,7 +39,7 @@ pub fn svg(text: &str, palette: &str, look: Look) -> Result<String, String> {
     };
     options.min_width = look.min_width;
     options.image_width = (look.width > 0).then_some(look.width);
-    // As a chart: inferno would insist on an order by lines, that of a chart is its reader's, from the last on.
+    // As a chart: otherwise inferno requires lines in its own order; a chart is drawn from the last line on.
     options.flame_chart = true;
     let mut out = Vec::new();
     from_lines(&mut options, text.lines().rev(), &mut out).map_err(|error| error.to_string())?;

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 
 /// An SVG flame graph of `text`: lines of `frame;frame weight`, or of `frame;frame before after`, sorted by frames.
 ///
-/// `colours` are (frame, (red, green, blue)) for the frames that the palette is not to colour, the root's name is empty. `min_width` is in
+/// `colours` are (frame, (red, green, blue)) for frames that the palette does not colour; the root's name is empty. `min_width` is in
 /// per cent of the whole, `width` in pixels (0: as wide as the window).
 ///
-/// Raises ValueError for a palette that is unknown and for text without any stack.
+/// Raises ValueError for an unknown palette and for text without any stack.
 #[pyfunction]
 #[pyo3(signature = (text, *, title, subtitle, count_name, palette, inverted, min_width, width, colours))]
 #[allow(clippy::too_many_arguments)]

@@ -68,7 +68,7 @@ pub struct Analysis {
     /// Start and end on the recording's clock.
     window: (u64, u64),
     daemons: FxHashMap<i32, u64>,
-    /// Threads whose name is asked for.
+    /// Threads with a selected name.
     named: FxHashSet<i32>,
     kinds: Vec<Kind>,
     functions: Vec<Function>,
@@ -80,7 +80,7 @@ pub struct Analysis {
     counts: RequestCounts,
     /// Follows each request.
     stitch: Option<Box<Stitch>>,
-    /// Requests of callers that are asked for whose mount is not known yet, by `Story::id`.
+    /// Requests of selected callers on mounts not known yet, by `Story::id`.
     undecided: FxHashSet<u32>,
     /// The latest event's time.
     now: u64,
@@ -117,7 +117,7 @@ pub fn analyse(
 }
 
 impl Analysis {
-    /// `catalogue` as given to the reader; `arch` as the recording's header says it; `first` is the time of the
+    /// `catalogue` as given to the reader; `arch` as in the recording's header; `first` is the time of the
     /// recording's first event, which only the filters `from` and `to` need.
     pub fn new(
         catalogue: &[Meaning],
@@ -216,7 +216,7 @@ impl Analysis {
         });
     }
 
-    /// The recording's last event: until then counts what is open.
+    /// The recording's last event: open calls count until then.
     pub fn end_at(&mut self, time: u64) {
         self.now = self.now.max(time);
     }
@@ -257,7 +257,7 @@ impl Analysis {
         }
     }
 
-    /// The task ended, or the recording: what is about requests, and open, counts until then.
+    /// The task or the recording ended: open calls about requests count until then.
     fn abandon(&mut self, tid: i32, mut task: Task, time: u64) {
         let mut lost = Vec::new();
         for stack in &mut task.stacks {
@@ -315,7 +315,7 @@ impl Analysis {
         }
     }
 
-    /// Hands on to what follows each request.
+    /// Forwards to the stitching of requests.
     #[inline]
     fn follow(&mut self, hand: impl FnOnce(&mut Stitch, &mut dyn FnMut(&Story))) {
         if let Some(mut stitch) = self.stitch.take() {
@@ -324,7 +324,7 @@ impl Analysis {
         }
     }
 
-    /// A call ends before its request is given up, a request begins before the calls around it are its.
+    /// A call ends before its request is dropped, a request begins before the calls around it belong to it.
     #[inline]
     fn event(&mut self, ev: &Ev) {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
@@ -513,7 +513,7 @@ impl Analysis {
         });
         if let Some(columns) = &mut self.columns {
             columns.calls.sort_by_key(|call| call.start);
-            // One whose mount was told late was put down late.
+            // Requests whose mount became known late were added late.
             columns.requests.sort_by_key(|request| request.begin);
         }
         if let Some(tree) = &mut self.tree {
@@ -528,7 +528,7 @@ impl Analysis {
     }
 }
 
-/// The task that an event is of: the idle tasks are one per CPU, all with number 0.
+/// An event's task: the idle tasks are one per CPU, all with number 0.
 fn task_of(ev: &Ev) -> i32 {
     if ev.tid == 0 {
         !(ev.cpu as i32 & i32::MAX)

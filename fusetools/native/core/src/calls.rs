@@ -14,7 +14,7 @@ pub struct Open {
     pub function: u32,
     /// ns
     pub start: u64,
-    /// Its thread has begun with another request meanwhile: its return was lost.
+    /// Its thread has begun another request meanwhile: its return was lost.
     pub overtaken: bool,
     /// When it entered the system call that answers its request; ABSENT: it has not.
     pub reply: u64,
@@ -28,16 +28,16 @@ pub struct Open {
     pub counted: bool,
     /// Of a callback: its request's `Story::id`, 0 where not known.
     pub request: u32,
-    /// The rest is of the kernel layer. How deep the kernel's tracer says it is.
+    /// The rest concerns the kernel layer. Its depth by the kernel's tracer.
     pub depth: u64,
-    /// Of the requests that began in it and are asked for.
+    /// Of the selected requests that began in it.
     pub operations: u64,
-    /// ns that the calls made in it took.
+    /// ns that the calls within it took.
     pub inner: u64,
     /// Its place in the tree of calls, and in the list of single ones.
     pub node: u32,
     pub single: u32,
-    /// The outermost call around it is asked for.
+    /// The outermost call around it is selected.
     pub whole: bool,
     pub outermost: bool,
 }

@@ -1,17 +1,17 @@
-//! What recording itself takes of the times that it shows.
+//! The cost of recording within the times that it shows.
 
 use std::ops::AddAssign;
 
-/// ns, as measured in the recording; 0 for what was not.
+/// ns, as measured in the recording; 0: not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// An event that is no uprobe's.
+    /// An event other than a uprobe's.
     pub event: u64,
     /// The two uprobes of a callback, at its entry and at its return.
     pub pair: u64,
 }
 
-/// What of the recorder a thread met in a span of time. An event's cost comes after its time stamp, a uprobe's half
+/// The recorder's work that a thread met in a span of time. An event's cost comes after its time stamp, a uprobe's half
 /// before it and half after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
@@ -20,7 +20,7 @@ pub struct Met {
     pub quarters: u64,
 }
 
-/// What of a callback's two uprobes its own duration holds.
+/// Quarters of a callback's two uprobes within its own duration.
 pub const OF_CALLBACK: u64 = 2;
 
 impl Met {
@@ -30,7 +30,7 @@ impl Met {
         events.saturating_add(self.quarters.saturating_mul(cost.pair) / 4)
     }
 
-    /// ns that it took of so many: never more than there are.
+    /// ns of the cost within `ns`: never more than that.
     pub fn taken(self, cost: Cost, ns: u64) -> u64 {
         self.ns(cost).min(ns)
     }

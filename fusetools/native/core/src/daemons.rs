@@ -1,4 +1,4 @@
-//! What became of the daemons: whether they ended, were stopped, or did nothing while requests waited for them.
+//! The daemons' fates: whether they ended, were stopped, or did nothing while requests waited for them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -24,21 +24,21 @@ pub struct State {
     pub stopped: u64,
     /// When its last thread ended.
     pub ended: u64,
-    /// Requests that it has not answered, and the longest that one of them took; the longest answered one.
+    /// Unanswered requests, and the longest time of one of them; the longest answered one.
     pub unanswered: u64,
     longest: u64,
     answered: u64,
 }
 
 impl State {
-    /// A request waits for longer than any was answered in, and nothing of the daemon has run since it began.
+    /// Whether a request waits for longer than any answered one took, and no thread of the daemon has run since it began.
     pub fn hangs(&self, last: u64) -> bool {
         let idle = last.saturating_sub(if self.ran == ABSENT { 0 } else { self.ran });
         self.unanswered > 0 && self.longest > self.answered && idle >= self.longest
     }
 }
 
-/// One pass. The filters say which processes are daemons.
+/// One pass. The filters define which processes are daemons.
 pub fn states(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -46,8 +46,8 @@ pub fn states(
 ) -> Result<(ScanInfo, Vec<State>), Error> {
     let mut daemons = Daemons::new(&filters.daemons);
     let (info, _) = tell(reader, catalogue, filters, &mut daemons)?;
-    let found = daemons.finish(info.last);
-    Ok((info, found))
+    let states = daemons.finish(info.last);
+    Ok((info, states))
 }
 
 /// Follows the daemons' threads.
@@ -100,7 +100,7 @@ impl Daemons {
     fn left(&mut self, tid: i32, at: usize, time: u64) {
         self.threads.remove(&tid);
         self.running.remove(&tid);
-        if !self.threads.values().any(|one| *one == at) {
+        if !self.threads.values().any(|place| *place == at) {
             self.states[at].ended = time;
         }
     }

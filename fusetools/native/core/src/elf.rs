@@ -21,13 +21,13 @@ pub struct Function {
     pub address: u64,
     /// As in the symbol table (mangled), without a symbol version.
     pub name: String,
-    /// Bytes; 0 where the table does not say.
+    /// Bytes; 0 if the table has none.
     pub size: u64,
     /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst).
     pub offset: u64,
 }
 
-/// What decides which probes a file may have.
+/// What determines the probes that a file may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// As `uname -m` calls it ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
@@ -39,7 +39,7 @@ pub struct About {
     pub imports: Vec<String>,
 }
 
-/// What could not be done and why, a line each.
+/// What failed and why, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub what: String,
@@ -63,7 +63,7 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
 
 /// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
 /// split off; of a Go program without a symbol table, those of its `.gopclntab`. Only what lies in executable segments. The
-/// offset of a Go function is behind its check of the stack, from where it begins anew when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
+/// offset of a Go function is behind its check of the stack, from where it restarts when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
 /// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = read(path)?;
@@ -90,7 +90,7 @@ pub fn functions_in(data: &[u8]) -> Result<Vec<Function>, String> {
     Ok(Image::parse(data)?.functions(data, Vec::new()))
 }
 
-/// What is written in a file of the probes that it can take.
+/// What a file shows about the probes that it can take.
 pub fn about(path: &Path) -> Result<About, Error> {
     about_in(&read(path)?).map_err(|why| error(path, why))
 }
@@ -368,13 +368,13 @@ impl Image {
 
     /// Its functions and those of a debug file (`more`), as `functions` gives them.
     fn functions(&self, data: &[u8], more: Vec<(u64, String, u64)>) -> Vec<Function> {
-        let mut found = self.symbols.clone();
-        found.extend(more);
+        let mut symbols = self.symbols.clone();
+        symbols.extend(more);
         if !self.symtab {
-            found.extend(gopclntab::functions(data).unwrap_or_default());
+            symbols.extend(gopclntab::functions(data).unwrap_or_default());
         }
         let go = gopclntab::is_there(data);
-        let mut functions: Vec<Function> = found
+        let mut functions: Vec<Function> = symbols
             .into_iter()
             .filter_map(|(address, name, size)| {
                 let mut offset = self.offset(address)?;

@@ -15,7 +15,7 @@ pub enum Role {
     Entry,
     /// A function returns.
     Return,
-    /// A kernel function is entered, or returns, as function_graph tells it: which one, its address says.
+    /// A kernel function is entered, or returns, as function_graph records it; its address identifies the function.
     GraphEntry,
     GraphExit,
     /// A request begins (fuse:fuse_request_send, or a kprobe where it is queued).
@@ -28,7 +28,7 @@ pub enum Role {
     Reply,
     /// The daemon answers with an inode (fuse_reply_entry).
     Inode,
-    /// A thread of the daemon takes a request in hand: its calls that tell no `unique` are of that one.
+    /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
     Taken,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
     Name,
@@ -36,9 +36,9 @@ pub enum Role {
     SysExit,
     Switch,
     Waking,
-    /// A TCP connection is asked for (sock:inet_sock_set_state, to TCP_SYN_SENT).
+    /// A TCP connection is requested (sock:inet_sock_set_state, to TCP_SYN_SENT).
     Connect,
-    /// A sample's call chain, beside what else is taken of it: comes after that.
+    /// A sample's call chain, in addition to its other meaning, and after it.
     Stack,
     /// How long a request or an answer is: another reading of the event that begins or ends it.
     Length,
@@ -55,13 +55,13 @@ pub enum Layer {
 /// One line of the catalogue: an event of the recording and its meaning.
 #[derive(Clone, Debug)]
 pub struct Meaning {
-    /// "system:name", as in the recording's own event list; "system:name#3": of an event of several probes the one
-    /// of that number.
+    /// "system:name", as in the recording's own event list; "system:name#3": the probe with that
+    /// number, of an event shared by several.
     pub event: String,
     pub layer: Layer,
     /// The function's name as users know it, e.g. "cvmfs_lookup"; empty for requests and system calls.
     pub function: String,
-    /// The FUSE operation in lower case, e.g. "lookup"; empty where the event does not tell.
+    /// The FUSE operation in lower case, e.g. "lookup"; empty if unknown.
     pub operation: String,
     pub role: Role,
 }
@@ -123,7 +123,7 @@ pub enum Side {
         tid: i32,
         comm: String,
     },
-    /// Code in an address space, only where stacks are asked for.
+    /// Code in an address space, only if stacks are requested.
     Map(Box<Map>),
     Fork {
         time: u64,
@@ -137,8 +137,8 @@ pub enum Side {
         pid: i32,
         tid: i32,
     },
-    /// A callback is given a name: of a file in the directory `ino`, or of an attribute of `ino`. Only where the
-    /// catalogue asks for it (Role::Name).
+    /// A callback is given a name: of a file in the directory `ino`, or of an attribute of `ino`. Only if the
+    /// catalogue requests it (Role::Name).
     Name {
         time: u64,
         pid: i32,
@@ -172,11 +172,11 @@ pub struct Map {
     /// In the file.
     pub offset: u64,
     pub path: String,
-    /// Empty where the record does not tell.
+    /// Empty if the record has none.
     pub build_id: Vec<u8>,
 }
 
-/// A call chain as perf records it, innermost first: addresses, and marks of whose they are (PERF_CONTEXT_*).
+/// A call chain as perf records it, innermost first: addresses, and marks of their context (PERF_CONTEXT_*).
 pub type Chain = Arc<[u64]>;
 
 /// Everything up to some time, sorted by time; later batches hold only later events.
@@ -224,7 +224,7 @@ impl Side {
     }
 }
 
-/// A number for who has no word for 'not known'.
+/// `value`, with 0 for ABSENT.
 pub(crate) fn or_zero(value: u64) -> u64 {
     if value == ABSENT {
         0

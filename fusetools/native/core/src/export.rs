@@ -1,4 +1,4 @@
-//! Requests one by one, written as they are complete: a row each, as CSV or JSON.
+//! Single requests, written when complete: a row each, as CSV or JSON.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(crate) fn told(value: u64) -> Value<'a> {
+    pub(crate) fn known_number(value: u64) -> Value<'a> {
         match value {
             ABSENT => Value::None,
             value => Value::Number(value),
@@ -38,7 +38,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// ASCII alone, so that no name can steer a terminal.
+    /// ASCII only, so that no name can control a terminal.
     pub(crate) fn json(&self, out: &mut String) {
         match self {
             Value::None => out.push_str("null"),
@@ -59,7 +59,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What could steer a terminal is written as Python's escapes, what a spreadsheet would run behind a quote.
+    /// Characters that could control a terminal become Python's escapes; what a spreadsheet would run gets a quote.
     fn csv(&self, out: &mut String) {
         let Value::Text(text) = self else {
             if !matches!(self, Value::None) {
@@ -182,11 +182,11 @@ fn stage_names() -> impl Iterator<Item = &'static str> {
         .chain(others.iter().copied())
 }
 
-/// ns of each stage. One that cannot be told apart from the next has none: it is part of that.
+/// ns of each stage. A stage that cannot be separated from the next has none: it is a part of that.
 fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
-    let mut found = [ABSENT; STAGES.len() + 1];
+    let mut times = [ABSENT; STAGES.len() + 1];
     if !story.counts() {
-        return found;
+        return times;
     }
     for (stage, ns) in Cut::new(story).stages() {
         // `between` stands after the first.
@@ -194,9 +194,9 @@ fn stages(story: &Story) -> [u64; STAGES.len() + 1] {
             1 if !stage.resumed => 0,
             to => to,
         };
-        found[usize::from(place)] = ns;
+        times[usize::from(place)] = ns;
     }
-    found
+    times
 }
 
 impl<W: Write> Listener for Rows<W> {
@@ -211,8 +211,8 @@ impl<W: Write> Listener for Rows<W> {
         let end = story.at(Mark::End);
         let plain = [
             Value::Text(story.operation.name()),
-            Value::told(story.connection),
-            Value::told(story.unique),
+            Value::known_number(story.connection),
+            Value::known_number(story.unique),
             Value::Text(fate.map_or("", |(_, name)| name)),
             Value::Truth(story.waits),
             end.map_or(Value::None, |_| Value::Signed(story.error.into())),
@@ -226,22 +226,26 @@ impl<W: Write> Listener for Rows<W> {
                 .map_or(Value::None, |path| Value::Text(&path.text)),
             path.as_ref()
                 .map_or(Value::None, |path| Value::Truth(path.whole)),
-            known.told.name.as_deref().map_or(Value::None, Value::Text),
+            known
+                .details
+                .name
+                .as_deref()
+                .map_or(Value::None, Value::Text),
             known.inode().map_or(Value::None, Value::Number),
-            Value::told(known.told.size),
-            Value::told(known.told.offset),
-            Value::told(story.request_len),
-            Value::told(story.reply_len),
+            Value::known_number(known.details.size),
+            Value::known_number(known.details.offset),
+            Value::known_number(story.request_len),
+            Value::known_number(story.reply_len),
             story.duration().map_or(Value::None, Value::Number),
-            Value::told(story.no_thread),
-            Value::told(story.no_cpu),
-            Value::told(story.asleep),
-            Value::told(story.blocked),
-            Value::told(story.runnable),
-            Value::told(story.elsewhere),
+            Value::known_number(story.no_thread),
+            Value::known_number(story.no_cpu),
+            Value::known_number(story.asleep),
+            Value::known_number(story.blocked),
+            Value::known_number(story.runnable),
+            Value::known_number(story.elsewhere),
         ];
-        let marks = story.marks.iter().map(|time| Value::told(*time));
-        let stages = stages(story).map(Value::told);
+        let marks = story.marks.iter().map(|time| Value::known_number(*time));
+        let stages = stages(story).map(Value::known_number);
         let values = plain.into_iter().chain(stages).chain(marks);
         let mut line = String::with_capacity(512);
         match self.form {

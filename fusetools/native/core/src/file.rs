@@ -32,7 +32,7 @@ pub mod feature {
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
 pub(crate) const PIPE_HEADER: usize = 16;
 const HEADER: usize = 104;
-/// perf_event_attr as of its first version; a file may hold more and, by its sizes, tells how much.
+/// perf_event_attr's first version; a file may hold more, as its sizes show.
 const ATTR_SIZE_VER0: usize = 64;
 const MAX_EVENTS: usize = 1 << 14;
 
@@ -58,7 +58,7 @@ impl Bytes {
             path: path.to_owned(),
             source,
         };
-        // Asked before opening: opening a fifo would wait for a writer.
+        // Checked before opening: opening a fifo would wait for a writer.
         let opened = crate::input::by_number(path).transpose().map_err(io)?;
         let metadata = match &opened {
             Some(file) => file.metadata(),
@@ -88,7 +88,7 @@ impl Bytes {
             return Ok(Bytes::Owned(Vec::new()));
         }
         // SAFETY: the map is read-only and private to us; as with every mapped reader, a file that
-        // somebody else shortens meanwhile ends the process.
+        // another process shortens meanwhile ends this process.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
         Ok(Bytes::Mapped(map))
     }
@@ -97,7 +97,7 @@ impl Bytes {
 /// An event as it was opened: perf_event_attr and the ids that its samples carry.
 #[derive(Clone, Debug)]
 pub struct Attr {
-    /// perf_event_attr as it stands in the file (64 bytes or more).
+    /// perf_event_attr as in the file (64 bytes or more).
     pub raw: Vec<u8>,
     pub ids: Vec<u64>,
     /// PERF_TYPE_*: 2 is a tracepoint, whose `config` is its format's id.
@@ -129,10 +129,10 @@ impl Attr {
     }
 }
 
-/// The tracing data that `perf record` copies from tracefs. Ranges are of the file.
+/// The tracing data that `perf record` copies from tracefs. Ranges refer to the file.
 #[derive(Clone, Debug, Default)]
 pub struct Tracing {
-    /// From the magic to the end, as it stands in the file.
+    /// From the magic to the end, as in the file.
     pub whole: Range<usize>,
     /// "0.5" or "0.6".
     pub version: String,
@@ -580,7 +580,7 @@ pub(crate) fn range_end(at: usize, size: usize, extra: usize) -> Option<usize> {
     at.checked_add(size)?.checked_add(extra)
 }
 
-/// HEADER_ATTR: header, perf_event_attr (its own `size` says how long), then the ids.
+/// HEADER_ATTR: header, perf_event_attr (with its own `size`), then the ids.
 fn pipe_attr(record: &[u8], parts: &mut Parts) {
     let size = record::u32_at(record, 12).map_or(0, |size| size as usize);
     let size = if size == 0 { ATTR_SIZE_VER0 } else { size };

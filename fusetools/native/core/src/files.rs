@@ -25,13 +25,13 @@ impl fmt::Debug for Opener {
 /// Where the files of programs are on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// Below which the paths of a recording are; "" is this machine.
+    /// The root of a recording's paths; "" is this machine.
     pub root: PathBuf,
-    /// Files that are reached by another name: of a daemon in another mount namespace, or deleted.
+    /// Files with another path here: of a daemon in another mount namespace, or deleted.
     pub places: FxHashMap<MappedFile, PathBuf>,
     /// Mount points below which nothing may be opened: their file system does not answer.
     pub avoid: Vec<PathBuf>,
-    /// Who opens them. None: this process.
+    /// Opens them. None: this process does.
     pub opener: Option<Opener>,
 }
 
@@ -39,8 +39,8 @@ pub struct Files {
 pub type Image = Vec<u8>;
 
 impl Files {
-    /// The file, if it is here and the one that was mapped, as far as its build id tells. The kernel's part of each
-    /// program, "[vdso]", is that of the process that asks.
+    /// The file, if it is here and, by its build id, the mapped one. The kernel's part of each program,
+    /// "[vdso]", is that of this process.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
         if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
             return own_vdso();
@@ -104,10 +104,10 @@ pub fn keep_vdso() {
     own_vdso();
 }
 
-/// What the kernel maps into every process, for system calls that need none.
+/// The kernel's mapping in every process, for system calls without a switch to the kernel.
 fn own_vdso() -> Option<Vec<u8>> {
-    static KEPT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    KEPT.get_or_init(read_vdso).clone()
+    static VDSO: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    VDSO.get_or_init(read_vdso).clone()
 }
 
 fn read_vdso() -> Option<Vec<u8>> {

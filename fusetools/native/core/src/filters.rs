@@ -1,13 +1,13 @@
-//! What is asked for of a recording.
+//! The selected part of a recording.
 
 use crate::cost::Cost;
 use crate::error::Error;
 use crate::reader::Reader;
 
-/// What is asked for; an empty list asks for all.
+/// The selection; an empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
-    /// Processes that call: of a request, its caller; of a daemon's call, the caller of its request.
+    /// Calling processes: a request's caller; for a daemon's call, the caller of its request.
     pub pids: Vec<i32>,
     /// The same by the calling thread's name.
     pub comms: Vec<String>,
@@ -20,23 +20,23 @@ pub struct Filters {
     /// Calls and requests that start in from..to, ns after the recording's first event.
     pub from: Option<u64>,
     pub to: Option<u64>,
-    /// The kernel's functions for function_graph, by start: name, and operation where the name tells it.
+    /// The kernel's functions for function_graph, by start: name, and operation if the name implies it.
     pub functions: Vec<(u64, String, String)>,
-    /// Kernel functions apart by operation: that of the requests made inside a call, else what the name tells. A call
+    /// Group kernel functions by operation: that of the requests made inside a call, else that of the name. A call
     /// with requests of several operations counts for each.
     pub by_operation: bool,
     /// A series `READ_TO_REPLY` of the daemon layer for each operation: from the daemon's read of a request to its
     /// reply, of those without a callback.
     pub windows: bool,
-    /// The recording is the end of a longer one: what a thread's first event ends began before, and is nothing lost.
+    /// The recording is the end of a longer one: what a thread's first event ends began before, and is not lost.
     pub begun_before: bool,
-    /// What recording costs, where that was measured.
+    /// The cost of recording, if measured.
     pub cost: Option<Cost>,
     /// Durations are without it.
     pub corrected: bool,
 }
 
-/// In the place of a callback's name, where a daemon has none.
+/// Instead of a callback's name, for daemons without callbacks.
 pub const READ_TO_REPLY: &str = "read to reply";
 
 impl Filters {
@@ -48,7 +48,7 @@ impl Filters {
         }
     }
 
-    /// What durations are to be without.
+    /// The cost to subtract from durations.
     pub(crate) fn less(&self) -> Option<Cost> {
         self.cost.filter(|_| self.corrected)
     }

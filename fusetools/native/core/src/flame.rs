@@ -27,12 +27,12 @@ use crate::symbols::Kernel;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Graph {
-    /// Samples of what ran; weights are their periods.
+    /// Samples on CPU; weights are their periods.
     #[default]
     OnCpu,
     /// What was waited for, ns.
     OffCpu,
-    /// The same, below the stack of who ended the wait.
+    /// The same, below the waker's stack.
     OffWake,
     /// What the callers of requests waited for: their stack, the request, what the daemon did for it. ns.
     Requests,
@@ -50,16 +50,16 @@ pub enum Who {
     Other,
 }
 
-/// What is asked for; an empty list asks for all.
+/// The selection; an empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     pub graph: Graph,
-    /// Also what is of no request (OffCpu, OffWake), and what is neither of the workload nor of a daemon.
+    /// Include waits outside requests (OffCpu, OffWake), and other processes than the workload and the daemons.
     pub all: bool,
     pub states: Vec<State>,
     /// Only the callers', or only the daemons'.
     pub who: Option<Who>,
-    /// The workload's first process, or all that it had when the recording began; their children are of it, too.
+    /// The workload's first process, or all it had when the recording began; their children belong to it, too.
     /// Empty: there was no workload.
     pub workload: Vec<i32>,
     /// Callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
@@ -85,7 +85,7 @@ impl Amount {
     }
 }
 
-/// Stacks and what is to be said beside them.
+/// Stacks and the accompanying figures.
 #[derive(Clone, Debug, Default)]
 pub struct Flame {
     /// "comm;outermost;…;innermost" and its weight.
@@ -93,10 +93,10 @@ pub struct Flame {
     /// What is shown: samples, waits or requests; and of how many no stack was recorded.
     pub shown: Amount,
     pub stackless: u64,
-    /// Of the weight of samples and waits, that of stacks which do not go on to where their thread begins.
+    /// Of the weight of samples and waits, that of stacks which do not reach their thread's beginning.
     pub cut: u64,
-    /// Of that, what the daemons waited; that of stacks of which more was to be copied; of those that were copied, and
-    /// of which the programs tell nothing.
+    /// Of that: the daemons' waits; stacks whose copies were too short; copied stacks that the programs' tables do not
+    /// describe.
     pub cut_daemons: u64,
     pub cut_copied: u64,
     pub cut_unknown: u64,
@@ -112,12 +112,12 @@ pub struct Flame {
     pub daemons: u64,
     /// ns of requests that are not shown since their caller waited for another one at the same time.
     pub shared: u64,
-    /// Requests of the callers and mounts that are asked for, of all operations.
+    /// Requests of the selected callers and mounts, of all operations.
     pub requests: RequestCounts,
     /// Wake-ups with and without the waker's stack.
     pub wakers: u64,
     pub wakers_stackless: u64,
-    /// Names of frames, each with the file it is of ("" for none), and whether it is the kernel's.
+    /// Names of frames, each with its file ("" for none), and whether it is the kernel's.
     pub frames: Vec<(String, String, bool)>,
     /// What named the addresses of the kernel, and those of programs.
     pub kernel: Named,
@@ -156,8 +156,8 @@ impl Flame {
     }
 }
 
-/// Reads a recording. `catalogue`: what tells requests (Stitch) and switches, and a `Role::Stack` for each event whose
-/// stacks are wanted; for OnCpu the samples' alone, unless requests are asked for.
+/// Reads a recording. `catalogue`: the events of requests (Stitch) and switches, and a `Role::Stack` for each event whose
+/// stacks are used; for OnCpu only the samples', unless requests are selected.
 pub fn flame(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -169,7 +169,7 @@ pub fn flame(
     Ok((info, flame))
 }
 
-/// What an event is good for here.
+/// The use of an event here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Sample,
@@ -185,29 +185,29 @@ enum Use {
     None,
 }
 
-/// What is noted of a wait when it begins.
+/// What is noted about a wait when it begins.
 #[derive(Clone, PartialEq, Eq)]
 struct Note {
     who: Who,
-    /// It is of a request that is asked for.
+    /// It belongs to a selected request.
     wanted: bool,
-    /// It is of a request.
+    /// It belongs to a request.
     requested: bool,
-    /// Its stack, by the names that things had when it began; ROOT: it is not asked for.
+    /// Its stack, by the names at its beginning; ROOT: it is not selected.
     node: u32,
     /// Of its stack.
     reach: Reach,
-    /// The rest is of a daemon's threads, of whose waits it is known later which requests they are for. The thread's
+    /// The rest is for a daemon's threads, whose waits are assigned to requests later. The thread's
     /// name.
     comm: u32,
-    /// When it worked on requests that are asked for, and on others.
+    /// When it worked on selected requests, and on others.
     claimed: Spans,
     of_others: Spans,
 }
 
 struct Engine<'a> {
     ask: &'a Ask,
-    /// An event that is asked for has copies of user stacks in its samples.
+    /// A selected event has copies of user stacks in its samples.
     copied: bool,
     arch: Arch,
     uses: Vec<Use>,
@@ -217,9 +217,9 @@ struct Engine<'a> {
     spaces: Spaces,
     workload: FxHashSet<i32>,
     daemons: FxHashSet<i32>,
-    /// Where requests are needed; and those it has told since last looked at.
+    /// If requests are needed; and those complete since the last check.
     stitch: Option<Stitch>,
-    told: Vec<Story>,
+    complete: Vec<Story>,
     off: OffCpu<Note>,
     /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
     switched: FxHashSet<i32>,
@@ -229,10 +229,10 @@ struct Engine<'a> {
     /// Requests' beginnings with their stacks, and callbacks.
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
-    /// The threads of daemons; and requests that they have answered, by their stories' numbers, until these are told.
+    /// The threads of daemons; and requests that they have answered, by their stories' numbers, until these are reported.
     pasts: Pasts,
     served: FxHashMap<u32, Served>,
-    /// Spans of a caller's time that are told.
+    /// Reported spans of a caller's time.
     spans: Recent<(u64, u64)>,
     frames: Frames<'a>,
     fold: Fold,
@@ -301,7 +301,7 @@ impl<'a> Engine<'a> {
             workload: ask.workload.iter().copied().collect(),
             daemons: served.collect(),
             stitch,
-            told: Vec::new(),
+            complete: Vec::new(),
             off: OffCpu::new(asleep),
             switched: FxHashSet::default(),
             exited: FxHashSet::default(),
@@ -355,8 +355,8 @@ impl<'a> Engine<'a> {
             _ => {}
         }
         if let Some(stitch) = &mut self.stitch {
-            let told = &mut self.told;
-            stitch.side(record, &mut |story| told.push(story.clone()));
+            let complete = &mut self.complete;
+            stitch.side(record, &mut |story| complete.push(story.clone()));
         }
         self.stories();
     }
@@ -402,8 +402,8 @@ impl<'a> Engine<'a> {
             Use::WakingStack | Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {
-            let told = &mut self.told;
-            stitch.event(ev, &mut |story| told.push(story.clone()));
+            let complete = &mut self.complete;
+            stitch.event(ev, &mut |story| complete.push(story.clone()));
             if what == Use::End {
                 self.answered(ev);
             }
@@ -440,7 +440,7 @@ impl<'a> Engine<'a> {
         self.window.0 <= time && time < self.window.1
     }
 
-    /// Is the request asked for?
+    /// Whether the request is selected.
     fn wants(&self, story: &Story) -> bool {
         (self.operations == 0 || story.operation.bit() & self.operations != 0) && self.among(story)
     }
@@ -584,9 +584,9 @@ impl<'a> Engine<'a> {
             }
         }
         if let Some(stitch) = &mut self.stitch {
-            let told = &mut self.told;
+            let complete = &mut self.complete;
             stitch.end_at(last);
-            stitch.rest(&mut |story| told.push(story.clone()));
+            stitch.rest(&mut |story| complete.push(story.clone()));
             self.stories();
         }
         self.settle_all();
@@ -613,7 +613,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// What names addresses: what the recording holds, or what was asked for instead.
+/// The source of names: the recording's, or the requested ones.
 fn frames_of<'a>(reader: &'a Reader, ask: &Ask) -> Result<Frames<'a>, Error> {
     let text = reader.kallsyms().unwrap_or_default();
     let kernel = match &ask.kallsyms {
@@ -648,8 +648,8 @@ fn kernel_of(reader: &Reader, path: &Path, text: Vec<u8>) -> Result<Kernel<'stat
     })?;
     let place = reader.kernel_place();
     let moved = place.is_some_and(|(symbol, address)| {
-        let found = kernel.address(&symbol);
-        found.is_some_and(|found| found != address)
+        let listed = kernel.address(&symbol);
+        listed.is_some_and(|listed| listed != address)
     });
     match moved {
         true => Err(unfit("it is of another kernel or boot than the recording")),

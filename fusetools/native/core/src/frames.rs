@@ -24,7 +24,7 @@ struct Machine {
 
 /// Of the functions that use the frame pointer's register, the share (0 to 1, by bytes of code) that point with it to
 /// their caller's. Those of the others break the chain. 0 where all that have a frame leave the register alone. None: it
-/// cannot be told (no unwind tables, another machine than x86-64 and aarch64), or none has a frame. Go's compiler keeps
+/// is unknown (no unwind tables, another machine than x86-64 and aarch64), or none has a frame. Go's compiler keeps
 /// them, and has no such tables: 1.
 pub fn frame_pointers(path: &Path) -> Result<Option<f64>, Error> {
     frame_pointers_in(&read(path)?).map_err(|why| error(path, why))
@@ -66,26 +66,26 @@ fn of_file(data: &[u8]) -> Result<Option<f64>, object::read::Error> {
 }
 
 fn share(table: &[u8], machine: Machine) -> Option<f64> {
-    let (mut kept, mut lost, mut framed) = (0.0, 0.0, false);
+    let (mut preserved, mut lost, mut framed) = (0.0, 0.0, false);
     let mut rest = Bytes(table);
     while let Some(entry) = rest.entry() {
         let at = table.len() - rest.0.len() - entry.len();
         match function(table, at, entry, machine) {
-            Some((size, Usage::Kept)) => kept += size as f64,
+            Some((size, Usage::Preserved)) => preserved += size as f64,
             Some((size, Usage::Lost)) => lost += size as f64,
             Some((_, Usage::Alone)) => framed = true,
             Some((_, Usage::NoFrame)) | None => {}
         }
     }
-    if kept + lost > 0.0 {
-        return Some(kept / (kept + lost));
+    if preserved + lost > 0.0 {
+        return Some(preserved / (preserved + lost));
     }
     framed.then_some(0.0)
 }
 
 /// What a function does with the frame pointer's register.
 enum Usage {
-    Kept,
+    Preserved,
     /// Uses it for something else.
     Lost,
     Alone,
@@ -206,7 +206,7 @@ impl<'a> Bytes<'a> {
     /// By a function's call frame instructions: it keeps the frame pointer where on x86-64 its frame is found by it, on
     /// aarch64 it is saved just below the return address.
     fn usage(mut self, pointer: u64, machine: Machine) -> Usage {
-        let (mut saved, mut link, mut found_by, mut framed) = (None, None, false, false);
+        let (mut saved, mut link, mut by_pointer, mut framed) = (None, None, false, false);
         while let Some(opcode) = self.fixed(1) {
             let low = opcode & 0x3f;
             let done = match (opcode >> 6, low) {
@@ -229,12 +229,12 @@ impl<'a> Bytes<'a> {
                     self.uleb().and_then(|_| self.uleb()).map(|_| ())
                 }
                 (_, 0x0c | 0x12) => self.uleb().and_then(|register| {
-                    found_by |= register == machine.frame_pointer;
+                    by_pointer |= register == machine.frame_pointer;
                     self.uleb().map(|_| ())
                 }),
                 (_, 0x0d) => self
                     .uleb()
-                    .map(|register| found_by |= register == machine.frame_pointer),
+                    .map(|register| by_pointer |= register == machine.frame_pointer),
                 // A table of jumps to other files' functions: no function.
                 (_, 0x0f) => return Usage::NoFrame,
                 (_, 0x10 | 0x16) => self
@@ -248,8 +248,8 @@ impl<'a> Bytes<'a> {
             }
         }
         match (saved, machine.link) {
-            (_, None) if found_by => Usage::Kept,
-            (Some(at), Some(_)) if link.is_some_and(|link| link + 1 == at) => Usage::Kept,
+            (_, None) if by_pointer => Usage::Preserved,
+            (Some(at), Some(_)) if link.is_some_and(|link| link + 1 == at) => Usage::Preserved,
             (Some(_), _) => Usage::Lost,
             (None, _) if framed => Usage::Alone,
             (None, _) => Usage::NoFrame,
@@ -293,16 +293,16 @@ mod tests {
     #[test]
     fn functions_count_by_their_bytes() {
         // push %rbp; mov %rsp,%rbp, as gcc describes it
-        let kept = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6];
+        let preserved = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6];
         // push %rbp as of any register to be saved
         let lost = [0x41, 0x0e, 16, 0x86, 2, 0x02, 200, 0x0e, 8];
         let alone = [0x44, 0x0e, 32];
         assert_eq!(
-            share(&table(&[(300, &kept), (100, &lost)]), X86),
+            share(&table(&[(300, &preserved), (100, &lost)]), X86),
             Some(0.75)
         );
         assert_eq!(
-            share(&table(&[(300, &kept), (900, &alone)]), X86),
+            share(&table(&[(300, &preserved), (900, &alone)]), X86),
             Some(1.0)
         );
         assert_eq!(share(&table(&[(900, &alone)]), X86), Some(0.0));
@@ -316,10 +316,13 @@ mod tests {
     #[test]
     fn frame_records_of_aarch64() {
         // stp x29, x30, [sp, -32]!: x29 at cfa - 32, x30 at cfa - 24
-        let kept = [0x41, 0x0e, 32, 0x9d, 4, 0x9e, 3];
+        let preserved = [0x41, 0x0e, 32, 0x9d, 4, 0x9e, 3];
         let lost = [0x41, 0x0e, 32, 0x9e, 4, 0x9d, 3];
         let leaf = [0x41, 0x0e, 32, 0x93, 4];
-        assert_eq!(share(&table(&[(30, &kept), (10, &lost)]), ARM), Some(0.75));
+        assert_eq!(
+            share(&table(&[(30, &preserved), (10, &lost)]), ARM),
+            Some(0.75)
+        );
         assert_eq!(share(&table(&[(30, &leaf)]), ARM), Some(0.0));
     }
 

@@ -19,7 +19,7 @@ const TEXT: u64 = 22;
 /// Places in the file that may be a moduledata.
 const MOST_MODULES: usize = 64;
 
-/// Whether a file without section headers is of Go.
+/// Whether a file without section headers is a Go program.
 pub(crate) fn is_marked(data: &[u8]) -> bool {
     data.windows(BUILD_INFO.len()).any(|at| at == BUILD_INFO)
 }
@@ -33,12 +33,12 @@ pub(crate) fn is_there(data: &[u8]) -> bool {
         let named = |section| sections.section_name(endian, section).unwrap_or(b"");
         Some(sections.iter().any(|s| named(s).ends_with(b".gopclntab")))
     }
-    let found = match FileKind::parse(data) {
+    let there = match FileKind::parse(data) {
         Ok(FileKind::Elf64) => of::<FileHeader64<Endianness>>(data),
         Ok(FileKind::Elf32) => of::<FileHeader32<Endianness>>(data),
         _ => None,
     };
-    found.unwrap_or(false)
+    there.unwrap_or(false)
 }
 
 /// Bytes of the instructions with which a function begins by looking whether its stack is large enough
@@ -112,7 +112,7 @@ fn modules<Elf: FileHeader<Endian = Endianness>>(
     address: u64,
     size: u64,
 ) -> Vec<(u64, u64)> {
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     // As the linker left it: a position-independent program has zeros there, and relocations.
     for segment in header.program_headers(endian, data).unwrap_or(&[]) {
         if segment.p_type(endian) != PT_LOAD {
@@ -127,15 +127,15 @@ fn modules<Elf: FileHeader<Endian = Endianness>>(
         };
         let words = bytes.data.len() as u64 / size;
         for at in (0..words).map(|word| word * size) {
-            if bytes.word(at, size) != Some(address) || found.len() >= MOST_MODULES {
+            if bytes.word(at, size) != Some(address) || pairs.len() >= MOST_MODULES {
                 continue;
             }
             let word = |number: u64| bytes.word(at + number * size, size);
-            found.extend(word(MINPC).zip(word(TEXT)));
+            pairs.extend(word(MINPC).zip(word(TEXT)));
         }
     }
     let Ok(sections) = header.sections(endian, data) else {
-        return found;
+        return pairs;
     };
     let relocations = || {
         let tables = sections
@@ -175,9 +175,9 @@ fn modules<Elf: FileHeader<Endian = Endianness>>(
                 }
             }
         }
-        found.extend(ends.into_iter().filter_map(|(minpc, text)| minpc.zip(text)));
+        pairs.extend(ends.into_iter().filter_map(|(minpc, text)| minpc.zip(text)));
     }
-    found
+    pairs
 }
 
 #[derive(Clone, Copy)]
@@ -206,7 +206,7 @@ impl<'a> Bytes<'a> {
 /// Where the parts of a table are.
 struct Layout<'a> {
     names: Bytes<'a>,
-    /// The list of functions: each its start and where more is told of it; then the end of the last.
+    /// The list of functions: each its start and the place of its details; then the end of the last.
     list: Bytes<'a>,
     /// What that place counts from.
     infos: Bytes<'a>,
@@ -257,7 +257,7 @@ impl<'a> Layout<'a> {
     }
 
     fn functions(&self, text: u64) -> Option<Vec<(u64, String, u64)>> {
-        let mut found = Vec::new();
+        let mut functions = Vec::new();
         // Damaged tables may all point at the same long name.
         let mut budget = self.names.data.len().saturating_mul(4);
         for number in 0..self.count {
@@ -273,10 +273,10 @@ impl<'a> Layout<'a> {
             budget = budget.checked_sub(name.len() + 1)?;
             let name = std::str::from_utf8(name).ok()?;
             if !name.is_empty() {
-                found.push((text.checked_add(start)?, name.to_owned(), end - start));
+                functions.push((text.checked_add(start)?, name.to_owned(), end - start));
             }
         }
-        Some(found)
+        Some(functions)
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
         for other in ["/dev/zero", "/dev/tty", "/", "/no/such"] {
             assert!(read(Path::new(other), long).is_err(), "{other}");
         }
-        // A file of /proc, which says that it is empty.
+        // A file of /proc, which reports a size of 0.
         assert!(!read(Path::new("/proc/version"), long).unwrap().is_empty());
         assert!(read(Path::new("/proc/kallsyms"), 1 << 10).is_err());
         fs::remove_dir_all(&folder).unwrap();

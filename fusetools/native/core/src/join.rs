@@ -1,4 +1,4 @@
-//! Gives calls of a daemon that do not tell their request's number that of the request their thread has in hand.
+//! Gives a daemon's calls without a request number the number of the request that their thread is processing.
 //!
 //! A thread takes a request where the kernel copies it to the daemon (Role::Sent, in the daemon's own thread), or
 //! where a function that is given the request is entered (Role::Taken); it has it until it takes the next, or until
@@ -15,24 +15,24 @@ const DEEPEST: usize = 64;
 #[derive(Default)]
 struct Task {
     unique: Option<u64>,
-    /// A call has told what that is about: the others are about what belongs to it.
+    /// A call has identified it: the other calls are about what belongs to it.
     named: bool,
-    /// Open calls without a number: function, and whether it is told.
+    /// Open calls without a number: function, and whether it is reported.
     open: Vec<(usize, bool)>,
 }
 
 pub(crate) struct Join {
     /// By the event's number in the catalogue.
     roles: Vec<Option<Role>>,
-    /// The function that an entry or a return is of, by the same.
+    /// The function of an entry or a return, by the same.
     functions: Vec<usize>,
-    /// Functions of which a return is told.
+    /// Functions whose returns are recorded.
     returns: Vec<bool>,
     tasks: FxHashMap<i32, Task>,
 }
 
 impl Join {
-    /// Whether such events tell which request a thread has in hand, or are told.
+    /// Whether such events identify the request that a thread is processing, or are reported.
     pub fn needs(row: &Meaning) -> bool {
         match row.role {
             Role::Entry | Role::Return | Role::Name | Role::Taken => row.layer == Layer::Daemon,
@@ -41,7 +41,7 @@ impl Join {
         }
     }
 
-    /// None where every call tells its number, or none is there.
+    /// None if every call has its number, or there are no calls.
     pub fn new(catalogue: &[Meaning]) -> Join {
         let mut names = FxHashMap::default();
         let mut functions = Vec::new();
@@ -96,7 +96,7 @@ impl Join {
         }
     }
 
-    /// Whether the event is to be told.
+    /// Whether the event is to be reported.
     fn event(&mut self, event: &mut Ev) -> bool {
         let kind = event.kind as usize;
         let Some(Some(role)) = self.roles.get(kind) else {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_told_stay() {
+    fn known_numbers_stay() {
         assert_eq!(
             joined(&[(0, 1, 7), (1, 1, 9), (1, 1, 9)]),
             [(0, 7), (1, 9), (1, 9)]

@@ -47,7 +47,7 @@ pub fn gather(
         roles: catalogue.iter().map(|row| row.role).collect(),
         spans,
         by_tid: FxHashMap::default(),
-        found: vec![Vec::new(); spans.len()],
+        moments: vec![Vec::new(); spans.len()],
     };
     for (index, span) in spans.iter().enumerate() {
         gathered.by_tid.entry(span.tid).or_default().push(index);
@@ -55,7 +55,7 @@ pub fn gather(
     let info = reader.scan_within(catalogue, Some(windows(spans)), &mut |batch| {
         gathered.push(&batch)
     })?;
-    Ok((info, gathered.found))
+    Ok((info, gathered.moments))
 }
 
 /// The spans' times, put together where they overlap.
@@ -76,7 +76,7 @@ struct Gathered<'a> {
     roles: Vec<Role>,
     spans: &'a [Span],
     by_tid: FxHashMap<i32, Vec<usize>>,
-    found: Vec<Vec<Moment>>,
+    moments: Vec<Vec<Moment>>,
 }
 
 impl Gathered<'_> {
@@ -147,9 +147,9 @@ impl Gathered<'_> {
         let spans = self.by_tid.get(&about).map_or(&[][..], Vec::as_slice);
         for index in spans {
             let span = &self.spans[*index];
-            let found = &mut self.found[*index];
-            if (span.from..=span.to).contains(&time) && found.len() < MOST {
-                found.push(moment());
+            let moments = &mut self.moments[*index];
+            if (span.from..=span.to).contains(&time) && moments.len() < MOST {
+                moments.push(moment());
             }
         }
     }

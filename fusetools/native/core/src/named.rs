@@ -5,37 +5,37 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::filters::Filters;
-use crate::names::{Names, Path, Told, NOTHING};
+use crate::names::{Details, Names, Path, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
 use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
 
-/// A request, and what else is known of it.
+/// A request, and what else is known about it.
 pub struct Known<'a> {
     pub story: &'a Story,
-    pub told: &'a Told,
+    pub details: &'a Details,
     names: &'a Names,
     comms: &'a [String],
 }
 
 impl Known<'_> {
     pub fn path(&self) -> Option<Path> {
-        path(self.names, self.story, self.told)
+        path(self.names, self.story, self.details)
     }
 
-    /// The file's inode: that of a lookup is told by its answer.
+    /// The file's inode; for a lookup, from its answer.
     pub fn inode(&self) -> Option<u64> {
         let known = if self.story.operation.names_a_file() {
-            Some(self.told.answer)
+            Some(self.details.answer)
         } else {
-            [self.told.ino, self.story.nodeid]
+            [self.details.ino, self.story.nodeid]
                 .into_iter()
                 .find(|ino| *ino != ABSENT)
         };
         known.filter(|ino| !matches!(*ino, 0 | ABSENT))
     }
 
-    /// The caller's name; empty where not known.
+    /// The caller's name; empty if unknown.
     pub fn comm(&self) -> &str {
         self.comms
             .get(self.story.comm as usize)
@@ -44,20 +44,25 @@ impl Known<'_> {
 
     /// A lookup that was answered without an error and without an inode: there is no such file.
     pub fn is_negative(&self) -> bool {
-        self.story.error == 0 && self.told.answer == 0
+        self.story.error == 0 && self.details.answer == 0
     }
 }
 
-/// The path of the file that a request is about.
-pub fn path(names: &Names, story: &Story, told: &Told) -> Option<Path> {
-    let ino = match told.ino {
+/// The path of a request's file.
+pub fn path(names: &Names, story: &Story, details: &Details) -> Option<Path> {
+    let ino = match details.ino {
         ABSENT => story.nodeid,
         ino => ino,
     };
-    names.path_of(story.daemon_pid, story.operation, ino, told.name.as_deref())
+    names.path_of(
+        story.daemon_pid,
+        story.operation,
+        ino,
+        details.name.as_deref(),
+    )
 }
 
-/// From when to when a thread of the daemon has a request in hand; no end: as long as the recording tells.
+/// The time in which a thread of the daemon processes a request; no end: until the recording's end.
 pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
     let from = story.at(Mark::Read).or(story.at(Mark::CallbackEnter))?;
     // It may go on when it has replied; or leave the reply to another thread.
@@ -74,7 +79,7 @@ pub trait Listener {
 
     fn side(&mut self, _record: &Side) {}
 
-    /// All is told.
+    /// Everything is reported.
     fn end(&mut self, _names: &Names) {}
 }
 
@@ -96,7 +101,7 @@ impl<L: Listener + ?Sized> Listener for &mut L {
     }
 }
 
-/// Reads a recording once and tells each request that the filters let pass, when nothing more can be learned of it.
+/// Reads a recording once and reports each request that passes the filters, as soon as it is complete.
 pub fn tell(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -112,11 +117,11 @@ pub fn tell(
     Ok((info, teller.finish()))
 }
 
-/// Hands a recording's batches to the stitching and to the names, and tells what comes of them.
+/// Passes a recording's batches to the stitching and to the names, and reports the results.
 pub struct Teller<L> {
     roles: Vec<Role>,
     stitch: Stitch,
-    /// Stories that are to be told.
+    /// Stories to report.
     complete: Vec<Story>,
     all: All<L>,
 }
@@ -173,10 +178,10 @@ impl<L: Listener> Teller<L> {
     /// Requests that have begun and not ended, each with whether events were lost since, its end perhaps among them.
     pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, bool)) {
         for (story, unsure) in self.stitch.under_way() {
-            let told = self.all.names.told_of(story.daemon_pid, story.unique);
+            let details = self.all.names.details_of(story.daemon_pid, story.unique);
             let known = Known {
                 story,
-                told,
+                details,
                 names: &self.all.names,
                 comms: self.stitch.comms(),
             };
@@ -219,13 +224,13 @@ impl<L: Listener> Teller<L> {
 impl<L: Listener> All<L> {
     fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
         for story in complete.drain(..) {
-            let told = self.names.take(story.daemon_pid, story.unique);
-            let told = told.as_ref().unwrap_or(&NOTHING);
+            let details = self.names.take(story.daemon_pid, story.unique);
+            let details = details.as_ref().unwrap_or(&NOTHING);
             self.counts.add(&story);
-            self.followed.story(&story, told, &mut self.names);
+            self.followed.story(&story, details, &mut self.names);
             self.listener.story(&Known {
                 story: &story,
-                told,
+                details,
                 names: &self.names,
                 comms,
             });
@@ -233,15 +238,15 @@ impl<L: Listener> All<L> {
     }
 }
 
-/// Where the recording does not tell which inode a lookup is answered with: the caller's next request in the same
-/// system call is about it, but where the kernel knew a part of the path.
+/// For recordings without the inodes of lookup replies: the caller's next request in the same system call
+/// concerns that inode, unless the kernel knew a part of the path.
 struct Followed {
     needed: bool,
     /// By caller, and when it ran again after the lookup: what is known of the two.
     halves: FxHashMap<(i32, u64), Half>,
 }
 
-/// Stories may be told in another order.
+/// Stories may be reported in another order.
 enum Half {
     Lookup(i32, u64, String),
     Next(i32, u64),
@@ -257,7 +262,7 @@ impl Followed {
         }
     }
 
-    fn story(&mut self, story: &Story, told: &Told, names: &mut Names) {
+    fn story(&mut self, story: &Story, details: &Details, names: &mut Names) {
         if !self.needed || story.daemon_pid < 0 {
             return;
         }
@@ -265,7 +270,7 @@ impl Followed {
         if self.halves.len() > MOST_HALVES {
             self.halves.clear();
         }
-        let ino = match told.ino {
+        let ino = match details.ino {
             ABSENT => story.nodeid,
             ino => ino,
         };
@@ -273,10 +278,10 @@ impl Followed {
             let next = Half::Next(story.daemon_pid, ino);
             self.meet((story.tid, resumed), next, names);
         }
-        let found = story.operation == Operation::LOOKUP && story.error == 0;
+        let names_file = story.operation == Operation::LOOKUP && story.error == 0;
         let runs = story.at(Mark::Runs).or(story.at(Mark::End));
-        if let (true, Some(runs), Some(name)) = (found, runs, &told.name) {
-            let lookup = Half::Lookup(story.daemon_pid, told.ino, name.clone());
+        if let (true, Some(runs), Some(name)) = (names_file, runs, &details.name) {
+            let lookup = Half::Lookup(story.daemon_pid, details.ino, name.clone());
             self.meet((story.tid, runs), lookup, names);
         }
     }

@@ -1,4 +1,4 @@
-//! Names of files: a lookup tells its directory, a name and, with its answer, the inode that the name leads to;
+//! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
 //! joined they are paths.
 
 use rustc_hash::FxHashMap;
@@ -10,25 +10,25 @@ use crate::operations::Operation;
 const ROOT: u64 = 1;
 /// Directories above one another: PATH_MAX leaves room for 2048 names.
 const DEEPEST: usize = 2048;
-/// Requests that a daemon has in hand at once; more are some whose answer was never told.
+/// Requests that a daemon processes at once; more include some whose answer was never recorded.
 const MOST_OPEN: usize = 1 << 16;
 
-/// What a callback was given and answered; ABSENT where it was not told.
+/// A callback's arguments and answer; ABSENT if unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// Of the file, or of the directory that `name` is in.
+pub struct Details {
+    /// The file's, or that of `name`'s directory.
     pub ino: u64,
     /// Of a file in a directory, or of an attribute.
     pub name: Option<String>,
-    /// Bytes asked for, and from where.
+    /// Requested bytes, and their offset.
     pub size: u64,
     pub offset: u64,
-    /// The inode that a lookup was answered with; 0: there is no such file.
+    /// The inode in a lookup's answer; 0: there is no such file.
     pub answer: u64,
 }
 
-/// Nothing is told of it.
-pub const NOTHING: Told = Told {
+/// Nothing is known about it.
+pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
     size: ABSENT,
@@ -45,12 +45,12 @@ pub struct Path {
     pub whole: bool,
 }
 
-/// What callbacks are told by daemon and request, and names by daemon and inode. Grows with the inodes that were
+/// Callbacks' arguments by daemon and request, and names by daemon and inode. Grows with the inodes that were
 /// looked up; a daemon's number is its process.
 #[derive(Clone, Debug)]
 pub struct Names {
     roles: Vec<Option<Role>>,
-    open: FxHashMap<(i32, u64), Told>,
+    open: FxHashMap<(i32, u64), Details>,
     names: FxHashMap<(i32, u64), (u64, Box<str>)>,
 }
 
@@ -70,7 +70,7 @@ impl Names {
         }
     }
 
-    fn told(&mut self, daemon: i32, unique: u64) -> &mut Told {
+    fn details(&mut self, daemon: i32, unique: u64) -> &mut Details {
         if self.open.len() >= MOST_OPEN {
             self.open.clear();
         }
@@ -81,13 +81,13 @@ impl Names {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
             Some(Some(Role::Entry)) if unique != ABSENT && ino != ABSENT => {
-                let told = self.told(ev.pid, unique);
-                (told.ino, told.size, told.offset) = (ino, size, offset);
+                let details = self.details(ev.pid, unique);
+                (details.ino, details.size, details.offset) = (ino, size, offset);
             }
             Some(Some(Role::Inode)) => {
-                let told = self.told(ev.pid, unique);
-                told.answer = ino;
-                if let (Some(name), directory) = (told.name.clone(), told.ino) {
+                let details = self.details(ev.pid, unique);
+                details.answer = ino;
+                if let (Some(name), directory) = (details.name.clone(), details.ino) {
                     self.learn(ev.pid, directory, &name, ino);
                 }
             }
@@ -105,9 +105,9 @@ impl Names {
         } = record
         {
             // Empty: the kernel could not read it.
-            let told = self.told(*pid, *unique);
-            told.ino = *ino;
-            told.name = Some(name.clone()).filter(|name| !name.is_empty());
+            let details = self.details(*pid, *unique);
+            details.ino = *ino;
+            details.name = Some(name.clone()).filter(|name| !name.is_empty());
         }
     }
 
@@ -134,13 +134,13 @@ impl Names {
         }
     }
 
-    /// What was told of a request so far.
-    pub fn told_of(&self, daemon: i32, unique: u64) -> &Told {
+    /// What is known about a request so far.
+    pub fn details_of(&self, daemon: i32, unique: u64) -> &Details {
         self.open.get(&(daemon, unique)).unwrap_or(&NOTHING)
     }
 
-    /// What was told of a request; once.
-    pub fn take(&mut self, daemon: i32, unique: u64) -> Option<Told> {
+    /// What is known about a request; removes it.
+    pub fn take(&mut self, daemon: i32, unique: u64) -> Option<Details> {
         self.open.remove(&(daemon, unique))
     }
 
@@ -234,7 +234,7 @@ mod tests {
     fn what_is_never_answered_is_bounded() {
         let mut names = Names::new(&[]);
         for unique in 0..3 * MOST_OPEN as u64 {
-            names.told(DAEMON, unique);
+            names.details(DAEMON, unique);
         }
         assert!(names.open.len() <= MOST_OPEN);
     }

@@ -10,7 +10,7 @@ use crate::filters::Filters;
 use crate::named::{Known, Listener, Teller};
 use crate::operations::Operation;
 use crate::reader::Stream;
-use crate::slowest::Kept;
+use crate::slowest::NamedRequest;
 use crate::stitch::{asleep, Mark, Stitch};
 use crate::wanted::Wanted;
 
@@ -22,7 +22,7 @@ const WRITE_HEADERS: u64 = 40 + 40;
 const MOST_ROWS: usize = 1 << 20;
 /// Requests that wait to be printed.
 const MOST_LINES: usize = 1 << 16;
-/// Names of files that are remembered, and requests of which no end can be expected.
+/// Maximum number of remembered file names, and of requests without an end.
 const MOST_NAMES: usize = 1 << 19;
 const MOST_UNSURE: usize = 1 << 12;
 
@@ -49,7 +49,7 @@ pub enum By {
     Operation,
     Mount,
     Process,
-    /// By what the caller says of processes.
+    /// By the caller's label of processes.
     Label,
     File,
     Directory,
@@ -90,7 +90,7 @@ pub struct Group {
     pub p50: u64,
     pub p99: u64,
     pub max: u64,
-    /// Sums of those of which it is known when the daemon had them in hand: until then, and from then on.
+    /// Sums of requests with a known start in the daemon: until then, and from then on.
     pub queue: u64,
     pub daemon: u64,
     pub queued: u64,
@@ -175,7 +175,7 @@ struct Ended {
     wanted: Option<Wanted>,
     /// Requests that end with these are wanted, too.
     failed_with: Vec<i32>,
-    lines: VecDeque<Kept>,
+    lines: VecDeque<NamedRequest>,
     dropped: u64,
     pathless: u64,
     requests: u64,
@@ -227,13 +227,13 @@ impl Ended {
 /// Bytes read or written; 0 for operations that do neither.
 fn bytes(known: &Known<'_>) -> Option<u64> {
     let story = known.story;
-    let told = |len: u64| Some(len).filter(|len| *len != ABSENT);
+    let known_len = |len: u64| Some(len).filter(|len| *len != ABSENT);
     match story.operation.name() {
         _ if story.error != 0 => Some(0),
-        "read" => told(story.reply_len)?.checked_sub(OUT_HEADER),
+        "read" => known_len(story.reply_len)?.checked_sub(OUT_HEADER),
         "write" => {
-            let asked = told(story.size).or(told(known.told.size));
-            asked.or_else(|| told(story.request_len)?.checked_sub(WRITE_HEADERS))
+            let size = known_len(story.size).or(known_len(known.details.size));
+            size.or_else(|| known_len(story.request_len)?.checked_sub(WRITE_HEADERS))
         }
         _ => Some(0),
     }
@@ -258,7 +258,7 @@ impl Listener for Ended {
         let fits = || wanted.is(story, duration, || known.path());
         match failed.then_some(true).or_else(fits) {
             Some(true) if self.lines.len() < MOST_LINES => {
-                self.lines.push_back(Kept::new(known, duration));
+                self.lines.push_back(NamedRequest::new(known, duration));
             }
             Some(true) => self.dropped += 1,
             Some(false) => {}
@@ -399,7 +399,7 @@ impl Now {
     }
 
     /// Requests that were wanted, in the order in which they ended.
-    pub fn lines(&mut self) -> VecDeque<Kept> {
+    pub fn lines(&mut self) -> VecDeque<NamedRequest> {
         let ended = self.ended();
         ended.map_or_else(VecDeque::new, |ended| std::mem::take(&mut ended.lines))
     }
@@ -415,8 +415,8 @@ impl Now {
 
     /// Requests under way that are older than `least` ns, the oldest first, at most `most` of them; each with its age, and
     /// whether its end may be among what was lost. And how many there are in all.
-    pub fn under_way(&self, least: u64, most: usize) -> (Vec<(Kept, bool)>, usize) {
-        let mut found: Vec<(u64, Kept, bool)> = Vec::new();
+    pub fn under_way(&self, least: u64, most: usize) -> (Vec<(NamedRequest, bool)>, usize) {
+        let mut rows: Vec<(u64, NamedRequest, bool)> = Vec::new();
         let mut all = 0;
         let Some(teller) = &self.teller else {
             return (Vec::new(), 0);
@@ -432,13 +432,15 @@ impl Now {
         teller.under_way(|known, unsure| {
             let begin = known.story.at(Mark::Begin).unwrap_or(0);
             let age = self.upto.saturating_sub(begin);
-            if begin <= latest && age >= least && found.len() < most {
-                found.push((begin, Kept::new(known, age), unsure));
+            if begin <= latest && age >= least && rows.len() < most {
+                rows.push((begin, NamedRequest::new(known, age), unsure));
             }
         });
-        found.sort_by_key(|(begin, ..)| *begin);
-        let found = found.into_iter().map(|(_, kept, unsure)| (kept, unsure));
-        (found.collect(), all)
+        rows.sort_by_key(|(begin, ..)| *begin);
+        let rows = rows
+            .into_iter()
+            .map(|(_, request, unsure)| (request, unsure));
+        (rows.collect(), all)
     }
 
     /// The sums since the last time.
@@ -594,7 +596,7 @@ impl Sums<'_> {
                 *waiting_labels.entry(self.label(row)).or_default() += 1;
             }
         }
-        let mut found: Vec<Group> = groups
+        let mut sums: Vec<Group> = groups
             .into_iter()
             .filter(|(group, _)| group.label.contains(self.view.contains))
             .map(|(group, places)| {
@@ -620,7 +622,7 @@ impl Sums<'_> {
                 let Some(under_way) = left else { continue };
                 let label = self.label(row);
                 if label.contains(self.view.contains) {
-                    found.push(Group {
+                    sums.push(Group {
                         label,
                         id: (self.view.by == By::Process).then_some(row.pid),
                         connection: (self.view.by == By::Mount).then_some(row.connection),
@@ -631,13 +633,13 @@ impl Sums<'_> {
             }
         }
         let sort = self.view.sort;
-        found.sort_by(|a, b| {
+        sums.sort_by(|a, b| {
             let rank = |group: &Group| (sort.of(group), group.requests, group.under_way);
             let names = || (&a.label, a.id).cmp(&(&b.label, b.id));
             rank(b).cmp(&rank(a)).then_with(names)
         });
-        let number = found.len();
-        found.truncate(self.view.most);
+        let number = sums.len();
+        sums.truncate(self.view.most);
         let total = Group {
             under_way: under_way.len() as u64,
             ..sum(Group::default(), rows.iter())
@@ -645,7 +647,7 @@ impl Sums<'_> {
         Interval {
             total,
             groups: number,
-            rows: found,
+            rows: sums,
             left_out: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Time off the CPU: from a task's switch-out to its next switch-in, on whatever CPU that is.
 //!
-//! What the scheduler tells (sched_switch, PERF_RECORD_SWITCH, sched_waking) is put together by task: a task that
+//! The scheduler's events (sched_switch, PERF_RECORD_SWITCH, sched_waking) are combined by task: a task that
 //! moves between CPUs is switched in where it goes. The idle tasks, all of number 0, are nobody's waiting.
 
 use rustc_hash::FxHashMap;
@@ -14,9 +14,9 @@ pub enum State {
     Blocked,
     /// What it waited for had come, and it waited for a CPU.
     Runnable,
-    /// It had not asked to be switched out.
+    /// It was preempted.
     Preempted,
-    /// It was blocked, then runnable: since when, no recorded wake-up says.
+    /// It was blocked, then runnable; no recorded wake-up shows since when.
     Either,
 }
 
@@ -140,7 +140,7 @@ impl<T> OffCpu<T> {
         self.open.get_mut(&tid).filter(|wait| wait.from == time)
     }
 
-    /// A task is told to run. Only the first time after its switch-out ends its wait; where there is none, the last one
+    /// A task is woken up. Only the first time after its switch-out ends its wait; where there is none, the last one
     /// before it, after all that the task did.
     pub fn wake(&mut self, tid: i32, waker: Waker) {
         match self.open.get_mut(&tid) {
@@ -218,7 +218,7 @@ mod tests {
         off.out(1, 1, 10, 1, ());
         let wait = off.on(1, 20).unwrap();
         assert_eq!(wait.parts(), [(State::Either, 10), (State::Runnable, 0)]);
-        // Nothing says that one which has not run since was woken up.
+        // Nothing shows that a task which has not run since was woken up.
         off.out(1, 1, 30, 1, ());
         let rest = off.rest(50);
         assert_eq!(rest.len(), 1);

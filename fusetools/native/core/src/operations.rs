@@ -101,7 +101,7 @@ impl Operation {
     }
 
     /// The caller always waits for its answer. Else the kernel may send it in the background: read-ahead, what is
-    /// written back, and what asks for nothing.
+    /// written back, and requests for nothing.
     pub fn has_caller(self) -> bool {
         self.may_wait() && !matches!(self.name(), "read" | "write" | "unknown")
     }

@@ -47,7 +47,7 @@ struct Call {
     number: u64,
     enter: u64,
     exit: Option<u64>,
-    /// A request was made in it; one of those that are told; it is written.
+    /// A request was made in it; a reported one; it is written.
     made: bool,
     wanted: bool,
     written: bool,
@@ -197,7 +197,7 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    /// The caller's system call is written once, when a request is told that was made in it.
+    /// The caller's system call is written once, with the first reported request in it.
     fn called(&mut self, task: Task, begin: u64) {
         let Some(calls) = self.callers.get_mut(&task.1) else {
             return;
@@ -243,12 +243,12 @@ impl<W: Write> Listener for Trace<W> {
         };
         let mut args = String::new();
         for (key, value) in [
-            ("unique", Value::told(story.unique)),
-            ("connection", Value::told(story.connection)),
+            ("unique", Value::known_number(story.unique)),
+            ("connection", Value::known_number(story.connection)),
             ("error", Value::Signed(story.error.into())),
             ("inode", known.inode().map_or(Value::None, Value::Number)),
-            ("size", Value::told(known.told.size)),
-            ("offset", Value::told(known.told.offset)),
+            ("size", Value::known_number(known.details.size)),
+            ("offset", Value::known_number(known.details.offset)),
         ] {
             if !matches!(value, Value::None) {
                 let between = if args.is_empty() { "" } else { ", " };

@@ -3,7 +3,7 @@
 //!
 //! A recording holds the functions of its stacks as lines behind the kernel's (the kallsyms of its tracing data, which
 //! perf passes over): "0000000000000000 F BUILD-ID PATH" begins a file, "START u END NAME" is a function of it, both as
-//! places in the file. A build id after a dash is that of the file found, where the mappings tell none.
+//! places in the file. A build id after a dash is that of the file on disk, if the mappings have none.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ const FUNCTION: u8 = b'u';
 const MOST_TEXT: usize = 64 << 20;
 const LONGEST_NAME: usize = 16 << 10;
 
-/// A file by the build id of its mappings, and by that of the file found where they tell none.
+/// A file by the build id of its mappings, or by that of the file on disk if they have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
     mapped: String,
-    found: String,
+    in_file: String,
 }
 
 /// Functions of a file, by start: end and name.
@@ -42,7 +42,7 @@ impl Programs {
         self.files.is_empty()
     }
 
-    /// Adds what a kallsyms of a recording tells of programs.
+    /// Adds the programs' functions from a kallsyms of a recording.
     pub fn read(&mut self, text: &[u8]) {
         let mut functions = None;
         for line in text.split(|&byte| byte == b'\n') {
@@ -54,13 +54,13 @@ impl Programs {
                     functions = None;
                     continue;
                 };
-                let (mapped, found) = match id.strip_prefix('-') {
-                    Some(found) => ("", found),
+                let (mapped, in_file) = match id.strip_prefix('-') {
+                    Some(in_file) => ("", in_file),
                     None => (id, ""),
                 };
                 let id = Id {
                     mapped: mapped.into(),
-                    found: found.into(),
+                    in_file: in_file.into(),
                 };
                 let files = self.files.entry(path.into()).or_default();
                 functions = Some(files.entry(id).or_default());
@@ -75,14 +75,14 @@ impl Programs {
         }
     }
 
-    /// Adds the functions of a file at these places in it, and that the file was looked at.
+    /// Adds the functions at these places in a file, and marks the file as read.
     pub fn add(&mut self, file: &MappedFile, table: &Table, places: impl Iterator<Item = u64>) {
         if file.path.contains('\n') {
             return;
         }
         let mapped = hex(&file.build_id);
         let id = Id {
-            found: match mapped.is_empty() {
+            in_file: match mapped.is_empty() {
                 true => table.build_id.clone(),
                 false => String::new(),
             },
@@ -102,16 +102,16 @@ impl Programs {
         }
     }
 
-    /// The functions of a file; None where the recording holds nothing of it.
+    /// The functions of a file; None if the recording holds none.
     pub fn table(&self, file: &MappedFile) -> Option<Table> {
         let files = self.files.get(&file.path)?;
         let wanted = hex(&file.build_id);
         let unknown = files.keys().any(|id| id.mapped.is_empty());
-        // Some mappings of a file may tell its build id, others not.
+        // Some mappings of a file may have its build id, others not.
         let fits = |id: &Id| match (wanted.is_empty(), id.mapped.is_empty()) {
             (true, true) => true,
             (true, false) => !unknown && files.len() == 1,
-            (false, true) => id.found.is_empty() || id.found == wanted,
+            (false, true) => id.in_file.is_empty() || id.in_file == wanted,
             (false, false) => id.mapped == wanted,
         };
         let fitting = || files.iter().filter(|(id, _)| fits(id));
@@ -125,7 +125,7 @@ impl Programs {
             global: true,
         });
         Some(Table {
-            build_id: format!("{}{}", id.mapped, id.found),
+            build_id: format!("{}{}", id.mapped, id.in_file),
             functions: functions.collect(),
         })
     }
@@ -136,7 +136,7 @@ impl Programs {
         for (path, files) in &self.files {
             for (id, functions) in files {
                 let id = match id.mapped.is_empty() {
-                    true => format!("-{}", id.found),
+                    true => format!("-{}", id.in_file),
                     false => id.mapped.clone(),
                 };
                 out.extend(format!("{:016x} {} {id} {path}\n", 0, FILE as char).bytes());
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(name(&first).as_deref(), Some("one"));
         // It was looked at, and has none there.
         assert!(again.table(&second).is_some() && name(&second).is_none());
-        // No mapping tells 0xaa…, but that is what the file of those without was.
+        // No mapping has 0xaa…, but the file of those without had it.
         assert_eq!(
             name(&file("/lib/a b", &[0xaa])).as_deref(),
             Some("operator new[]")

@@ -11,7 +11,7 @@ use crate::stitch::{Cut, Mark};
 /// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
 const ASLEEP: u64 = 3;
 
-/// Mounts that are told apart; more are counted with the last.
+/// Maximum number of mounts; further ones are counted with the last.
 const MOST_MOUNTS: usize = 1 << 12;
 
 /// From `time` on, ns on the recording's clock: requests in the queue, and threads of the daemon at work.
@@ -25,7 +25,7 @@ pub struct Level {
 /// One mount's daemon.
 #[derive(Debug)]
 pub struct Queue {
-    /// ABSENT where not told.
+    /// ABSENT if unknown.
     pub connection: u64,
     /// Requests that were given to it, and its threads that served any.
     pub requests: u64,
@@ -265,7 +265,7 @@ impl Queue {
         let mut level = 0;
         let over = |part: usize| {
             let (from, to) = (bound(part), bound(part + 1));
-            let mut found = Part::default();
+            let mut sum = Part::default();
             let (mut queued, mut busy) = (0u128, 0u128);
             while let Some(at) = self.levels.get(level) {
                 let next = self.levels.get(level + 1).map_or(to, |next| next.time);
@@ -274,8 +274,8 @@ impl Queue {
                 queued += passed * u128::from(at.queued);
                 busy += passed * u128::from(at.busy);
                 if passed > 0 {
-                    found.most_queued = found.most_queued.max(at.queued);
-                    found.most_busy = found.most_busy.max(at.busy);
+                    sum.most_queued = sum.most_queued.max(at.queued);
+                    sum.most_busy = sum.most_busy.max(at.busy);
                 }
                 if next >= to {
                     break;
@@ -283,9 +283,9 @@ impl Queue {
                 level += 1;
             }
             let length = u128::from(to - from).max(1) as f64;
-            found.mean_queued = queued as f64 / length;
-            found.mean_busy = busy as f64 / length;
-            found
+            sum.mean_queued = queued as f64 / length;
+            sum.mean_busy = busy as f64 / length;
+            sum
         };
         (0..parts).map(over).collect()
     }

@@ -1,7 +1,7 @@
 //! Reads perf.data: one pass over the mapped file on several cores, batches of events out, in time order.
 //!
 //! The records are cut into chunks that workers read at the same time. Where a chunk's first record
-//! begins is a guess, since only the record before it tells; the guess counts only when the chunk before
+//! begins is a guess, since only the record before it shows it; the guess counts only when the chunk before
 //! ends exactly there, else the chunk is read again from the right place. So the result never depends on it.
 //!
 //! Time order as in perf: the kernel's buffers are copied out in rounds, each in buffer order, and after
@@ -42,7 +42,7 @@ pub use records::{Record, Records};
 pub(crate) use scan::space_change;
 use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
 pub use stream::Stream;
-pub use window::{Kept, Window};
+pub use window::{Extent, Window};
 
 /// The event that holds a recording's own facts.
 pub const SESSION: &str = "fusetools:session";
@@ -84,7 +84,7 @@ pub struct ScanInfo {
     /// Samples per entry of `events()`.
     pub counts: Vec<u64>,
     /// Events that the kernel could not write: PERF_RECORD_LOST as it happened, LOST_SAMPLES as summed up at the end.
-    /// Recent kernels tell the same loss in both: take the greater, not the sum.
+    /// Recent kernels report the same loss in both: take the greater, not the sum.
     pub lost: u64,
     pub lost_samples: u64,
     /// How often the kernel throttled an event.
@@ -207,10 +207,10 @@ impl Reader {
             Some((address, name.to_owned()))
         };
         let lines = self.bytes[tracing.kallsyms.clone()].split(|byte| *byte == b'\n');
-        let mut found: Vec<_> = lines.filter_map(symbol).take(MOST_SYMBOLS).collect();
-        found.sort();
-        found.dedup_by_key(|(address, _)| *address);
-        found
+        let mut functions: Vec<_> = lines.filter_map(symbol).take(MOST_SYMBOLS).collect();
+        functions.sort();
+        functions.dedup_by_key(|(address, _)| *address);
+        functions
     }
 
     /// Where the kernel lay: a symbol and its address, which perf writes down at the beginning.
@@ -265,7 +265,7 @@ impl Reader {
 
     /// The header's list of files and their build ids, by path.
     pub fn build_ids(&self) -> FxHashMap<String, Vec<u8>> {
-        let mut found = FxHashMap::default();
+        let mut ids = FxHashMap::default();
         let (sections, wanted) = (self.features().iter(), feature::BUILD_ID);
         for (_, range) in sections.filter(|(bit, _)| *bit == wanted) {
             // 8 bytes of header, pid, 24 bytes with the build id, path.
@@ -275,16 +275,16 @@ impl Reader {
                 let Some(record) = rest.get(..size).filter(|record| record.len() > 36) else {
                     break;
                 };
-                // Newer ones say how long it is.
+                // Newer ones have its length.
                 let len = match misc & 1 << 15 {
                     0 => 20,
                     _ => usize::from(record[32]).min(20),
                 };
-                found.insert(until_nul(&record[36..]), record[12..12 + len].to_vec());
+                ids.insert(until_nul(&record[36..]), record[12..12 + len].to_vec());
                 rest = &rest[size..];
             }
         }
-        found
+        ids
     }
 
     /// The version of the perf that recorded.

@@ -167,7 +167,7 @@ pub struct UserStack<'a> {
     pub registers: Vec<u64>,
     /// From the stack pointer up.
     pub bytes: &'a [u8],
-    /// As many as were asked for.
+    /// As many as requested.
     pub full: bool,
 }
 

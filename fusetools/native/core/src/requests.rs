@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use crate::events::ABSENT;
 use crate::operations::Operation;
 
-/// (connection, unique), ABSENT for the connection where the event does not tell it; or (BY_ADDRESS, req), since
-/// kprobes tell the address, and often before the kernel has numbered the request.
+/// (connection, unique), ABSENT for the connection if the event lacks it; or (BY_ADDRESS, req), since
+/// kprobes have the address, often before the kernel has numbered the request.
 pub type Key = (u64, u64);
 
 /// No connection's number: those have 32 bits.
@@ -22,24 +22,24 @@ pub struct Request {
     pub place: u32,
 }
 
-/// What an event tells of its request; ABSENT where it does not.
+/// How an event identifies its request; ABSENT for missing fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Identity {
     pub connection: u64,
     pub unique: u64,
     pub req: u64,
 }
 
-impl Told {
-    pub(crate) fn new(unique: u64, connection: u64, req: u64) -> Told {
-        Told {
+impl Identity {
+    pub(crate) fn new(unique: u64, connection: u64, req: u64) -> Identity {
+        Identity {
             connection,
             unique,
             req,
         }
     }
 
-    /// That of a request which began with an event that told as much.
+    /// The key of a request that began with an event with these fields.
     pub fn key(&self) -> Key {
         match self.req {
             ABSENT => (self.connection, self.unique),
@@ -60,71 +60,77 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The kernel numbers requests from 1; some say 0 in fuse_request_send since the number is given later.
+    /// The kernel numbers requests from 1; some kernels report 0 in fuse_request_send as they number requests later.
     pub fn is_numbered(unique: u64) -> bool {
         unique != 0 && unique != ABSENT
     }
 
-    /// Takes up a request that can be told apart. Comes back: one that cannot, or an earlier one of the same key,
+    /// Adds a request that can be identified. Returns it if it cannot be, or an earlier one with the same key,
     /// which cannot end any more.
-    pub fn begin(&mut self, told: Told, request: Request) -> Option<Request> {
-        if !self.connections.contains(&told.connection) && self.connections.len() < 1024 {
-            self.connections.push(told.connection);
+    pub fn begin(&mut self, identity: Identity, request: Request) -> Option<Request> {
+        if !self.connections.contains(&identity.connection) && self.connections.len() < 1024 {
+            self.connections.push(identity.connection);
         }
-        let numbered = Requests::is_numbered(told.unique);
-        if told.req == ABSENT && !numbered {
+        let numbered = Requests::is_numbered(identity.unique);
+        if identity.req == ABSENT && !numbered {
             return Some(request);
         }
-        let key = told.key();
+        let key = identity.key();
         let earlier = self.open.insert(key, request);
         if let Some(earlier) = &earlier {
             self.unindex(key, earlier);
         }
-        if told.req != ABSENT && numbered {
-            self.numbers.insert((told.connection, told.unique), key);
+        if identity.req != ABSENT && numbered {
+            self.numbers
+                .insert((identity.connection, identity.unique), key);
         }
         self.unnumbered += usize::from(!numbered);
         earlier
     }
 
-    /// The open request that an event is about. `daemon` is the connection that the event's process serves, if any.
-    pub fn locate(&self, told: Told, daemon: Option<u64>) -> Option<Key> {
-        if told.req != ABSENT && self.open.contains_key(&(BY_ADDRESS, told.req)) {
-            return Some((BY_ADDRESS, told.req));
+    /// The open request of an event. `daemon` is the connection that the event's process serves, if any.
+    pub fn locate(&self, identity: Identity, daemon: Option<u64>) -> Option<Key> {
+        if identity.req != ABSENT && self.open.contains_key(&(BY_ADDRESS, identity.req)) {
+            return Some((BY_ADDRESS, identity.req));
         }
-        if !Requests::is_numbered(told.unique) {
+        if !Requests::is_numbered(identity.unique) {
             return None;
         }
-        let connection = match told.connection {
+        let connection = match identity.connection {
             ABSENT => daemon.unwrap_or(ABSENT),
             connection => connection,
         };
-        if let Some(key) = self.key((connection, told.unique)) {
+        if let Some(key) = self.key((connection, identity.unique)) {
             return Some(key);
         }
-        // A kprobe's event that tells no connection, of a request that a tracepoint told.
+        // A kprobe's event without a connection, for a request that a tracepoint reported.
         if connection == ABSENT {
             return only(
                 self.connections
                     .iter()
-                    .filter_map(|c| self.key((*c, told.unique))),
+                    .filter_map(|c| self.key((*c, identity.unique))),
             );
         }
         None
     }
 
-    /// Adds to a request what an event tells that the earlier ones did not.
-    pub fn learn(&mut self, key: Key, told: Told, daemon: Option<u64>) -> Option<&mut Request> {
+    /// Adds to a request what the earlier events lacked.
+    pub fn learn(
+        &mut self,
+        key: Key,
+        identity: Identity,
+        daemon: Option<u64>,
+    ) -> Option<&mut Request> {
         let request = self.open.get_mut(&key)?;
         let before = (request.connection, request.unique);
         if request.connection == ABSENT {
-            request.connection = match told.connection {
+            request.connection = match identity.connection {
                 ABSENT => daemon.unwrap_or(ABSENT),
                 connection => connection,
             };
         }
-        if !Requests::is_numbered(request.unique) && Requests::is_numbered(told.unique) {
-            request.unique = told.unique;
+        if !Requests::is_numbered(request.unique) && Requests::is_numbered(identity.unique) {
+            request.unique = identity.unique;
         }
         let now = (request.connection, request.unique);
         if key.0 == BY_ADDRESS && now != before && Requests::is_numbered(now.1) {
@@ -164,7 +170,7 @@ impl Requests {
     }
 
     fn key(&self, number: Key) -> Option<Key> {
-        // Where the request's event does not tell its connection, all have the same.
+        // If the request's event lacks its connection, all have the same.
         [number, (ABSENT, number.1)].into_iter().find_map(|number| {
             if self.open.contains_key(&number) {
                 return Some(number);
@@ -179,8 +185,8 @@ impl Requests {
         Some((request.connection, request))
     }
 
-    /// The open request that a daemon of one of the connections that `candidate` lets pass has in hand: the only one
-    /// of this number, or the only one of this number and operation.
+    /// The open request that a daemon processes, on a connection that passes `candidate`: the only one
+    /// with this number, or the only one with this number and operation.
     pub fn guess(
         &self,
         unique: u64,
@@ -188,7 +194,7 @@ impl Requests {
         candidate: impl Fn(u64) -> bool,
     ) -> Option<(u64, &Request)> {
         let connections = self.connections.iter().copied();
-        let found = connections
+        let candidates = connections
             .filter(|connection| candidate(*connection))
             .filter_map(|connection| {
                 let number = (connection, unique);
@@ -196,7 +202,7 @@ impl Requests {
                 self.open.get(key).map(|request| (connection, request))
             });
         let same = |(_, request): &(u64, &Request)| request.operation == operation;
-        only(found.clone()).or_else(|| only(found.filter(same)))
+        only(candidates.clone()).or_else(|| only(candidates.filter(same)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Takes events out of an ftrace instance while they happen, into a file that tracedat.rs reads.
 //!
-//! Layout: trace-cmd.dat.v6(5) up to its options, then the pieces of tracedat.rs. What a page tells: Linux
+//! Layout: trace-cmd.dat.v6(5) up to its options, then the pieces of tracedat.rs. The contents of a page: Linux
 //! kernel/trace/ring_buffer.c (ring_buffer_read_page).
 
 use std::borrow::Cow;
@@ -57,16 +57,16 @@ pub fn head(
 /// Why [`collect`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to, and everything is in the file.
-    Told,
-    /// Nobody is there any more who could tell; everything is in the file.
+    /// By request, and everything is in the file.
+    Signalled,
+    /// The process that could request it is gone; everything is in the file.
     Alone,
     /// The file is as large as it may become.
     Full,
 }
 
-/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`, or whoever could send one is
-/// gone; then what is left, and the buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before it is told to end.
+/// Moves what the instance's ring buffers hold into `output` until a byte comes from `control`, or its sender is
+/// gone; then what is left, and the buffers' statistics. `page`: bytes of a page; `limit`: of the file. The instance is switched off before the request to end.
 pub fn collect(
     instance: &Path,
     page: usize,
@@ -94,11 +94,11 @@ pub fn collect(
         let mut word = [0];
         let ended = match control.read(&mut word) {
             Ok(0) => {
-                // Nobody else switches it off any more.
+                // No other process switches it off now.
                 fs::write(instance.join("tracing_on"), "0")?;
                 Some(Ended::Alone)
             }
-            Ok(_) => Some(Ended::Told),
+            Ok(_) => Some(Ended::Signalled),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 None
             }

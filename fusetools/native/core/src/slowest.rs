@@ -1,38 +1,38 @@
-//! The slowest requests, and those of a number.
+//! The slowest requests, and those with a number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::named::{path, Known, Listener};
-use crate::names::{Names, Path, Told};
+use crate::names::{Details, Names, Path};
 use crate::stitch::{Cut, Mark, Story};
 use crate::wanted::Wanted;
 
-/// A request that is kept, with what is known of it.
+/// A request with its names and duration.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct NamedRequest {
     pub story: Story,
-    pub told: Told,
+    pub details: Details,
     pub path: Option<Path>,
     pub inode: Option<u64>,
     pub comm: String,
-    /// ns that its caller waited for it; of one that nobody waits for, from its begin to its end. Of one without an
-    /// answer up to when it was over.
+    /// ns that its caller waited for it; for an asynchronous request, from its begin to its end. Without an answer:
+    /// until it was over.
     pub duration: u64,
 }
 
-impl Kept {
-    /// What names told only after the request.
+impl NamedRequest {
+    /// Adds names that became known only after the request.
     fn learn(&mut self, names: &Names) {
         if !self.path.as_ref().is_some_and(|path| path.whole) {
-            self.path = path(names, &self.story, &self.told);
+            self.path = path(names, &self.story, &self.details);
         }
     }
 
-    pub(crate) fn new(known: &Known<'_>, duration: u64) -> Kept {
-        Kept {
+    pub(crate) fn new(known: &Known<'_>, duration: u64) -> NamedRequest {
+        NamedRequest {
             story: known.story.clone(),
-            told: known.told.clone(),
+            details: known.details.clone(),
             path: known.path(),
             inode: known.inode(),
             comm: known.comm().to_owned(),
@@ -43,18 +43,18 @@ impl Kept {
 
 /// Keeps the `most` slowest of those in `wanted`; the earlier ones of equally slow ones.
 ///
-/// Where it wants certain paths, names that are told only later may be needed: see `again`.
+/// If certain paths are selected, names that become known only later may be needed: see `again`.
 pub struct Slowest {
     most: usize,
     wanted: Wanted,
-    /// What names told at the recording's end.
+    /// The names known at the recording's end.
     learned: Option<Names>,
-    /// Requests that were not looked at, as their paths are not known.
+    /// Requests skipped because their paths are unknown.
     pub pathless: u64,
-    /// Those of which it was not known when they ended whether they were wanted.
+    /// Requests for which it was unknown at their end whether they were wanted.
     undecided: bool,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
-    kept: Vec<Kept>,
+    requests: Vec<NamedRequest>,
 }
 
 impl Slowest {
@@ -66,26 +66,26 @@ impl Slowest {
             pathless: 0,
             undecided: false,
             heap: BinaryHeap::new(),
-            kept: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
-    /// For another pass over the recording, with the names that it told in the end, if that is needed.
+    /// Prepares another pass over the recording, with the names known at its end, if needed.
     pub fn again(&mut self) -> bool {
         let again = self.undecided && self.learned.is_some();
         if again {
             self.heap.clear();
-            self.kept.clear();
+            self.requests.clear();
             (self.pathless, self.undecided) = (0, false);
         }
         again
     }
 
     /// Slowest first.
-    pub fn finish(self) -> Vec<Kept> {
-        let mut kept = self.kept;
-        kept.sort_by_key(|one| (Reverse(one.duration), one.story.start()));
-        kept
+    pub fn finish(self) -> Vec<NamedRequest> {
+        let mut requests = self.requests;
+        requests.sort_by_key(|request| (Reverse(request.duration), request.story.start()));
+        requests
     }
 }
 
@@ -104,7 +104,7 @@ impl Listener for Slowest {
             let now = known.path();
             whole = now.as_ref().is_some_and(|path| path.whole);
             match &self.learned {
-                Some(names) if !whole => path(names, story, known.told),
+                Some(names) if !whole => path(names, story, known.details),
                 _ => now,
             }
         });
@@ -114,9 +114,9 @@ impl Listener for Slowest {
             return;
         }
         let rank = |place| Reverse((duration, Reverse(begin), place));
-        if self.kept.len() < self.most {
-            self.heap.push(rank(self.kept.len() as u32));
-            self.kept.push(Kept::new(known, duration));
+        if self.requests.len() < self.most {
+            self.heap.push(rank(self.requests.len() as u32));
+            self.requests.push(NamedRequest::new(known, duration));
             return;
         }
         let Some(Reverse((least, earlier, place))) = self.heap.peek().copied() else {
@@ -125,22 +125,24 @@ impl Listener for Slowest {
         if (duration, Reverse(begin)) > (least, earlier) {
             self.heap.pop();
             self.heap.push(rank(place));
-            self.kept[place as usize] = Kept::new(known, duration);
+            self.requests[place as usize] = NamedRequest::new(known, duration);
         }
     }
 
     fn end(&mut self, names: &Names) {
-        self.kept.iter_mut().for_each(|kept| kept.learn(names));
+        self.requests
+            .iter_mut()
+            .for_each(|request| request.learn(names));
         if self.undecided {
             self.learned = Some(names.clone());
         }
     }
 }
 
-/// Keeps the requests of a number, at most `MOST` of them.
+/// Keeps the requests with a number, at most `MOST` of them.
 pub struct Numbered {
     unique: u64,
-    pub kept: Vec<Kept>,
+    pub requests: Vec<NamedRequest>,
 }
 
 const MOST: usize = 64;
@@ -149,7 +151,7 @@ impl Numbered {
     pub fn new(unique: u64) -> Numbered {
         Numbered {
             unique,
-            kept: Vec::new(),
+            requests: Vec::new(),
         }
     }
 }
@@ -157,16 +159,18 @@ impl Numbered {
 impl Listener for Numbered {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
-        if story.unique == self.unique && self.kept.len() < MOST {
+        if story.unique == self.unique && self.requests.len() < MOST {
             let duration = match story.counts() {
                 true => Cut::new(story).total,
                 false => 0,
             };
-            self.kept.push(Kept::new(known, duration));
+            self.requests.push(NamedRequest::new(known, duration));
         }
     }
 
     fn end(&mut self, names: &Names) {
-        self.kept.iter_mut().for_each(|kept| kept.learn(names));
+        self.requests
+            .iter_mut()
+            .for_each(|request| request.learn(names));
     }
 }

@@ -1,4 +1,4 @@
-//! Address spaces and names of tasks as a recording tells them: which file's code is where, in which process, when.
+//! Address spaces and names of tasks in a recording: which file's code is where, in which process, when.
 //!
 //! As in perf: threads share their process's space, a fork copies it, and a mapping takes the place of what it covers.
 //! So it does after an exec: until the new program runs, stacks are still those of the old one.
@@ -88,7 +88,7 @@ impl Space {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MappedFile {
     pub path: String,
-    /// Empty where the recording does not tell.
+    /// Empty if unknown.
     pub build_id: Vec<u8>,
 }
 
@@ -190,7 +190,7 @@ impl Spaces {
         self.processes.get(&pid)
     }
 
-    /// A thread's name, where the recording tells it.
+    /// A thread's name, if recorded.
     pub fn comm(&self, tid: i32) -> Option<&str> {
         self.comm_number(tid)
             .map(|number| &*self.names[number as usize])

@@ -17,7 +17,7 @@ pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 
-/// Frames of a stack that are shown: a picture of deeper ones is none. (The kernel records 127 unless told otherwise.)
+/// Frames of a stack that are shown: deeper pictures are useless. (The kernel records 127 by default.)
 pub const DEEPEST: usize = 1024;
 /// Different stacks, with those they begin with, that are added up.
 const MOST_NODES: usize = 1 << 22;
@@ -29,7 +29,7 @@ const MOST_TEXT: usize = 1 << 30;
 pub enum Reach {
     /// To where the thread began.
     Whole,
-    /// A program's tables tell nothing of the rest.
+    /// A program's tables do not describe the rest.
     #[default]
     Cut,
     /// As far as frame pointers lead, or no further than the kernel.
@@ -41,7 +41,7 @@ pub enum Reach {
 /// Different addresses, and of them those that nothing named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// There was something to name them by: symbols of the recording, or those that were asked for.
+    /// They could be named: by symbols of the recording, or by requested ones.
     pub known: bool,
     pub addresses: u64,
     pub nameless: u64,
@@ -72,7 +72,7 @@ pub struct Frames<'a> {
     of_kernel: FxHashMap<u64, u32>,
     /// By file and place in it.
     of_files: FxHashMap<(u32, u64), u32>,
-    /// By stack, and the version of the space that its user part is of.
+    /// By stack, and the version of its user part's address space.
     of_stacks: FxHashMap<(u64, u64), Box<[u32]>>,
     chains: Vec<Chain>,
     /// Whether a chain has addresses that are not the kernel's.
@@ -188,7 +188,7 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Whether a stack goes on to where its thread begins, or why not. What was unwound tells so itself, but where a thread
+    /// Whether a stack reaches its thread's beginning, or why not. Unwound stacks show it themselves, but where a thread
     /// went on with another stack; of frame pointers it is known by what is outermost: a function that threads begin with,
     /// or one of a C library without a name that called others.
     pub fn reach(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Reach {
@@ -393,7 +393,7 @@ fn is_c_library(path: &str) -> bool {
 }
 
 /// A function's name as a frame of a folded stack, where ';' ends a frame. Parentheses stay: a demangled name has no
-/// arguments, and those that it has tell it from others (`Cache<void (*)(int)>::fetch`, `operator()`).
+/// arguments, and those that it has distinguish it from others (`Cache<void (*)(int)>::fetch`, `operator()`).
 fn tidy(name: &str) -> Cow<'_, str> {
     if !name.contains([';', '"', '\'']) {
         return name.into();
@@ -416,8 +416,8 @@ pub const ROOT: u32 = u32::MAX;
 impl Fold {
     /// The stack one frame longer.
     pub fn below(&mut self, node: u32, name: u32) -> u32 {
-        if let Some(&found) = self.index.get(&(node, name)) {
-            return found;
+        if let Some(&existing) = self.index.get(&(node, name)) {
+            return existing;
         }
         if self.nodes.len() == MOST_NODES {
             self.full = true;
@@ -443,7 +443,7 @@ impl Fold {
 
     /// Each stack with a weight, "comm;outermost;…;innermost"; and whether these are all.
     pub fn stacks(&self, names: &[(Box<str>, Origin)]) -> (Vec<(String, u64)>, bool) {
-        let mut found = Vec::new();
+        let mut rows = Vec::new();
         let mut budget = MOST_TEXT;
         let mut path = Vec::new();
         for &(caller, name, weight) in self.nodes.iter().filter(|(.., weight)| *weight > 0) {
@@ -458,11 +458,11 @@ impl Fold {
             let text = frames.collect::<Vec<_>>().join(";");
             budget = match budget.checked_sub(text.len()) {
                 Some(left) => left,
-                None => return (found, false),
+                None => return (rows, false),
             };
-            found.push((text, weight));
+            rows.push((text, weight));
         }
-        (found, true)
+        (rows, true)
     }
 }
 

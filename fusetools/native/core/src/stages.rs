@@ -11,7 +11,7 @@ use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
 use crate::stitch::{self, Cut, Fate, Piece, RequestCounts, Stage, Story, FATES};
 
-/// What to tell requests of one operation apart by.
+/// The key that groups requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     #[default]
@@ -50,7 +50,7 @@ impl Durations {
     }
 }
 
-/// What part of a stage went where, ns, over the requests of which it is known.
+/// The parts of a stage, ns, over the requests for which they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     pub requests: u64,
@@ -92,7 +92,7 @@ pub struct Group {
 pub struct Key {
     pub operation: Operation,
     pub waits: bool,
-    /// What `By` asks for; ABSENT where it is not known.
+    /// The value of `By`; ABSENT if unknown.
     pub key: u64,
 }
 
@@ -102,7 +102,7 @@ pub struct Stages {
     /// Names of callers, by a group's key.
     pub comms: Vec<String>,
     pub requests: RequestCounts,
-    /// ns that an event costs at most; None where it cannot be told.
+    /// Maximum cost of an event, ns; None if unknown.
     pub event_cost: Option<u64>,
 }
 
@@ -119,7 +119,7 @@ pub fn stages(
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
     let mut requests = RequestCounts::default();
     let (cost, corrected) = (filters.cost.unwrap_or_default(), filters.less().is_some());
-    let told = stitch::stories(reader, catalogue, filters, &mut |story, _| {
+    let summary = stitch::stories(reader, catalogue, filters, &mut |story, _| {
         requests.add(story);
         let mut key = Key {
             operation: story.operation,
@@ -138,12 +138,12 @@ pub fn stages(
         group.stages.sort_by_key(|(stage, _)| *stage);
     }
     Ok((
-        told.info,
+        summary.info,
         Stages {
             groups,
-            comms: told.comms,
+            comms: summary.comms,
             requests,
-            event_cost: told.event_cost,
+            event_cost: summary.event_cost,
         },
     ))
 }
@@ -159,7 +159,7 @@ fn key(story: &Story, by: By) -> u64 {
     }
 }
 
-/// Bytes read or written, rounded down to a power of two: as the callback is asked for, else as they came.
+/// Bytes read or written, rounded down to a power of two: as requested from the callback, else as transferred.
 fn size(story: &Story) -> u64 {
     // struct fuse_out_header; fuse_in_header and fuse_write_in (include/uapi/linux/fuse.h).
     const OUT: u64 = 16;

@@ -1,13 +1,13 @@
 //! Each request's whole life, from the system call that made it to that call's end: on the caller's side and on the
 //! daemon's.
 //!
-//! A `Stitch` takes the batches of a recording in time order and tells each request's story once, when nothing more
+//! A `Stitch` takes the batches of a recording in time order and reports each request's story once, when nothing more
 //! can be learned of it. It keeps what is open and no more. What it joins by: (connection, unique) and the address of
 //! the kernel's struct fuse_req (requests.rs), the caller's thread, the daemon's thread.
 //!
 //! Several requests in one system call: the time before the first belongs to the first, the time after the last to
 //! the last, and what lies between two to the later one (`Mark::Resumed`), so nothing is counted twice. Of requests
-//! for which nobody waits (release, read-ahead) only what happens from their begin to their end is told. Requests
+//! for which nobody waits (release, read-ahead) only what happens from their begin to their end is reported. Requests
 //! under way at once have each their own time: their sum may be longer than the call.
 
 mod caller;
@@ -29,7 +29,7 @@ use crate::events::{or_zero, Batch, Ev, Item, Layer, Meaning, Role, Side, ABSENT
 use crate::filters::Filters;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
-use crate::requests::{Key, Request, Requests, Told};
+use crate::requests::{Identity, Key, Request, Requests};
 
 pub(crate) use cut::Piece;
 pub use cut::{Cut, Stage, BETWEEN, STAGES};
@@ -84,7 +84,7 @@ pub struct Stitch {
     now: u64,
     /// By start.
     places: Vec<(u64, Place)>,
-    /// Switches are recorded, and what in prev_state says that a task is not ready to run.
+    /// Switches are recorded; and the bits of prev_state that show that a task is not ready to run.
     switches: bool,
     asleep: u64,
     requests: Requests,
@@ -97,7 +97,7 @@ pub struct Stitch {
     losses: u32,
     /// ns between two events of one thread that follow each other in the kernel: the least seen.
     least: u64,
-    /// A story is told as its request ends; the last one that did, until its length is known.
+    /// A story is reported when its request ends; this is the last one, until its length is known.
     eager: bool,
     ended_last: Option<Slot>,
 }
@@ -111,7 +111,7 @@ pub struct Summary {
     pub event_cost: Option<u64>,
 }
 
-/// Reads a recording and tells each request's story, in the order in which they are complete.
+/// Reads a recording and reports each request's story, in order of completion.
 pub fn stories(
     reader: &Reader,
     catalogue: &[Meaning],
@@ -126,11 +126,13 @@ pub fn stories(
         first,
         asleep(reader),
     );
-    let mut told = |stitch: &[String], story: &Story| tell(story, stitch);
-    let info = reader.scan(catalogue, &mut |batch| stitch.push_with(&batch, &mut told))?;
+    let mut tell_story = |stitch: &[String], story: &Story| tell(story, stitch);
+    let info = reader.scan(catalogue, &mut |batch| {
+        stitch.push_with(&batch, &mut tell_story)
+    })?;
     let event_cost = stitch.event_cost();
     stitch.end_at(info.last);
-    let comms = stitch.finish_with(&mut told);
+    let comms = stitch.finish_with(&mut tell_story);
     Ok(Summary {
         info,
         comms,
@@ -147,7 +149,7 @@ pub fn asleep(reader: &Reader) -> u64 {
         .find(|event| event.name == "sched:sched_switch")
         .and_then(|event| event.format.as_deref());
     let bits = format.map_or(0, |format| format.flags("prev_state"));
-    // TASK_INTERRUPTIBLE and TASK_UNINTERRUPTIBLE, where the format says nothing.
+    // TASK_INTERRUPTIBLE and TASK_UNINTERRUPTIBLE, if the format does not define it.
     if bits == 0 {
         3
     } else {

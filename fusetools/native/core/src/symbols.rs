@@ -28,7 +28,7 @@ const FRAME: u8 = b'f';
 const END: u8 = b'e';
 /// Bytes of a kallsyms: that of a large kernel has 15 MB.
 pub(crate) const MOST_TEXT: u64 = 256 << 20;
-/// Fewer symbols than any kernel has: a list of these tells nothing of the addresses between them.
+/// Fewer symbols than any kernel has: a list of so few cannot name the addresses between them.
 const FEW: usize = 5_000;
 const PAGE: u64 = 4096;
 
@@ -86,10 +86,12 @@ impl<'a> Kernel<'a> {
             let symbol = &symbols[at];
             let mut end = next.map_or(u64::MAX, |next| next.start);
             if extract {
-                let told = ends.partition_point(|&end| end <= symbol.start);
-                end = ends.get(told).map_or(end, |&told| told.min(end));
+                let next_end = ends.partition_point(|&end| end <= symbol.start);
+                end = ends
+                    .get(next_end)
+                    .map_or(end, |&next_end| next_end.min(end));
             } else if next.is_none_or(|next| next.module.is_empty() != symbol.module.is_empty()) {
-                // Between the kernel and its modules there is a lot of nothing.
+                // There is a large gap between the kernel and its modules.
                 let page = page_after(symbol.start.saturating_add(PAGE));
                 end = end.min(page);
             }
@@ -104,7 +106,7 @@ impl<'a> Kernel<'a> {
         (address < symbol.end).then_some(symbol)
     }
 
-    /// The function that an address is in.
+    /// The function that contains an address.
     pub fn name(&self, address: u64) -> Option<&str> {
         let symbol = self.find(address)?;
         std::str::from_utf8(&self.text[symbol.name.clone()]).ok()
@@ -112,12 +114,12 @@ impl<'a> Kernel<'a> {
 
     /// The address of a symbol.
     pub fn address(&self, name: &str) -> Option<u64> {
-        let found = lines(&self.text).find(|(.., at, _)| &self.text[at.clone()] == name.as_bytes());
-        found.map(|(start, ..)| start)
+        let line = lines(&self.text).find(|(.., at, _)| &self.text[at.clone()] == name.as_bytes());
+        line.map(|(start, ..)| start)
     }
 
-    /// Of the list, what names these addresses and no others: small enough to be a part of a recording. Its lines have
-    /// types of their own, so that nobody takes them for all of the kernel's symbols.
+    /// The part of the list that names these addresses: small enough to be stored in a recording. Its lines have their
+    /// own types, so that nobody takes them for all of the kernel's symbols.
     pub fn extract(&self, addresses: impl Iterator<Item = u64>) -> Vec<u8> {
         let used: BTreeSet<usize> = addresses
             .filter_map(|address| {
@@ -261,12 +263,12 @@ impl Table {
             }
         }
         // dedup_by gives the later one first.
-        functions.dedup_by(|later, kept| {
-            if later.start != kept.start {
+        functions.dedup_by(|later, earlier| {
+            if later.start != earlier.start {
                 return false;
             }
-            if !first_is_better(kept, later) {
-                std::mem::swap(kept, later);
+            if !first_is_better(earlier, later) {
+                std::mem::swap(earlier, later);
             }
             true
         });
@@ -372,10 +374,10 @@ impl Elf {
         // Damaged tables may all point at the same long bytes: read no more of them than some times the file.
         let mut budget = data.len().saturating_mul(4);
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            let found = sections
+            let section = sections
                 .enumerate()
                 .find(|(_, section)| section.sh_type(endian) == kind);
-            let Some((index, section)) = found else {
+            let Some((index, section)) = section else {
                 continue;
             };
             let Ok(table) = SymbolTable::<Class>::parse(endian, data, &sections, index, section)

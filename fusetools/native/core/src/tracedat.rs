@@ -43,7 +43,7 @@ const TIME_SHIFT: u32 = 27;
 /// An absolute time stamp has 59 bits; the others are those of the page's.
 const TIME_MASK: u64 = (1 << 59) - 1;
 
-/// Where the parts of a ring-buffer page lie, as its `header_page` says.
+/// The places of a ring-buffer page's parts, by its `header_page`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Page {
     timestamp: usize,
@@ -164,7 +164,7 @@ impl TraceDat {
         let short = || Error::damaged("the file ends in its header", bytes.len());
         let cpus = u32_at(&bytes, at).ok_or_else(short)? as usize;
         at += 4;
-        let mut found = TraceDat {
+        let mut dat = TraceDat {
             tracing,
             page,
             cpus: Vec::new(),
@@ -179,13 +179,13 @@ impl TraceDat {
             let kind = bytes.get(at..at + 10).ok_or_else(short)?;
             at += 10;
             match kind {
-                b"options  \0" => at = found.options(&bytes, at).ok_or_else(short)?,
+                b"options  \0" => at = dat.options(&bytes, at).ok_or_else(short)?,
                 b"flyrecord\0" => break,
                 kind if kind == PIECES => {
-                    found.pieces(&bytes, at, cpus.min(MOST_CPUS));
-                    found.listed = true;
-                    found.bytes = bytes;
-                    return Ok(found);
+                    dat.pieces(&bytes, at, cpus.min(MOST_CPUS));
+                    dat.listed = true;
+                    dat.bytes = bytes;
+                    return Ok(dat);
                 }
                 b"latency  \0" => {
                     return Err(unsupported(
@@ -205,17 +205,16 @@ impl TraceDat {
             };
             let length = bytes.len() as u64;
             if start.checked_add(size).is_none_or(|end| end > length) {
-                found
-                    .warnings
+                dat.warnings
                     .push(format!("the file is cut short in the events of CPU {cpu}"));
             }
             let start = start.min(length);
             let end = start.saturating_add(size).min(length);
             let whole = start as usize..end as usize;
-            found.cpus.push(Vec::from([whole]));
+            dat.cpus.push(Vec::from([whole]));
         }
         // Overlapping, a small file could hold endless events.
-        let sizes = found.cpus.iter().flatten().map(|range| range.len());
+        let sizes = dat.cpus.iter().flatten().map(|range| range.len());
         if sizes.fold(0, usize::saturating_add) > bytes.len() {
             return Err(Error::damaged("the events of several CPUs overlap", at));
         }
@@ -224,11 +223,11 @@ impl TraceDat {
             let start = at + table.len() + 8;
             bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
         });
-        if found.clock.is_empty() {
-            found.clock = clock.map_or_else(String::new, selected);
+        if dat.clock.is_empty() {
+            dat.clock = clock.map_or_else(String::new, selected);
         }
-        found.bytes = bytes;
-        Ok(found)
+        dat.bytes = bytes;
+        Ok(dat)
     }
 
     /// Takes in the pieces up to the end of the file, or of what is whole of it.
@@ -288,7 +287,7 @@ impl TraceDat {
         &self.clock
     }
 
-    /// What `uname` said: system, host, kernel release, architecture.
+    /// The output of `uname`: system, host, kernel release, architecture.
     pub fn uname(&self) -> &str {
         &self.uname
     }
@@ -302,7 +301,7 @@ impl TraceDat {
         self.listed
     }
 
-    /// Events of a CPU that the kernel says it lost, in all; 0 where the file does not say.
+    /// Total events of a CPU that the kernel reports as lost; 0 if the file lacks the number.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.lost
             .iter()
@@ -494,7 +493,7 @@ impl<'a> Pages<'a> {
                 TIME_EXTEND => self.time = self.time.wrapping_add(rest + delta),
                 TIME_STAMP => {
                     let time = (rest + delta) & TIME_MASK | self.base & !TIME_MASK;
-                    // The 59 bits began anew since the page did.
+                    // The 59 bits wrapped since the page began.
                     self.time = if time < self.base {
                         time.wrapping_add(TIME_MASK + 1)
                     } else {

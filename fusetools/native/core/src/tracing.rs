@@ -31,8 +31,8 @@ pub struct Tracing<'a> {
 }
 
 impl<'a> Tracing<'a> {
-    /// The tracing data that was found in `file`.
-    pub fn new(file: &'a [u8], found: &'a file::Tracing) -> Tracing<'a> {
+    /// The tracing data of `file`, from its `parts`.
+    pub fn new(file: &'a [u8], parts: &'a file::Tracing) -> Tracing<'a> {
         let at = |range: &Range<usize>| file.get(range.clone()).unwrap_or_default();
         let texts = |ranges: &[Range<usize>]| {
             ranges
@@ -41,20 +41,20 @@ impl<'a> Tracing<'a> {
                 .collect()
         };
         Tracing {
-            version: &found.version,
-            long_size: found.long_size as u8,
-            page_size: found.page_size,
-            header_page: at(&found.header_page),
-            header_event: at(&found.header_event),
-            ftrace: texts(&found.ftrace),
-            systems: found
+            version: &parts.version,
+            long_size: parts.long_size as u8,
+            page_size: parts.page_size,
+            header_page: at(&parts.header_page),
+            header_event: at(&parts.header_event),
+            ftrace: texts(&parts.ftrace),
+            systems: parts
                 .systems
                 .iter()
                 .map(|(name, ranges)| (name.clone(), texts(ranges)))
                 .collect(),
-            kallsyms: Cow::Borrowed(at(&found.kallsyms)),
-            printk: at(&found.printk),
-            cmdlines: Cow::Borrowed(at(&found.cmdlines)),
+            kallsyms: Cow::Borrowed(at(&parts.kallsyms)),
+            printk: at(&parts.printk),
+            cmdlines: Cow::Borrowed(at(&parts.cmdlines)),
         }
     }
 
@@ -109,7 +109,7 @@ impl<'a> Tracing<'a> {
         out
     }
 
-    /// Every format as (system, text); ftrace's own are of system "ftrace".
+    /// Every format as (system, text); ftrace's own have the system "ftrace".
     pub fn formats(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let ftrace = self.ftrace.iter().map(|text| ("ftrace", &text[..]));
         ftrace.chain(

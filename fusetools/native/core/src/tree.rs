@@ -1,4 +1,4 @@
-//! The kernel's calls as a tree of what called what, and each of them where that is asked for.
+//! The kernel's calls as a call tree, and as single calls if requested.
 
 use rustc_hash::FxHashMap;
 

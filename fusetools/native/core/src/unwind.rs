@@ -24,12 +24,12 @@ const BP: u32 = 6;
 const SP: u32 = 7;
 const IP: u32 = 8;
 
-/// Where code can be: not in the first pages, nor above what a program gets unless it asks for more.
+/// Where code can be: not in the first pages, nor above what a program gets by default.
 const CODE: Range<u64> = 1 << 12..1 << 47;
 
 const PAGE: u64 = 4096;
 
-/// Spaces of which the tables are kept at a time.
+/// Maximum number of spaces whose tables are kept.
 const MOST_SPACES: usize = 64;
 
 type Section = Option<(u64, Arc<[u8]>)>;
@@ -42,9 +42,9 @@ const SIGRETURN: [&[u8]; 2] = [
 
 /// There the stack pointer is at a struct ucontext: where in it what the thread was interrupted with is kept
 /// (arch/x86/include/uapi/asm/sigcontext.h).
-const KEPT_BP: u64 = 120;
-const KEPT_SP: u64 = 160;
-const KEPT_IP: u64 = 168;
+const SAVED_BP: u64 = 120;
+const SAVED_SP: u64 = 160;
+const SAVED_IP: u64 = 168;
 
 /// Of a file what unwinding needs: sections with their addresses.
 struct Tables {
@@ -58,7 +58,7 @@ struct Tables {
     signals: Vec<u64>,
     /// Go's own code, which keeps frame pointers and has no tables.
     go: bool,
-    /// By address: what the tables tell of the frame.
+    /// By address: the tables' description of the frame.
     known: FxHashMap<u64, Known>,
     /// Where each function begins and ends, and its part of .eh_frame; read when it is first needed.
     functions: Option<Vec<(u64, u64, usize)>>,
@@ -67,7 +67,7 @@ struct Tables {
 /// Addresses of a file that are remembered.
 const MOST_ADDRESSES: usize = 1 << 16;
 
-/// Whether a frame's caller is told by the program's own tables.
+/// Whether the program's own tables describe a frame's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     ByTables,
@@ -92,7 +92,7 @@ pub struct Copied<'a> {
     /// The registers of the bits of `mask`, lowest first.
     pub mask: u64,
     pub registers: &'a [u64],
-    /// Bytes from the stack pointer up; `full`: as many as were asked for, so that there may be more.
+    /// Bytes from the stack pointer up; `full`: as many as were requested, so that there may be more.
     pub stack: &'a [u8],
     pub full: bool,
 }
@@ -290,7 +290,7 @@ impl Unwinding {
 
 /// The caller of Go's code by frame pointers; None where a goroutine begins, which has none. `followed`: the frame pointer
 /// is that of a frame of Go already. A thread may be in a function that has no frame of its own, and then its caller stands
-/// on top of the stack; `is_code` tells an address from other numbers.
+/// on top of the stack; `is_code` distinguishes addresses from other numbers.
 fn of_go(
     frame: FrameAddress,
     registers: &mut UnwindRegsX86_64,
@@ -316,8 +316,8 @@ fn of_go(
     Ok(Some(caller))
 }
 
-/// What the tables of the file that is mapped there tell of an address. The unwinder itself goes on by frame pointers where
-/// they tell nothing, without a word.
+/// What the tables of the file mapped at an address describe. The unwinder itself silently continues by frame pointers where
+/// they describe nothing.
 fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u64) -> Known {
     let part = space.find(address);
     let Some((part, Some(tables))) =
@@ -386,9 +386,9 @@ fn interrupted(
     if !unwinder.signals.contains(&at.get()) {
         return None;
     }
-    let mut kept = |at| read(registers.sp().checked_add(at)?).ok();
+    let mut saved = |at| read(registers.sp().checked_add(at)?).ok();
     // 0: they were not copied; there is nothing.
-    let (ip, sp, bp) = match (kept(KEPT_IP), kept(KEPT_SP), kept(KEPT_BP)) {
+    let (ip, sp, bp) = match (saved(SAVED_IP), saved(SAVED_SP), saved(SAVED_BP)) {
         (Some(ip), Some(sp), Some(bp)) => (ip, sp, bp),
         _ => return Some(0),
     };
@@ -415,8 +415,8 @@ impl Tables {
         let text: Section = section(b".text");
         let signals = text.iter().flat_map(|(start, bytes)| {
             SIGRETURN.iter().flat_map(move |code| {
-                let found = bytes.windows(code.len()).enumerate();
-                found
+                let windows = bytes.windows(code.len()).enumerate();
+                windows
                     .filter(move |(_, here)| here == code)
                     .map(move |(at, _)| start.wrapping_add(at as u64))
             })
@@ -456,7 +456,7 @@ impl Tables {
         known
     }
 
-    /// Do the tables tell the caller of this address, by registers that are followed?
+    /// Whether the tables describe the caller of this address, by registers that are followed.
     fn tells(&mut self, address: u64) -> bool {
         let Some((start, bytes)) = self.eh_frame.clone() else {
             return false;

@@ -1,4 +1,4 @@
-//! Which requests are asked for one by one.
+//! Which single requests are selected.
 
 use crate::names::Path;
 use crate::stitch::Story;

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::events::Map;
 use crate::file::{feature, Bytes};
 use crate::files::Files;
-use crate::reader::{Kept, Reader, Window};
+use crate::reader::{Extent, Reader, Window};
 use crate::record::{self, u32_at};
 use crate::tracedat::{self, TraceDat};
 use crate::tracing::Tracing;
@@ -56,12 +56,12 @@ pub struct MergeInfo {
     pub session_at: Vec<Range<u64>>,
     /// Samples of other daemons, by event.
     pub left_out: Vec<(String, u64)>,
-    /// Of switches whose stacks were taken so many times a second.
+    /// The shares of switches' stacks that were taken.
     pub shares: Shares,
     /// Switches of the workload's and the daemons' threads that must have been, and were not recorded.
     pub missing_switches: u64,
-    /// What there was of the window.
-    pub kept: Option<Kept>,
+    /// The part of the window that was recorded.
+    pub extent: Option<Extent>,
 }
 
 /// The output while it is written: beside its place, gone unless finished; or an open file.
@@ -172,7 +172,7 @@ impl Input {
     }
 }
 
-/// What the events of a recording do not tell, and others need to name its stacks.
+/// What a recording's events lack, and naming its stacks on other hosts needs.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// The traced kernel's symbols (/proc/kallsyms): those of functions in stacks become a part of the recording. Without
@@ -190,9 +190,9 @@ pub struct Extras {
     pub daemons: Option<Vec<i32>>,
     /// Switches, wake-ups and system calls only of these processes, and of what they start.
     pub scope: Option<Vec<i32>>,
-    /// The process of threads of which no recording tells when they were started.
+    /// The process of threads whose start no recording holds.
     pub threads: HashMap<i32, i32>,
-    /// The perf.data are of overwriting buffers, of which this is taken.
+    /// The perf.data come from overwriting buffers; take this from them.
     pub window: Option<Window>,
     /// From when to when all inputs recorded: other samples are left out.
     pub span: Option<(u64, u64)>,
@@ -212,7 +212,7 @@ pub fn merge(inputs: &[PathBuf], output: &Path, session: &str) -> Result<MergeIn
     merge_with(inputs, output, session, &Extras::default())
 }
 
-/// The same, completed with what the inputs do not tell.
+/// The same, completed with what the inputs lack.
 pub fn merge_with(
     inputs: &[PathBuf],
     output: &Path,
@@ -253,11 +253,11 @@ fn write(
         .iter()
         .map(|path| Input::open(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut kept = None;
+    let mut extent = None;
     if let Some(window) = &extras.window {
         for input in &mut opened {
             if let Input::Perf(reader) = input {
-                kept = Some(reader.keep(window)?);
+                extent = Some(reader.keep(window)?);
             }
         }
     }
@@ -436,14 +436,14 @@ fn write(
         session_at,
         shares,
         missing_switches,
-        kept,
+        extent,
         left_out: left_out.collect(),
     };
     Ok(Whole { out, info, later })
 }
 
-/// By event: whether it is of one system call, with a copy of the stack with which that is entered. Another event tells of
-/// each entry: of this one only the stacks are wanted.
+/// By event: whether it is the entry of one system call, with a copy of the stack. Another event reports each
+/// entry: only this one's stacks are used.
 fn of_one_call(reader: &Reader) -> Vec<bool> {
     let events = reader.attrs().iter().zip(reader.events());
     let of = events
@@ -471,7 +471,7 @@ fn of_ftrace(inputs: &[Input]) -> Vec<Vec<bool>> {
     inputs.map(Option::unwrap_or_default).collect()
 }
 
-/// A PERF_RECORD_MMAP2 of a program's code, with a sample id of `tail` bytes that tells nothing, as perf makes them up.
+/// A PERF_RECORD_MMAP2 of a program's code, with an empty sample id of `tail` bytes, as perf synthesizes them.
 fn mapping(map: &Map, tail: usize) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(map.pid.to_le_bytes());
@@ -595,8 +595,8 @@ impl Written {
         tail: usize,
         stacks: &mut Stacks<'_>,
     ) -> Result<(), Error> {
-        // Records without a time describe what was there when the recorders started: what one has said need not be said again.
-        let mut said: HashMap<Vec<u8>, usize> = HashMap::new();
+        // Records without a time describe the state when the recorders started: one copy suffices.
+        let mut written_by: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut tasks = Tasks::new(&extras.threads);
         let mut init = None;
         let mut maps = Some(&extras.maps);
@@ -643,7 +643,7 @@ impl Written {
                 } else {
                     record.to_vec()
                 };
-                if *said.entry(known).or_insert(input) == input {
+                if *written_by.entry(known).or_insert(input) == input {
                     self.records += 1;
                     self.put_plain(out, record)?;
                 }

@@ -455,14 +455,14 @@ fn filters() {
         first
     );
     // One known leaves the other for the one that is not.
-    let one = |pid| Filters {
+    let of_pid = |pid| Filters {
         pids: vec![pid],
         daemons: vec![(601, 46)],
         ..Filters::default()
     };
-    assert_eq!(seen(one(901)), first);
+    assert_eq!(seen(of_pid(901)), first);
     assert_eq!(
-        seen(one(902)),
+        seen(of_pid(902)),
         ["stat/getattr", "FUSE_GETATTR/getattr", "cvmfs_read/read"]
     );
     // A forget belongs to its daemon's mount, though it has no request.
@@ -543,17 +543,17 @@ struct Step {
     /// None: the task's innermost call returns. Else it enters a function.
     enter: Option<u32>,
     gap: u64,
-    kept: bool,
+    recorded: bool,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let enter = prop_oneof![Just(None), Just(Some(LOOKUP)), Just(Some(READ))];
     let step = (501..504, enter, 0..5u64, 0..10u8);
-    let step = step.prop_map(|(tid, enter, gap, kept)| Step {
+    let step = step.prop_map(|(tid, enter, gap, recorded)| Step {
         tid,
         enter,
         gap,
-        kept: kept > 0,
+        recorded: recorded > 0,
     });
     proptest::collection::vec(step, 1..400)
 }
@@ -582,7 +582,7 @@ fn play(steps: &[Step]) -> (Vec<Ev>, Vec<(u32, u64, u64)>) {
     (events, calls)
 }
 
-fn found(answer: &Answer) -> Vec<(u32, u64, u64)> {
+fn paired(answer: &Answer) -> Vec<(u32, u64, u64)> {
     let columns = answer.columns.as_ref().unwrap();
     let function = |index: u32| match columns.functions[index as usize].as_str() {
         "cvmfs_lookup" => LOOKUP,
@@ -888,11 +888,11 @@ fn an_address_is_a_request_from_its_begin_to_its_end() {
     assert_eq!(figures(&answer, "FUSE_LOOKUP", "lookup"), (1, 1, 0, 5));
     assert_eq!(figures(&answer, "FUSE_GETATTR", "getattr"), (1, 1, 0, 20));
     let rows = answer.columns.unwrap().requests;
-    let found: Vec<_> = rows
+    let values: Vec<_> = rows
         .iter()
         .map(|r| (r.unique, r.sent, r.end, r.woken, r.error, r.callback_start))
         .collect();
-    assert_eq!(found, [(2, 12, 15, 0, 0, 13), (4, 0, 40, 43, -2, 0)]);
+    assert_eq!(values, [(2, 12, 15, 0, 0, 13), (4, 0, 40, 43, -2, 0)]);
 }
 
 #[test]
@@ -990,29 +990,29 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_call_of_a_whole_recording_is_found(steps in steps(), batch in 1..50usize) {
+    fn every_call_of_a_whole_recording_is_paired(steps in steps(), batch in 1..50usize) {
         let (events, calls) = play(&steps);
         let mut analysis = Analysis::new(&catalogue(), Filters::default(), None, 0, Detail::Columns);
         for part in events.chunks(batch) {
             analysis.push(&Batch { events: part.to_vec(), side: vec![], stacks: vec![] });
         }
         let answer = analysis.finish();
-        prop_assert_eq!(found(&answer), calls);
+        prop_assert_eq!(paired(&answer), calls);
         let unmatched: u64 = answer.series.iter().map(|s| s.unmatched + s.unanswered).sum();
         let entered = events.iter().filter(|e| e.kind % 2 == 0).count();
-        prop_assert_eq!(unmatched, (entered - found(&answer).len()) as u64);
+        prop_assert_eq!(unmatched, (entered - paired(&answer).len()) as u64);
     }
 
     /// Where events are missing without a word, each of the others is counted once: in a pair or as unmatched.
     #[test]
     fn every_event_of_a_damaged_recording_is_accounted_for(steps in steps()) {
         let (events, _) = play(&steps);
-        let kept = events.iter().zip(steps.iter().cycle()).filter(|(_, step)| step.kept);
-        let kept: Vec<Ev> = kept.map(|(event, _)| *event).collect();
-        let answer = run(&kept, &[], Filters::default());
+        let recorded = events.iter().zip(steps.iter().cycle()).filter(|(_, step)| step.recorded);
+        let recorded: Vec<Ev> = recorded.map(|(event, _)| *event).collect();
+        let answer = run(&recorded, &[], Filters::default());
         for (function, operation, entry) in [("cvmfs_lookup", "lookup", LOOKUP), ("cvmfs_read", "read", READ)] {
-            let entries = kept.iter().filter(|e| e.kind == entry).count() as u64;
-            let returns = kept.iter().filter(|e| e.kind == entry + 1).count() as u64;
+            let entries = recorded.iter().filter(|e| e.kind == entry).count() as u64;
+            let returns = recorded.iter().filter(|e| e.kind == entry + 1).count() as u64;
             let (entered, matched, unmatched, _) = figures(&answer, function, operation);
             prop_assert_eq!(entered, entries);
             prop_assert_eq!(2 * matched + unmatched, entries + returns);
@@ -1022,24 +1022,24 @@ proptest! {
     /// Where the recorder says at which times events were lost, every pair that is made is a true one, for calls
     /// that do not nest (nothing tells an outer call's return from an inner one's that lost its entry).
     #[test]
-    fn no_pair_is_wrong_where_losses_are_told(steps in steps()) {
+    fn no_pair_is_wrong_where_losses_are_reported(steps in steps()) {
         let mut flat = Vec::new();
         for step in steps {
             flat.push(Step { enter: None, ..step.clone() });
             flat.push(step);
         }
         let (events, calls) = play(&flat);
-        let (mut kept, mut side) = (Vec::new(), Vec::new());
+        let (mut recorded, mut side) = (Vec::new(), Vec::new());
         for (event, step) in events.iter().zip(flat.iter().cycle()) {
             // Time stamps are unlike, so that a loss lies between two events.
             let time = event.time * 2;
-            if step.kept {
-                kept.push(Ev { time, ..*event });
+            if step.recorded {
+                recorded.push(Ev { time, ..*event });
             } else {
                 side.push(Side::Lost { time: time + 1 });
             }
         }
-        for call in found(&run(&kept, &side, Filters::default())) {
+        for call in paired(&run(&recorded, &side, Filters::default())) {
             prop_assert!(calls.contains(&(call.0, call.1 / 2, call.2 / 2)), "{call:?}");
         }
     }
@@ -1184,7 +1184,7 @@ fn corrected(events: &[Ev], event: u64, pair: u64) -> Answer {
 fn lengths(answer: &Answer) -> [u64; 4] {
     let sum = |function: &str| figures(answer, function, "lookup").3;
     let callback = series(answer, "cvmfs_lookup", "lookup");
-    let until = callback.and_then(|found| found.until_reply.as_ref());
+    let until = callback.and_then(|callback| callback.until_reply.as_ref());
     [
         sum("FUSE_LOOKUP"),
         sum("stat"),

@@ -83,7 +83,7 @@ fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (PathBuf, Mer
 fn calls(path: &Path) -> BTreeMap<String, Vec<u64>> {
     let reader = Reader::open(path).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
-    let mut found = BTreeMap::new();
+    let mut by_event = BTreeMap::new();
     for (event, info) in reader.events().iter().enumerate() {
         if !info.name.starts_with("fuse_daemon:") {
             continue;
@@ -92,7 +92,7 @@ fn calls(path: &Path) -> BTreeMap<String, Vec<u64>> {
         let (system, name) = info.name.split_once(':').unwrap();
         assert_eq!((&format.system[..], &format.name[..]), (system, name));
         let layout = &reader.attrs()[event].layout;
-        let own: &mut Vec<u64> = found.entry(info.name.clone()).or_default();
+        let own: &mut Vec<u64> = by_event.entry(info.name.clone()).or_default();
         for record in reader
             .records()
             .filter(|r| r.kind == 9 && r.event == Some(event))
@@ -102,7 +102,7 @@ fn calls(path: &Path) -> BTreeMap<String, Vec<u64>> {
             own.push(u64::from_le_bytes(raw[8..16].try_into().unwrap()));
         }
     }
-    found
+    by_event
 }
 
 fn expected(pairs: &[(&str, &[u64])]) -> BTreeMap<String, Vec<u64>> {

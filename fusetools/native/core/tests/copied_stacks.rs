@@ -117,13 +117,13 @@ fn merged(name: &str, bytes: &[u8], here: bool) -> Option<Vec<u8>> {
 fn chains(bytes: Vec<u8>) -> Vec<(Vec<u64>, Vec<u8>)> {
     let reader = Reader::from_bytes(bytes).unwrap();
     let samples = reader.records().filter(|record| record.kind == 9);
-    let found = samples.filter_map(|record| {
+    let chains = samples.filter_map(|record| {
         let layout = reader.attrs()[record.event?].layout;
         let words = layout.chain(&record.bytes)?.chunks_exact(8);
         let chain = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
         Some((chain.collect(), layout.raw(&record.bytes)?.to_vec()))
     });
-    found.collect()
+    chains.collect()
 }
 
 #[test]
@@ -148,16 +148,16 @@ fn copies_become_call_chains() {
         (0, 0, 0)
     );
     // What is known, and a mark that it does not go on to where the thread began.
-    let found = chains(out);
+    let raw_chains = chains(out);
     let of = |ip| vec![KERNEL, AT, USER, ip, USER];
     assert_eq!(
-        found
+        raw_chains
             .iter()
             .map(|(chain, _)| chain.clone())
             .collect::<Vec<_>>(),
         [of(ip), vec![KERNEL, AT], of(0x0804_8000)]
     );
-    assert!(found.iter().all(|(_, raw)| raw == &[5; 20]));
+    assert!(raw_chains.iter().all(|(_, raw)| raw == &[5; 20]));
     // What stands after the copies stays.
     let mut weighed = event();
     weighed.sample_type |= WEIGHT;
@@ -187,7 +187,7 @@ fn damaged_copies() {
             .wrapping_add(1442695040888963407);
         (seed >> 33) as usize % below
     };
-    let mut kept = 0;
+    let mut left = 0;
     for _ in 0..300 {
         let mut bytes = whole.clone();
         for _ in 0..1 + random(20) {
@@ -195,10 +195,10 @@ fn damaged_copies() {
             bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random(5)];
         }
         if let Some(out) = merged("damaged", &bytes, true) {
-            kept += chains(out).len();
+            left += chains(out).len();
         }
     }
-    assert!(kept > 300);
+    assert!(left > 300);
 }
 
 macro_rules! format_of {

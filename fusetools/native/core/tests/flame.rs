@@ -72,13 +72,13 @@ fn weights(bytes: Vec<u8>) -> Option<[u64; 4]> {
             filters: Filters::default(),
             ..Ask::default()
         };
-        let (_, found) = flame(&reader, &rows, &ask).unwrap();
-        let sum = found
+        let (_, flames) = flame(&reader, &rows, &ask).unwrap();
+        let sum = flames
             .stacks
             .iter()
             .fold(0u64, |sum, (_, weight)| sum.saturating_add(*weight));
         if graph != Graph::OnCpu {
-            assert_eq!(sum, found.shown.ns, "{graph:?}");
+            assert_eq!(sum, flames.shown.ns, "{graph:?}");
         }
         sum
     }))
@@ -211,15 +211,15 @@ fn cut(chain: &[u64]) -> [u64; 4] {
         all: true,
         ..Ask::default()
     };
-    let (_, found) = flame(&reader, &rows, &ask).unwrap();
-    let weight = found.shown.ns;
-    let parts = [found.cut, found.cut_unknown, found.cut_copied];
+    let (_, flames) = flame(&reader, &rows, &ask).unwrap();
+    let weight = flames.shown.ns;
+    let parts = [flames.cut, flames.cut_unknown, flames.cut_copied];
     let shares = parts.map(|part| part / weight);
     [weight.min(1), shares[0], shares[1], shares[2]]
 }
 
 #[test]
-fn where_a_stack_ends_is_told_by_how_it_was_taken() {
+fn where_a_stack_ends_depends_on_how_it_was_taken() {
     const KERNEL: u64 = -128i64 as u64;
     const USER: u64 = -512i64 as u64;
     let (kernel, user) = (0xffff_ffff_8100_1000, 0x5555_0000_1234);

@@ -170,7 +170,10 @@ fn sums_are_of_what_has_ended() {
         .collect();
     assert_eq!(names, [("getattr", 100), ("lookup", 80)]);
     let (oldest, all) = now.under_way(0, 3);
-    let oldest: Vec<u64> = oldest.iter().map(|(kept, _)| kept.story.unique).collect();
+    let oldest: Vec<u64> = oldest
+        .iter()
+        .map(|(request, _)| request.story.unique)
+        .collect();
     assert_eq!((oldest, all), (vec![10, 20, 30], 20));
     // And once only.
     assert_eq!(now.take(&view).total.requests, 0);

@@ -32,25 +32,25 @@ fn catalogue() -> Vec<Meaning> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+struct Scan {
     events: Vec<Ev>,
     side: Vec<Side>,
     info: ScanInfo,
     batches: usize,
 }
 
-fn scan(reader: &Reader) -> Found {
-    let mut found = Found::default();
+fn scan(reader: &Reader) -> Scan {
+    let mut result = Scan::default();
     let info = reader.scan(&catalogue(), &mut |batch| {
-        found.events.extend(batch.events);
-        found.side.extend(batch.side);
-        found.batches += 1;
+        result.events.extend(batch.events);
+        result.side.extend(batch.side);
+        result.batches += 1;
     });
-    found.info = info.unwrap();
-    found
+    result.info = info.unwrap();
+    result
 }
 
-fn read(bytes: Vec<u8>) -> Found {
+fn read(bytes: Vec<u8>) -> Scan {
     scan(&Reader::from_bytes(bytes).unwrap())
 }
 
@@ -92,8 +92,8 @@ fn two_cpus(rounds: u64, each: u64) -> PerfData {
     file
 }
 
-fn in_order(found: &Found) -> bool {
-    found
+fn in_order(result: &Scan) -> bool {
+    result
         .events
         .windows(2)
         .all(|pair| pair[0].time <= pair[1].time)
@@ -178,13 +178,13 @@ fn every_layout_of_a_sample() {
             };
             file.records
                 .push(file.events[1].other(3, 0, b"\x05\0\0\0\x06\0\0\0cvmfs2\0\0", &id));
-            let found = read(file.bytes());
+            let result = read(file.bytes());
             assert_eq!(
-                found.events, expected,
+                result.events, expected,
                 "sample_type {sample_type:#x} read_format {read_format:#x}"
             );
             assert_eq!(
-                found.side,
+                result.side,
                 [Side::Comm {
                     time: 99,
                     pid: 5,
@@ -192,8 +192,8 @@ fn every_layout_of_a_sample() {
                     comm: "cvmfs2".into(),
                 }]
             );
-            assert_eq!(found.info.counts, [0, 3, 0]);
-            assert_eq!(found.info.warnings, [""; 0]);
+            assert_eq!(result.info.counts, [0, 3, 0]);
+            assert_eq!(result.info.warnings, [""; 0]);
         }
     }
 }
@@ -236,7 +236,7 @@ fn records_that_are_no_samples() {
             record(79, 0, &[0; 24]),
             record(200, 0, &[0; 8]),
         ];
-        let found = read(file.bytes());
+        let result = read(file.bytes());
         let mut expected = vec![
             Side::Comm {
                 time: 0,
@@ -281,8 +281,8 @@ fn records_that_are_no_samples() {
             expected.push(Side::Lost { time: 70 });
             expected.push(Side::Lost { time: 80 });
         }
-        assert_eq!(found.side, expected);
-        let info = found.info;
+        assert_eq!(result.side, expected);
+        let info = result.info;
         assert_eq!((info.lost, info.lost_samples, info.throttled), (17, 19, 1));
         assert_eq!(info.warnings, [""; 0]);
     }
@@ -338,12 +338,12 @@ fn what_the_file_says_of_itself() {
     // Names without tracing data, and the tracing data's without names.
     let features = file.features();
     for which in [1, 12] {
-        let kept: Vec<_> = features
+        let only: Vec<_> = features
             .iter()
             .filter(|(bit, _)| *bit == which)
             .cloned()
             .collect();
-        let reader = Reader::from_bytes(file.with_data(&file.data(), &kept)).unwrap();
+        let reader = Reader::from_bytes(file.with_data(&file.data(), &only)).unwrap();
         assert_eq!(reader.events()[1].name, "fuse:fuse_request_end");
         assert_eq!(reader.warnings().is_empty(), which == 1);
     }
@@ -352,20 +352,20 @@ fn what_the_file_says_of_itself() {
 #[test]
 fn time_order_by_rounds() {
     let file = two_cpus(9, 20_000);
-    let found = read(file.bytes());
-    assert_eq!(found.events.len(), 9 * 2 * 20_000);
-    assert!(found.batches > 1, "rounds let batches go before the end");
-    let mut expected = found.events.clone();
+    let result = read(file.bytes());
+    assert_eq!(result.events.len(), 9 * 2 * 20_000);
+    assert!(result.batches > 1, "rounds let batches go before the end");
+    let mut expected = result.events.clone();
     expected.sort_by_key(|event| event.time);
-    assert!(found.events == expected && in_order(&found));
-    assert_eq!(found.info.warnings, [""; 0]);
+    assert!(result.events == expected && in_order(&result));
+    assert_eq!(result.info.warnings, [""; 0]);
 
     // Without rounds everything waits for the end.
     let mut without = file.clone();
     without.records.retain(|record| record[0] != 68);
     let flat = read(without.bytes());
     assert_eq!(flat.batches, 1);
-    assert!(flat.events == found.events && flat.side == found.side);
+    assert!(flat.events == result.events && flat.side == result.side);
 
     // An event far older than its round allows is told.
     let mut late = file;
@@ -386,7 +386,7 @@ fn time_order_by_rounds() {
 #[test]
 fn records_come_in_the_same_order() {
     let file = two_cpus(5, 30_000);
-    let found = read(file.bytes());
+    let result = read(file.bytes());
     for bytes in [
         file.bytes(),
         file.with_data(
@@ -402,7 +402,7 @@ fn records_come_in_the_same_order() {
             .map(|record| (record.time.unwrap(), record.event))
             .collect();
         assert_eq!(records.damage(), None);
-        let expected: Vec<(u64, Option<usize>)> = found
+        let expected: Vec<(u64, Option<usize>)> = result
             .events
             .iter()
             .map(|event| (event.time, Some(event.kind as usize)))
@@ -428,12 +428,12 @@ fn chunks_do_not_matter() {
     for chunk in [8, 16, 40, 64, 120, 256, 1000, 1024, 4096, 16 << 10] {
         let mut reader = Reader::from_bytes(file.bytes()).unwrap();
         reader.set_chunk(chunk);
-        let found = scan(&reader);
+        let result = scan(&reader);
         assert!(
-            found.events == expected.events && found.side == expected.side,
+            result.events == expected.events && result.side == expected.side,
             "chunks of {chunk}"
         );
-        assert_eq!(found.info, expected.info);
+        assert_eq!(result.info, expected.info);
     }
 }
 
@@ -452,9 +452,9 @@ fn compressed_records() {
                 let mut reader = Reader::from_bytes(bytes).unwrap();
                 for chunk in [1000, 4 << 20] {
                     reader.set_chunk(chunk);
-                    let found = scan(&reader);
-                    assert!(found.events == expected.events && found.side == expected.side);
-                    assert_eq!(found.info, expected.info);
+                    let result = scan(&reader);
+                    assert!(result.events == expected.events && result.side == expected.side);
+                    assert_eq!(result.info, expected.info);
                 }
             }
         }
@@ -478,20 +478,20 @@ fn compressed_records() {
     pieces.insert(2, extra);
     pieces.insert(3, round());
     mixed.extend(pieces.concat());
-    let found = read(file.with_data(&mixed, &file.features()));
-    assert!(found.events == expected.events);
-    assert_eq!(found.side.len(), expected.side.len() + 1);
-    assert_eq!(found.info.warnings, [""; 0]);
+    let result = read(file.with_data(&mixed, &file.features()));
+    assert!(result.events == expected.events);
+    assert_eq!(result.side.len(), expected.side.len() + 1);
+    assert_eq!(result.info.warnings, [""; 0]);
 
     // Cut short in the middle of a piece: the whole records before it.
     let pieces = compress(&data, 1001, 81);
     let cut = pieces[..7].concat();
-    let found = read(file.with_data(&cut, &file.features()));
-    assert!(!found.events.is_empty() && found.events.len() < expected.events.len());
+    let result = read(file.with_data(&cut, &file.features()));
+    assert!(!result.events.is_empty() && result.events.len() < expected.events.len());
     assert!(
-        found.info.warnings[0].contains("within a record"),
+        result.info.warnings[0].contains("within a record"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
 
     // What cannot have been packed ends the records, and is said to be where it is in the file; what is damaged behind that
@@ -506,9 +506,9 @@ fn compressed_records() {
         for chunk in [64, 4096, 1 << 20] {
             let mut reader = Reader::from_bytes(bytes.clone()).unwrap();
             reader.set_chunk(chunk);
-            let found = scan(&reader);
-            assert!(found.events == expected.events);
-            warnings.extend(found.info.warnings);
+            let result = scan(&reader);
+            assert!(result.events == expected.events);
+            warnings.extend(result.info.warnings);
         }
         assert_eq!(warnings.len(), 3, "{warnings:?}");
         let place = warnings[0].split([' ', ':']).nth(3).unwrap();
@@ -536,11 +536,11 @@ fn a_bomb_does_not_blow_up() {
         .collect();
     assert!(data.len() < 1 << 18, "{}", data.len());
     let started = Instant::now();
-    let found = read(file.with_data(&data, &file.features()));
+    let result = read(file.with_data(&data, &file.features()));
     assert!(
-        found.info.warnings[0].contains("grow without end"),
+        result.info.warnings[0].contains("grow without end"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
     assert!(
         started.elapsed() < Duration::from_secs(20),
@@ -548,23 +548,23 @@ fn a_bomb_does_not_blow_up() {
         started.elapsed()
     );
 
-    let found = read(file.with_data(
+    let result = read(file.with_data(
         &record(81, 0, b"no zstd at all, whatever it says"),
         &file.features(),
     ));
     assert!(
-        found.info.warnings[0].contains("compressed records"),
+        result.info.warnings[0].contains("compressed records"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
-    let found = read(file.with_data(
+    let result = read(file.with_data(
         &record(83, 0, &words(&[u32::MAX, u32::MAX, 0, 0])),
         &file.features(),
     ));
     assert!(
-        found.info.warnings[0].contains("compressed record's size"),
+        result.info.warnings[0].contains("compressed record's size"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
 }
 
@@ -572,9 +572,9 @@ fn a_bomb_does_not_blow_up() {
 fn pipe_mode() {
     let file = two_cpus(4, 500);
     let expected = read(file.bytes());
-    let found = read(file.pipe());
-    assert!(found.events == expected.events && found.side == expected.side);
-    assert_eq!(found.info, expected.info);
+    let result = read(file.pipe());
+    assert!(result.events == expected.events && result.side == expected.side);
+    assert_eq!(result.info, expected.info);
     // Older perf gives names one by one and no EVENT_DESC.
     let mut bytes = b"PERFILE2\x10\0\0\0\0\0\0\0".to_vec();
     let attr = &file.pipe()[..];
@@ -592,14 +592,14 @@ fn pipe_mode() {
     bytes.extend(file.data());
     let reader = Reader::from_bytes(bytes).unwrap();
     assert_eq!(reader.events()[1].name, "fuse:fuse_request_end");
-    let found = scan(&reader);
+    let result = scan(&reader);
     let ends = expected
         .events
         .iter()
         .filter(|event| event.kind == 1)
         .count();
-    assert_eq!(found.events.len(), ends);
-    assert!(found.info.counts == expected.info.counts && !found.info.warnings.is_empty());
+    assert_eq!(result.events.len(), ends);
+    assert!(result.info.counts == expected.info.counts && !result.info.warnings.is_empty());
 }
 
 #[test]
@@ -609,24 +609,24 @@ fn a_recorder_that_was_killed() {
     let end = whole.len() - file.with_data(&[], &file.features()).len() + data_start(&whole);
     let mut killed = whole[..end].to_vec();
     killed[48..56].fill(0);
-    let found = read(killed.clone());
-    assert_eq!(found.info.counts, read(whole).info.counts);
+    let result = read(killed.clone());
+    assert_eq!(result.info.counts, read(whole).info.counts);
     assert!(
-        found.info.warnings[0].contains("never finished"),
+        result.info.warnings[0].contains("never finished"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
     assert!(
-        found.info.warnings[1].contains("no name"),
+        result.info.warnings[1].contains("no name"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
     killed.truncate(end - 3);
-    let found = read(killed);
+    let result = read(killed);
     assert!(
-        found.info.warnings[2].contains("cut short"),
+        result.info.warnings[2].contains("cut short"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
 }
 
@@ -639,7 +639,7 @@ fn data_start(bytes: &[u8]) -> usize {
 }
 
 /// Opens and reads in every way that there is. None where opening fails; the error must say something.
-fn survive(bytes: Vec<u8>) -> Option<Found> {
+fn survive(bytes: Vec<u8>) -> Option<Scan> {
     match Reader::from_bytes(bytes) {
         Ok(mut reader) => {
             reader.set_chunk(512);
@@ -688,44 +688,44 @@ fn truncated_anywhere() {
     let start = data_start(&whole);
     let data = file.data().len();
     for len in 0..whole.len() {
-        let Some(found) = survive(whole[..len].to_vec()) else {
+        let Some(result) = survive(whole[..len].to_vec()) else {
             assert!(len < start, "cut at {len}");
             continue;
         };
         assert!(len >= start, "cut at {len}");
-        assert!(!found.info.warnings.is_empty(), "cut at {len}");
-        let kept = prefix(&file, len - start);
+        assert!(!result.info.warnings.is_empty(), "cut at {len}");
+        let left = prefix(&file, len - start);
         assert_eq!(
-            found.info.counts.iter().sum::<u64>(),
-            kept.len() as u64,
+            result.info.counts.iter().sum::<u64>(),
+            left.len() as u64,
             "cut at {len}"
         );
         assert_eq!(
-            found.info.last,
-            kept.last().copied().unwrap_or(0),
+            result.info.last,
+            left.last().copied().unwrap_or(0),
             "cut at {len}"
         );
         // Once a name is there its events are whole; before the formats are, fields are absent.
-        if len >= start + data && !found.events.is_empty() {
-            let times = |found: &Found| {
-                found
+        if len >= start + data && !result.events.is_empty() {
+            let times = |result: &Scan| {
+                result
                     .events
                     .iter()
                     .map(|event| event.time)
                     .collect::<Vec<_>>()
             };
-            assert_eq!(times(&found), times(&expected), "cut at {len}");
+            assert_eq!(times(&result), times(&expected), "cut at {len}");
         }
     }
     let pipe = file.pipe();
     let start = pipe.len() - data;
     let expected = read(pipe.clone());
     for len in 0..pipe.len() {
-        let found = survive(pipe[..len].to_vec());
+        let result = survive(pipe[..len].to_vec());
         if len >= start {
-            let found = found.unwrap();
+            let result = result.unwrap();
             assert_eq!(
-                found
+                result
                     .events
                     .iter()
                     .map(|event| event.time)
@@ -733,7 +733,7 @@ fn truncated_anywhere() {
                 prefix(&file, len - start)
             );
             let at_end = prefix(&file, len - start).len() == expected.events.len();
-            assert!(at_end || len == start || found.info.warnings.len() <= 1);
+            assert!(at_end || len == start || result.info.warnings.len() <= 1);
         }
     }
 }
@@ -767,18 +767,18 @@ fn wrong_words_anywhere() {
             let mut bytes = whole.clone();
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             let started = Instant::now();
-            let found = survive(bytes);
+            let result = survive(bytes);
             assert!(
                 started.elapsed() < Duration::from_secs(5),
                 "{value:#x} at {at}"
             );
             // A wrong extent of the records must not pass for a whole recording.
-            if let (40 | 48, Some(found)) = (at, found) {
-                let same = found.events == expected.events;
+            if let (40 | 48, Some(result)) = (at, result) {
+                let same = result.events == expected.events;
                 assert!(
-                    same || !found.info.warnings.is_empty(),
+                    same || !result.info.warnings.is_empty(),
                     "{value:#x} at {at}: {:?}",
-                    found.info
+                    result.info
                 );
             }
         }
@@ -795,15 +795,15 @@ fn wrong_bytes_in_the_records() {
         for value in [0u16, 7, 8, 0xffff] {
             let mut bytes = whole.clone();
             bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
-            let found = survive(bytes).unwrap();
-            let lost = found.events.len() < expected.events.len();
+            let result = survive(bytes).unwrap();
+            let lost = result.events.len() < expected.events.len();
             // A sample whose kind was overwritten is another record by now; all else is told.
             assert!(
-                found.events.len() <= expected.events.len() + 1,
+                result.events.len() <= expected.events.len() + 1,
                 "{value} at {at}"
             );
             if lost && value == 0 && u64_at(&whole, at & !7) >> 48 != 0 && at % 8 == 6 {
-                assert!(!found.info.warnings.is_empty(), "{value} at {at}");
+                assert!(!result.info.warnings.is_empty(), "{value} at {at}");
             }
         }
     }
@@ -822,9 +822,9 @@ fn sizes_of_records() {
     ] {
         let mut bytes = whole.clone();
         bytes[place..place + 2].copy_from_slice(&size.to_le_bytes());
-        let found = read(bytes);
+        let result = read(bytes);
         assert_eq!(
-            found
+            result
                 .events
                 .iter()
                 .map(|event| event.time)
@@ -832,9 +832,9 @@ fn sizes_of_records() {
             prefix(&file, before)
         );
         assert!(
-            found.info.warnings[0].contains(what),
+            result.info.warnings[0].contains(what),
             "{:?}",
-            found.info.warnings
+            result.info.warnings
         );
     }
     // A call chain, a group and raw data that claim more than the sample holds.
@@ -855,13 +855,13 @@ fn sizes_of_records() {
             .iter_mut()
             .for_each(|other| other.sample_type = event.sample_type);
         file.records = vec![event.sample(&good), sample];
-        let found = read(file.bytes());
-        assert_eq!(found.events.len(), 1);
-        assert_eq!(found.info.counts, [0, 1, 0]);
+        let result = read(file.bytes());
+        assert_eq!(result.events.len(), 1);
+        assert_eq!(result.info.counts, [0, 1, 0]);
         assert!(
-            found.info.warnings[0].contains("contradict"),
+            result.info.warnings[0].contains("contradict"),
             "{:?}",
-            found.info.warnings
+            result.info.warnings
         );
     }
     event.sample_type = perf_data::USUAL | perf_data::READ;
@@ -885,12 +885,12 @@ fn sizes_of_records() {
         event.sample(&good),
         event.sample(&Sample { id: 99, ..good }),
     ];
-    let found = read(file.bytes());
-    assert_eq!(found.info.counts, [0, 1, 0]);
+    let result = read(file.bytes());
+    assert_eq!(result.info.counts, [0, 1, 0]);
     assert!(
-        found.info.warnings[0].contains("no event"),
+        result.info.warnings[0].contains("no event"),
         "{:?}",
-        found.info.warnings
+        result.info.warnings
     );
 }
 
@@ -933,19 +933,19 @@ fn other_files() {
             .err()
             .map(|error| error.to_string())
     };
-    let said = |bytes: &[u8], what: &str| {
+    let fails = |bytes: &[u8], what: &str| {
         let error = open(bytes).unwrap();
         assert!(error.contains(what), "{error}");
     };
-    said(b"", "empty");
-    said(b"PERF", "only 4 bytes");
-    said(b"PERFILE2", "header ends early");
-    said(b"PERFFILE\0\0\0\0\0\0\0\0", "2012");
-    said(
+    fails(b"", "empty");
+    fails(b"PERF", "only 4 bytes");
+    fails(b"PERFILE2", "header ends early");
+    fails(b"PERFFILE\0\0\0\0\0\0\0\0", "2012");
+    fails(
         b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0",
         "does not begin with",
     );
-    said(b"2ELIFREP\0\0\0\0\0\0\0\x68", "big-endian");
+    fails(b"2ELIFREP\0\0\0\0\0\0\0\x68", "big-endian");
     assert!(matches!(
         Reader::from_bytes(b"2ELIFREP\0\0\0\0\0\0\0\x68".to_vec()),
         Err(Error::BigEndian)
@@ -962,15 +962,15 @@ fn other_files() {
 
     let directory = TempDir::new();
     let path = directory.0.as_path();
-    let said = |path: &Path, what: &str| {
+    let fails = |path: &Path, what: &str| {
         let error = Reader::open(path).err().unwrap().to_string();
         assert!(error.contains(what) && !error.contains('\n'), "{error}");
     };
-    said(path, "a directory");
+    fails(path, "a directory");
     std::fs::write(path.join("data.0"), b"").unwrap();
-    said(path, "--threads");
-    said(&path.join("nothing"), "No such file");
-    said(Path::new("/dev/null"), "not a regular file");
+    fails(path, "--threads");
+    fails(&path.join("nothing"), "No such file");
+    fails(Path::new("/dev/null"), "not a regular file");
     let whole = path.join("perf.data");
     std::fs::write(&whole, two_cpus(2, 10).bytes()).unwrap();
     assert!(scan(&Reader::open(&whole).unwrap()) == read(two_cpus(2, 10).bytes()));
@@ -981,7 +981,7 @@ fn other_files() {
         Ok(_) => eprintln!(
             "no test of a file without permission: this user may read it all the same (root)"
         ),
-        Err(_) => said(&whole, "ermission"),
+        Err(_) => fails(&whole, "ermission"),
     }
 }
 
@@ -1051,20 +1051,20 @@ fn stacks(reader: &Reader) -> (Vec<(u64, Chain)>, Vec<Side>) {
         .into_iter()
         .map(|row| meaning(&row.event, Role::Stack))
         .collect();
-    let (mut known, mut found, mut maps) = (Vec::<Chain>::new(), Vec::new(), Vec::new());
+    let (mut known, mut chains, mut maps) = (Vec::<Chain>::new(), Vec::new(), Vec::new());
     reader
         .scan(&rows, &mut |batch| {
             known.extend(batch.stacks);
             let stacked = batch.events.iter().filter(|event| event.v[3] != ABSENT);
-            found.extend(stacked.map(|event| (event.time, known[event.v[3] as usize].clone())));
+            chains.extend(stacked.map(|event| (event.time, known[event.v[3] as usize].clone())));
             maps.extend(batch.side.into_iter().filter(|s| matches!(s, Side::Map(_))));
         })
         .unwrap();
-    (found, maps)
+    (chains, maps)
 }
 
 #[test]
-fn stacks_are_told_once() {
+fn stacks_are_reported_once() {
     let mut file = PerfData::fuse();
     file.events[0].sample_type |= perf_data::CALLCHAIN;
     let kernel = u64::MAX - 127; // PERF_CONTEXT_KERNEL
@@ -1085,16 +1085,19 @@ fn stacks_are_told_once() {
     }
     let reader = Reader::from_bytes(file.bytes()).unwrap();
     let row = [meaning(&reader.events()[0].name, Role::Stack)];
-    let (mut numbers, mut told) = (Vec::new(), Vec::new());
+    let (mut numbers, mut reported) = (Vec::new(), Vec::new());
     reader
         .scan(&row, &mut |batch| {
             numbers.extend(batch.events.iter().map(|event| event.v[3]));
-            told.extend(batch.stacks);
+            reported.extend(batch.stacks);
         })
         .unwrap();
     assert_eq!(numbers, [0, ABSENT, 1, 0]);
     assert_eq!(
-        told.iter().map(|chain| chain.to_vec()).collect::<Vec<_>>(),
+        reported
+            .iter()
+            .map(|chain| chain.to_vec())
+            .collect::<Vec<_>>(),
         [&chains[0][..], &chains[2]]
     );
 }

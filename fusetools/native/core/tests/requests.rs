@@ -8,7 +8,7 @@ use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::Outcomes;
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
-use fusetools_core::slowest::{Kept, Numbered, Slowest};
+use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::stitch::{RequestCounts, Stitch};
 use fusetools_core::wanted::Wanted;
 use proptest::prelude::*;
@@ -239,13 +239,13 @@ fn an_unfinished_request_is_as_slow_as_the_recording_is_long() {
     }
     let mut slowest = Slowest::new(2, Wanted::of(u64::MAX));
     tell(&script.batch, true, &mut slowest);
-    let kept = slowest.finish();
-    assert_eq!(kept[0].story.unique, 1000);
-    assert_eq!(kept[0].duration, 5 * 50);
-    assert_eq!(kept[1].duration, 30);
+    let requests = slowest.finish();
+    assert_eq!(requests[0].story.unique, 1000);
+    assert_eq!(requests[0].duration, 5 * 50);
+    assert_eq!(requests[1].duration, 30);
     let mut numbered = Numbered::new(1000);
     tell(&script.batch, true, &mut numbered);
-    assert_eq!(numbered.kept.len(), 1);
+    assert_eq!(numbered.requests.len(), 1);
 }
 
 /// Those of a file whose name is told only later, of one that is never named, and of another file.
@@ -293,12 +293,12 @@ fn each_mount_has_its_queue() {
     let mut queues = Queues::default();
     tell(&batch, true, &mut queues);
     let queues = queues.finish();
-    let told: Vec<_> = queues
+    let served: Vec<_> = queues
         .iter()
         .map(|q| (q.connection(), q.requests, q.unread, q.total))
         .collect();
     // No read of them is known: how long they were in the queue cannot be told.
-    assert_eq!(told, [(Some(MOUNT), 2, 2, 0), (Some(46), 1, 1, 0)]);
+    assert_eq!(served, [(Some(MOUNT), 2, 2, 0), (Some(46), 1, 1, 0)]);
 }
 
 /// Of two requests, one after the other, the second waits from 120 to 200 while the thread does what it does after its
@@ -380,10 +380,10 @@ proptest! {
     fn the_slowest_are_the_slowest(requests in requests(), most in 1..10usize) {
         let mut slowest = Slowest::new(most, Wanted::of(u64::MAX));
         tell(&batch(&requests), true, &mut slowest);
-        let kept: Vec<(u64, u64)> = slowest
+        let slow: Vec<(u64, u64)> = slowest
             .finish()
             .iter()
-            .map(|kept: &Kept| (kept.duration, kept.story.start()))
+            .map(|request: &NamedRequest| (request.duration, request.story.start()))
             .collect();
         let mut all: Vec<(u64, u64)> = naive(&requests)
             .iter()
@@ -391,7 +391,7 @@ proptest! {
             .collect();
         all.sort_by_key(|(duration, begin)| (std::cmp::Reverse(*duration), *begin));
         all.truncate(most);
-        prop_assert_eq!(kept, all);
+        prop_assert_eq!(slow, all);
     }
 
     #[test]
@@ -406,10 +406,10 @@ proptest! {
         prop_assert_eq!(queue.waited, times.iter().map(|(begin, read, ..)| read - begin).sum::<u64>());
         let first = times.iter().map(|(begin, ..)| *begin).min().unwrap();
         let last = times.iter().map(|(.., left)| *left).max().unwrap();
-        let found = queue.parts(parts);
-        prop_assert_eq!(found.len(), parts);
+        let sums = queue.parts(parts);
+        prop_assert_eq!(sums.len(), parts);
         let mut short = 0;
-        for (i, part) in found.iter().enumerate() {
+        for (i, part) in sums.iter().enumerate() {
             let bound = |i: usize| first + (u128::from(last - first) * i as u128 / parts as u128) as u64;
             let mut expected = Part::default();
             for now in bound(i)..bound(i + 1) {

@@ -72,9 +72,9 @@ fn switches(prev: i32, next: i32) -> Vec<u8> {
 }
 
 /// Of events at 1000, 1001 …, merged with a recording of perf's: by event's name (pid, tid, time) of its samples.
-type Found = BTreeMap<String, Vec<(i32, i32, u64)>>;
+type Samples = BTreeMap<String, Vec<(i32, i32, u64)>>;
 
-fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Found, MergeInfo) {
+fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Samples, MergeInfo) {
     let folder = std::env::temp_dir().join(format!("fusetools-ring-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let [perf, ring, whole] = ["perf", "ring", "whole"].map(|name| folder.join(name));
@@ -107,7 +107,7 @@ fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Found, MergeInfo) {
     let info = merge_with(&[perf, ring], &whole, "{\"format\": 1}", &extras).unwrap();
     let reader = Reader::open(&whole).unwrap();
     assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
-    let mut found = Found::new();
+    let mut samples = Samples::new();
     for record in reader.records().filter(|record| record.kind == 9) {
         let event = record.event.unwrap();
         let name = &reader.events()[event].name;
@@ -123,7 +123,7 @@ fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Found, MergeInfo) {
             "{name}"
         );
         let (pid, tid) = layout.task(&record.bytes).unwrap();
-        found
+        samples
             .entry(name.clone())
             .or_default()
             .push((pid, tid, record.time.unwrap()));
@@ -134,7 +134,7 @@ fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Found, MergeInfo) {
         );
     }
     fs::remove_dir_all(folder).unwrap();
-    (found, info)
+    (samples, info)
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn a_bundle_is_taken_apart_and_other_daemons_left_out() {
         begins(71, 73, 0), // a process, of another daemon then
         callback(73, 8, 1),
     ];
-    let (found, info) = merged("bundle", &events, Extras::default());
-    assert_eq!(found["fuse_daemon:x_read"], [(70, 71, 1000)]);
-    assert_eq!(found["fuse_daemon:x_open"], [(70, 72, 1003)]);
-    assert_eq!(found.len(), 2);
+    let (samples, info) = merged("bundle", &events, Extras::default());
+    assert_eq!(samples["fuse_daemon:x_read"], [(70, 71, 1000)]);
+    assert_eq!(samples["fuse_daemon:x_open"], [(70, 72, 1003)]);
+    assert_eq!(samples.len(), 2);
     let mut left_out = info.left_out.clone();
     left_out.sort();
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_bundle_is_taken_apart_and_other_daemons_left_out() {
 }
 
 #[test]
-fn only_what_is_in_scope_is_kept_and_missing_switches_are_counted() {
+fn only_what_is_in_scope_remains_and_missing_switches_are_counted() {
     let events = [
         enters(71, 0),
         enters(91, 0),
@@ -179,9 +179,12 @@ fn only_what_is_in_scope_is_kept_and_missing_switches_are_counted() {
         scope,
         ..Extras::default()
     };
-    let (found, info) = merged("scope", &events, more);
-    assert_eq!(found["raw_syscalls:sys_enter"], [(70, 71, 1000)]);
-    let switches: Vec<u64> = found["sched:sched_switch"].iter().map(|of| of.2).collect();
+    let (samples, info) = merged("scope", &events, more);
+    assert_eq!(samples["raw_syscalls:sys_enter"], [(70, 71, 1000)]);
+    let switches: Vec<u64> = samples["sched:sched_switch"]
+        .iter()
+        .map(|of| of.2)
+        .collect();
     assert_eq!(switches, [1002, 1003, 1005, 1006]);
     assert_eq!(info.missing_switches, 1);
 }
@@ -193,8 +196,8 @@ fn what_only_one_of_them_recorded_is_left_out() {
         span: Some((1001, 1003)),
         ..Extras::default()
     };
-    let (found, _) = merged("span", &events, more);
-    let times: Vec<u64> = found["raw_syscalls:sys_enter"]
+    let (samples, _) = merged("span", &events, more);
+    let times: Vec<u64> = samples["raw_syscalls:sys_enter"]
         .iter()
         .map(|of| of.2)
         .collect();
@@ -202,7 +205,7 @@ fn what_only_one_of_them_recorded_is_left_out() {
 }
 
 #[test]
-fn what_the_ring_buffer_lost_is_told() {
+fn what_the_ring_buffer_lost_is_reported() {
     let folder = std::env::temp_dir().join(format!("fusetools-ring-owed-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (ring, whole) = (folder.join("ring"), folder.join("whole"));

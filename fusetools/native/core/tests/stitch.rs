@@ -628,7 +628,7 @@ fn two_daemons() {
          150 500 lookup__return
          160 600 lookup__return",
     );
-    let told: Vec<_> = stories
+    let fates: Vec<_> = stories
         .iter()
         .map(|s| {
             (
@@ -641,7 +641,7 @@ fn two_daemons() {
         })
         .collect();
     assert_eq!(
-        told,
+        fates,
         [(900, 45, 500, -2, Some(120)), (901, 46, 600, 0, Some(110))]
     );
 }
@@ -661,9 +661,9 @@ fn by_address() {
          300 900 begin 0 3 45 7777
          400 901 begin 0 3 45 7777",
     );
-    let told: Vec<_> = stories.iter().map(|s| (s.unique, s.fate)).collect();
+    let fates: Vec<_> = stories.iter().map(|s| (s.unique, s.fate)).collect();
     assert_eq!(
-        told,
+        fates,
         [
             (2, Fate::Matched),
             (4, Fate::Matched),
@@ -742,7 +742,7 @@ fn at_any_time() {
         })
         .collect();
     let mut stitch = Stitch::new(&rows, Filters::default(), Some("x86_64"), 0, 0xff);
-    let mut told = 0;
+    let mut stories = 0;
     let mut at = |time, tid, name: &str, v: [u64; 3]| {
         let kind = ROWS.iter().position(|row| row.0 == name).unwrap() as u32;
         let pid = if tid == 500 { DAEMON } else { tid };
@@ -755,12 +755,12 @@ fn at_any_time() {
             cpu: 0,
             v,
         };
-        stitch.event(&ev, &mut |_| told += 1);
+        stitch.event(&ev, &mut |_| stories += 1);
         let unique = |story: Option<&Story>| story.map(|story| story.unique);
         (
             unique(stitch.waiting(900)),
             unique(stitch.in_hand(500)),
-            told,
+            stories,
         )
     };
     assert_eq!(at(100, 900, "enter", [262, 0, 0]), (None, None, 0));
@@ -1147,7 +1147,7 @@ const ENTRIES: [&str; 9] = [
 ];
 
 #[test]
-fn a_callback_that_does_not_tell_its_request_is_of_the_one_that_its_thread_read() {
+fn a_callback_without_a_number_is_of_the_request_that_its_thread_read() {
     let entries = |text: &str| Script::new().without(&ENTRIES).run(text);
     let text = "
         100 900 begin 2 1

@@ -8,7 +8,7 @@ use fusetools_core::{write, Reader};
 mod trace_data;
 use trace_data::*;
 
-fn told(dat: &TraceDat) -> Vec<(u32, u64, Option<u64>)> {
+fn events_of(dat: &TraceDat) -> Vec<(u32, u64, Option<u64>)> {
     let func = |event: Event| match event.what {
         What::Data(raw) => Some(u64::from_le_bytes(raw[8..16].try_into().unwrap())),
         What::Lost(_) => None,
@@ -30,7 +30,7 @@ fn every_kind_of_entry() {
     let stamped = 1 << 40 | 77;
     let delta = (1 << 27) - 1;
     assert_eq!(
-        told(&dat),
+        events_of(&dat),
         [
             (0, 1000, Some(1)),
             (1, 1001, Some(8)),
@@ -82,7 +82,7 @@ fn pieces_of_pages() {
         (0, 3000, None),
         (0, 3001, Some(6)),
     ];
-    assert_eq!(told(&dat), expected);
+    assert_eq!(events_of(&dat), expected);
     assert_eq!(
         dat.events()
             .filter(|e| e.what == What::Lost(Some(4)))
@@ -99,7 +99,7 @@ fn pieces_of_pages() {
     for size in head..bytes.len() - 1 {
         let dat = TraceDat::from_bytes(bytes[..size].to_vec()).unwrap();
         assert_eq!(dat.warnings().len(), 1, "{size}");
-        let events = told(&dat);
+        let events = events_of(&dat);
         assert!(
             events.iter().all(|event| expected.contains(event)),
             "{size}"
@@ -108,10 +108,10 @@ fn pieces_of_pages() {
     // A CPU that the head does not count, and an endless piece.
     let odd = [(7, short(1, 1)), (0, short(1, 1)), statistics(0)];
     let dat = TraceDat::from_bytes(pieces(&[("ftrace", ENTRY)], &odd)).unwrap();
-    assert_eq!(told(&dat), [(0, 2, Some(1))]);
+    assert_eq!(events_of(&dat), [(0, 2, Some(1))]);
     let mut endless = pieces(&[("ftrace", ENTRY)], &[]);
     endless.extend([0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
-    assert_eq!(told(&TraceDat::from_bytes(endless).unwrap()), []);
+    assert_eq!(events_of(&TraceDat::from_bytes(endless).unwrap()), []);
 }
 
 /// A time stamp whose 59 bits began anew after the page's.
@@ -125,7 +125,7 @@ fn an_absolute_time_that_wraps() {
         &[],
     )]]))
     .unwrap();
-    assert_eq!(told(&dat), [(0, (3 << 59) + 5, Some(1))]);
+    assert_eq!(events_of(&dat), [(0, (3 << 59) + 5, Some(1))]);
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -213,7 +213,7 @@ fn cpus_that_all_claim_the_whole_file() {
 }
 
 #[test]
-fn what_is_not_read_is_said() {
+fn what_is_not_read_is_reported() {
     for (version, what) in [
         ("7", "version 7; trace-cmd convert"),
         ("5", "version other than 6"),

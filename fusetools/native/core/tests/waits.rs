@@ -58,7 +58,7 @@ fn formats() -> Vec<(&'static str, &'static str)> {
 }
 
 /// What ftrace tells on a CPU: its time, and the event.
-type Told = (u32, u64, Vec<u8>);
+type FtraceEvent = (u32, u64, Vec<u8>);
 
 fn raw(kind: u16, tid: i32, words: &[u64]) -> Vec<u8> {
     let mut raw = kind.to_le_bytes().to_vec();
@@ -69,19 +69,19 @@ fn raw(kind: u16, tid: i32, words: &[u64]) -> Vec<u8> {
 }
 
 /// A thread waits for something (state 1).
-fn switch(tid: i32, time: u64) -> Told {
+fn switch(tid: i32, time: u64) -> FtraceEvent {
     (1, time, raw(600, tid, &[tid as u64, 1, 0]))
 }
 
-fn enter(tid: i32, time: u64, number: u64, first: u64) -> Told {
+fn enter(tid: i32, time: u64, number: u64, first: u64) -> FtraceEvent {
     (1, time, raw(601, tid, &[number, first, 0, 0, 0, 0, 0]))
 }
 
-fn leave(tid: i32, time: u64) -> Told {
+fn leave(tid: i32, time: u64) -> FtraceEvent {
     (1, time, raw(602, tid, &[0]))
 }
 
-fn send(tid: i32, time: u64, opcode: u32) -> Told {
+fn send(tid: i32, time: u64, opcode: u32) -> FtraceEvent {
     let mut raw = perf_data::send(2, time, opcode);
     raw[..2].copy_from_slice(&500u16.to_le_bytes());
     raw[4..8].copy_from_slice(&tid.to_le_bytes());
@@ -124,9 +124,14 @@ fn process(tid: i32) -> i32 {
 }
 
 /// Each sample of the recording that becomes of both: its event's name, thread and chain.
-type Found = Vec<(String, i32, Vec<u64>)>;
+type Samples = Vec<(String, i32, Vec<u64>)>;
 
-fn merged(name: &str, told: &[Told], taken: Vec<Vec<u8>>, extras: Extras) -> (Found, Shares) {
+fn merged(
+    name: &str,
+    recorded: &[FtraceEvent],
+    taken: Vec<Vec<u8>>,
+    extras: Extras,
+) -> (Samples, Shares) {
     let mut events = events();
     events[0] = Event::new("dummy:u", 9, &[13]);
     let file = PerfData {
@@ -134,17 +139,18 @@ fn merged(name: &str, told: &[Told], taken: Vec<Vec<u8>>, extras: Extras) -> (Fo
         formats: formats(),
         records: taken,
     };
-    let mut by_cpu = BTreeMap::<u32, Vec<&Told>>::new();
-    told.iter()
+    let mut by_cpu = BTreeMap::<u32, Vec<&FtraceEvent>>::new();
+    recorded
+        .iter()
         .for_each(|it| by_cpu.entry(it.0).or_default().push(it));
     let mut all = Vec::new();
-    for (cpu, told) in by_cpu {
-        let mut time = told[0].1;
-        let entries: Vec<_> = told
+    for (cpu, recorded) in by_cpu {
+        let mut time = recorded[0].1;
+        let entries: Vec<_> = recorded
             .iter()
             .map(|(_, at, raw)| entry(at - std::mem::replace(&mut time, *at), raw))
             .collect();
-        all.push((cpu, page(told[0].1, 0, &entries, &[])));
+        all.push((cpu, page(recorded[0].1, 0, &entries, &[])));
     }
     all.push(statistics(0));
     let folder = std::env::temp_dir().join(format!("fusetools-{name}-{}", std::process::id()));
@@ -163,7 +169,7 @@ fn merged(name: &str, told: &[Told], taken: Vec<Vec<u8>>, extras: Extras) -> (Fo
     let mut ids = reader.attrs().iter().flat_map(|attr| &attr.ids);
     assert!(ids.any(|id| *id == 14));
     let samples = reader.records().filter(|record| record.kind == 9);
-    let found = samples.map(|record| {
+    let samples = samples.map(|record| {
         let event = record.event.unwrap();
         let layout = reader.attrs()[event].layout;
         let words = layout
@@ -175,13 +181,13 @@ fn merged(name: &str, told: &[Told], taken: Vec<Vec<u8>>, extras: Extras) -> (Fo
         assert_eq!(pid, process(tid));
         (reader.events()[event].name.clone(), tid, chain.collect())
     });
-    let found = found.collect();
+    let samples = samples.collect();
     fs::remove_dir_all(folder).unwrap();
-    (found, info.shares)
+    (samples, info.shares)
 }
 
-fn chains(found: &Found) -> Vec<Vec<u64>> {
-    let switches = found.iter().filter(|of| of.0 == "sched:sched_switch");
+fn chains(samples: &Samples) -> Vec<Vec<u64>> {
+    let switches = samples.iter().filter(|of| of.0 == "sched:sched_switch");
     switches.map(|of| of.2.clone()).collect()
 }
 
@@ -190,7 +196,7 @@ const B: [u64; 4] = [KERNEL, AT + 8, USER, 0x2000];
 
 #[test]
 fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
-    let told = [
+    let events = [
         enter(7, 10, 0, 5),
         switch(7, 20), // its own, A
         enter(7, 30, 0, 5),
@@ -222,14 +228,14 @@ fn a_wait_has_its_own_stack_or_that_of_another_one_alike() {
         stack(7, 199, &A),
         stack(7, 219, &A),
     ];
-    let (found, shares) = merged("waits", &told, taken, Extras::default());
+    let (samples, shares) = merged("waits", &events, taken, Extras::default());
     let of_kernel = vec![KERNEL, AT, USER, USER];
     let [a, b, none] = [A.to_vec(), B.to_vec(), Vec::new()];
     let expected = [
         &a, &a, &of_kernel, &b, &b, &a, &of_kernel, &none, &a, &a, &a, &a,
     ];
-    assert_eq!(chains(&found), expected.map(Clone::clone));
-    assert_eq!(found.len(), told.len());
+    assert_eq!(chains(&samples), expected.map(Clone::clone));
+    assert_eq!(samples.len(), events.len());
     let expected = Shares {
         taken: 4,
         alike: 7,
@@ -249,8 +255,8 @@ fn a_stranger_has_no_stack() {
         ..Extras::default()
     };
     let taken = vec![stack(9, 19, &A), stack(7, 29, &B)];
-    let (found, shares) = merged("stranger", &[given_way, switch(7, 30)], taken, extras);
-    assert_eq!(chains(&found), [vec![], B.to_vec()]);
+    let (samples, shares) = merged("stranger", &[given_way, switch(7, 30)], taken, extras);
+    assert_eq!(chains(&samples), [vec![], B.to_vec()]);
     assert_eq!(shares.taken, 1);
 }
 
@@ -258,22 +264,22 @@ fn a_stranger_has_no_stack() {
 fn a_stack_is_of_the_next_switch_on_its_cpu() {
     let (mut elsewhere, mut here) = (switch(7, 20), enter(9, 30, 0, 5));
     (elsewhere.0, here.0) = (0, 1);
-    let told = [
+    let events = [
         elsewhere, // on another CPU
         here,
         switch(9, 40), // another thread's: the one of which it was taken was lost
         enter(7, 50, 0, 5),
         switch(7, 60), // it is gone by now
     ];
-    let (found, shares) = merged("next", &told, vec![stack(7, 19, &A)], Extras::default());
-    assert_eq!(chains(&found), vec![Vec::<u64>::new(); 3]);
+    let (samples, shares) = merged("next", &events, vec![stack(7, 19, &A)], Extras::default());
+    assert_eq!(chains(&samples), vec![Vec::<u64>::new(); 3]);
     assert_eq!((shares.taken, shares.alike, shares.without), (0, 0, 3));
 }
 
 #[test]
 fn waits_for_other_operations_are_not_alike() {
     let callback = |tid, time| (1, time, raw(603, tid, &[0x1000]));
-    let told = [
+    let events = [
         enter(7, 10, 262, 1),
         send(7, 15, 1),
         switch(7, 20), // for a lookup: A
@@ -292,17 +298,17 @@ fn waits_for_other_operations_are_not_alike() {
         switch(9, 130), // within a callback
     ];
     let taken = vec![stack(7, 19, &A), stack(9, 99, &B)];
-    let (found, _) = merged("operations", &told, taken, Extras::default());
+    let (samples, _) = merged("operations", &events, taken, Extras::default());
     let [a, b, none] = [A.to_vec(), B.to_vec(), Vec::new()];
     let expected = [&a, &none, &a, &none, &b, &none].map(Clone::clone);
-    assert_eq!(chains(&found), expected);
+    assert_eq!(chains(&samples), expected);
 }
 
 #[test]
 fn a_wait_in_a_call_has_the_users_stack_of_its_entry() {
     let own = [KERNEL, AT + 8, USER, 0x7000, 0x7100];
     let at_entry = [KERNEL, AT, USER, 0x1000, 0x1100];
-    let told = [
+    let events = [
         enter(7, 10, 202, 0), // with the stack of that time
         switch(7, 20),        // the kernel's part is of the switch
         enter(7, 30, 0, 5),
@@ -321,16 +327,16 @@ fn a_wait_in_a_call_has_the_users_stack_of_its_entry() {
         files: Some(Default::default()),
         ..Extras::default()
     };
-    let (found, _) = merged("entry", &told, taken, extras);
+    let (samples, _) = merged("entry", &events, taken, extras);
     let expected = [
         vec![KERNEL, AT + 8, USER, 0x1000, 0x1100],
         vec![],
         vec![KERNEL, AT + 8, USER, 0x3000],
         vec![],
     ];
-    assert_eq!(chains(&found), expected);
+    assert_eq!(chains(&samples), expected);
     // The calls themselves have none, and each is told once.
-    let calls = found.iter().filter(|of| of.0 == "raw_syscalls:sys_enter");
+    let calls = samples.iter().filter(|of| of.0 == "raw_syscalls:sys_enter");
     assert!(calls.clone().count() == 3 && calls.map(|of| &of.2).all(Vec::is_empty));
 }
 

@@ -4,7 +4,7 @@ mod perf_data;
 
 use std::path::PathBuf;
 
-use fusetools_core::reader::{Kept, Window};
+use fusetools_core::reader::{Extent, Window};
 use fusetools_core::write::{merge_with, Extras};
 use fusetools_core::{Error, Reader};
 use perf_data::{end, send, Event, PerfData, Sample};
@@ -54,15 +54,15 @@ fn recording(times: &[(u32, &[u64])]) -> PerfData {
 }
 
 /// (kind, time) of each record.
-fn kept(file: &PerfData, window: &Window) -> (Vec<(u32, Option<u64>)>, Kept) {
+fn window_of(file: &PerfData, window: &Window) -> (Vec<(u32, Option<u64>)>, Extent) {
     let mut reader = Reader::from_bytes(file.bytes()).unwrap();
-    let kept = reader.keep(window).unwrap();
+    let extent = reader.keep(window).unwrap();
     let records = reader.records().map(|record| (record.kind, record.time));
-    (records.collect(), kept)
+    (records.collect(), extent)
 }
 
-fn times(found: &[(u32, Option<u64>)]) -> Vec<u64> {
-    found.iter().filter_map(|(_, time)| *time).collect()
+fn times(records: &[(u32, Option<u64>)]) -> Vec<u64> {
+    records.iter().filter_map(|(_, time)| *time).collect()
 }
 
 const ALL: Window = Window {
@@ -75,20 +75,20 @@ const ALL: Window = Window {
 #[test]
 fn what_is_wanted_and_no_more() {
     let file = recording(&[(0, &[100, 300, 500]), (1, &[200, 400, 600])]);
-    let (found, kept_) = kept(&file, &ALL);
-    assert_eq!(times(&found), [100, 200, 300, 400, 500, 600]);
+    let (records, extent) = window_of(&file, &ALL);
+    assert_eq!(times(&records), [100, 200, 300, 400, 500, 600]);
     assert_eq!(
-        (kept_.begin, kept_.end, kept_.overwritten),
+        (extent.begin, extent.end, extent.overwritten),
         (1, 1_000, false)
     );
 
-    let (found, kept_) = kept(&file, &Window { length: 700, ..ALL });
-    assert_eq!(times(&found), [300, 400, 500, 600]);
-    assert_eq!((kept_.begin, kept_.overwritten), (300, false));
+    let (records, extent) = window_of(&file, &Window { length: 700, ..ALL });
+    assert_eq!(times(&records), [300, 400, 500, 600]);
+    assert_eq!((extent.begin, extent.overwritten), (300, false));
 
-    let (found, kept_) = kept(&file, &Window { since: 450, ..ALL });
-    assert_eq!(times(&found), [500, 600]);
-    assert_eq!((kept_.begin, kept_.overwritten), (450, false));
+    let (records, extent) = window_of(&file, &Window { since: 450, ..ALL });
+    assert_eq!(times(&records), [500, 600]);
+    assert_eq!((extent.begin, extent.overwritten), (450, false));
 }
 
 /// A buffer that was filled has lost what was before its oldest record, though another CPU's reaches further back.
@@ -101,28 +101,28 @@ fn it_begins_where_all_buffers_are_whole() {
         buffer: bytes as u64 + 65_000,
         ..ALL
     };
-    let (found, kept_) = kept(&file, &full);
-    assert_eq!((kept_.begin, kept_.overwritten), (500, true));
-    assert_eq!(found.len(), 501);
-    assert!(times(&found).iter().all(|time| *time >= 500));
+    let (records, extent) = window_of(&file, &full);
+    assert_eq!((extent.begin, extent.overwritten), (500, true));
+    assert_eq!(records.len(), 501);
+    assert!(times(&records).iter().all(|time| *time >= 500));
 
     // What was asked for lies behind that.
-    let (_, kept_) = kept(
+    let (_, extent) = window_of(
         &file,
         &Window {
             length: 400,
             ..full
         },
     );
-    assert_eq!((kept_.begin, kept_.overwritten), (600, false));
+    assert_eq!((extent.begin, extent.overwritten), (600, false));
 
     // There was room for a record of any size.
     let room = Window {
         buffer: bytes as u64 + 65_536,
         ..ALL
     };
-    let (found, kept_) = kept(&file, &room);
-    assert_eq!((found.len(), kept_.overwritten), (503, false));
+    let (records, extent) = window_of(&file, &room);
+    assert_eq!((records.len(), extent.overwritten), (503, false));
 }
 
 /// Tasks and their names of before come first, without a time; what perf tells of running ones is newer than those.
@@ -142,7 +142,7 @@ fn tasks_of_before_have_their_names() {
     let window = Window { length: 300, ..ALL };
     let mut reader = Reader::from_bytes(file.bytes()).unwrap();
     reader.keep(&window).unwrap();
-    let found: Vec<_> = reader
+    let records: Vec<_> = reader
         .records()
         .map(|record| {
             let name = match record.kind {
@@ -164,7 +164,7 @@ fn tasks_of_before_have_their_names() {
         (SAMPLE, Some(900), ""),
     ];
     assert_eq!(
-        found
+        records
             .iter()
             .map(|(k, t, n)| (*k, *t, &n[..]))
             .collect::<Vec<_>>(),
@@ -179,7 +179,7 @@ fn what_was_dropped_between_two_windows_is_not_lost() {
     let body = [11u64, 5].map(u64::to_le_bytes).concat();
     let lost = file.events[0].other(LOST, 0, &body, &at(901, 1));
     file.records.push(lost);
-    assert_eq!(kept(&file, &ALL).0.len(), 2);
+    assert_eq!(window_of(&file, &ALL).0.len(), 2);
     assert_eq!(
         Reader::from_bytes(file.bytes()).unwrap().records().count(),
         3
@@ -218,9 +218,9 @@ fn a_recording_is_made_of_it() {
     };
     let info = merge_with(&[path("in")], &path("out"), "{}", &extras).unwrap();
     let reader = Reader::open(&path("out")).unwrap();
-    let found: Vec<_> = reader.records().filter_map(|record| record.time).collect();
+    let times: Vec<_> = reader.records().filter_map(|record| record.time).collect();
     std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(found, [300, 300, 400, 500, 600]); // the session has the first one's time
-    assert_eq!(info.kept.map(|kept| kept.begin), Some(300));
+    assert_eq!(times, [300, 300, 400, 500, 600]); // the session has the first one's time
+    assert_eq!(info.extent.map(|extent| extent.begin), Some(300));
     assert!(info.warnings.is_empty(), "{:?}", info.warnings);
 }

@@ -65,10 +65,10 @@ fn elf_functions(
     path: PathBuf,
     debug_path: Option<PathBuf>,
 ) -> PyResult<Vec<(String, u64, u64, u64)>> {
-    let found = py
+    let functions = py
         .detach(|| elf::functions(&path, debug_path.as_deref()))
         .map_err(elf_error)?;
-    Ok(found
+    Ok(functions
         .into_iter()
         .map(|f| (f.name, f.address, f.size, f.offset))
         .collect())
@@ -366,7 +366,7 @@ fn scan_dict(py: Python<'_>, info: ScanInfo) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("first", info.first)?;
     dict.set_item("last", info.last)?;
-    // The two are told in different records, of the same losses: kernels that tell the second tell the first too.
+    // Two records report the same losses: kernels that write the second also write the first.
     dict.set_item("lost", info.lost.max(info.lost_samples))?;
     dict.set_item("throttled", info.throttled)?;
     dict.set_item("warnings", info.warnings)?;
@@ -507,11 +507,11 @@ fn graph<'py>(
 /// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
 type MapRow = (i32, u64, u64, u64, OsString, Vec<u8>, PathBuf);
 
-/// (event, the field that tells its probes apart, (number, event that becomes of it) …)
+/// (event, the field that identifies its probes, (number, resulting event) …)
 type BundleRow = (String, String, Vec<(u64, String)>);
 
-/// Opens a file by asking `opener(path)` for a descriptor.
-fn asked(opener: Py<PyAny>) -> Opener {
+/// Opens files with the descriptors that `opener(path)` returns.
+fn opener_of(opener: Py<PyAny>) -> Opener {
     Opener(Arc::new(move |path| {
         let number = Python::attach(|py| opener.call1(py, (path,))?.extract::<i32>(py));
         let number = number.map_err(std::io::Error::other)?;
@@ -549,7 +549,7 @@ fn ring_collect(
     let mut control = UnixStream::from(control);
     let ended = py.detach(|| ring::collect(&instance, page, limit, &mut output, &mut control))?;
     Ok(match ended {
-        ring::Ended::Told => "told",
+        ring::Ended::Signalled => "told",
         ring::Ended::Alone => "alone",
         ring::Ended::Full => "full",
     })
@@ -584,7 +584,7 @@ fn merge<'py>(
     packed: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut files = Files {
-        opener: opener.map(asked),
+        opener: opener.map(opener_of),
         ..Files::default()
     };
     let maps = maps
@@ -655,9 +655,9 @@ fn merge<'py>(
     result.set_item("stacks", (shares.taken, shares.alike, shares.without))?;
     result.set_item("stacks_ns", shares.ns)?;
     result.set_item("missing_switches", info.missing_switches)?;
-    let kept = info.kept;
-    let kept = kept.map(|kept| (kept.begin, kept.end, kept.overwritten));
-    result.set_item("kept", kept)?;
+    let extent = info.extent;
+    let extent = extent.map(|extent| (extent.begin, extent.end, extent.overwritten));
+    result.set_item("kept", extent)?;
     Ok(result)
 }
 

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::requests::{kept_dict, wanted_of};
+use crate::requests::{request_dict, wanted_of};
 use crate::{filters_of, meaning, CoreError, Row, Text};
 
 #[pyclass]
@@ -86,7 +86,10 @@ impl Now {
     fn lines<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let lines = self.inner.lines();
         let arch = self.arch;
-        lines.iter().map(|kept| kept_dict(py, kept, arch)).collect()
+        lines
+            .iter()
+            .map(|request| request_dict(py, request, arch))
+            .collect()
     }
 
     #[allow(clippy::type_complexity)]
@@ -96,11 +99,11 @@ impl Now {
         least: u64,
         most: usize,
     ) -> PyResult<(Vec<(Bound<'py, PyDict>, bool)>, usize)> {
-        let (found, all) = self.inner.under_way(least, most);
-        let found = found
+        let (rows, all) = self.inner.under_way(least, most);
+        let rows = rows
             .iter()
-            .map(|(kept, unsure)| Ok((kept_dict(py, kept, self.arch)?, *unsure)));
-        Ok((found.collect::<PyResult<_>>()?, all))
+            .map(|(request, unsure)| Ok((request_dict(py, request, self.arch)?, *unsure)));
+        Ok((rows.collect::<PyResult<_>>()?, all))
     }
 
     fn take<'py>(

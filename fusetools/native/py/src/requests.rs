@@ -15,7 +15,7 @@ use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::{Outcome, Outcomes};
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
-use fusetools_core::slowest::{Kept, Numbered, Slowest};
+use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::stitch::{Cut, RequestCounts, FATES, MARK_NAMES};
 use fusetools_core::wanted::{PathFilter, Wanted};
 use fusetools_core::{Reader, ScanInfo};
@@ -26,7 +26,7 @@ use regex::Regex;
 
 use crate::{counts_dict, filters_of, meaning, read_error, scan_dict, Row, Text};
 
-/// What a question about requests is asked with.
+/// The parts of a query about requests.
 struct Question {
     reader: Reader,
     path: PathBuf,
@@ -55,8 +55,8 @@ impl Question {
         listener: &mut (dyn Listener + Send),
     ) -> PyResult<Bound<'py, PyDict>> {
         let filters = self.filters.clone();
-        let told = py.detach(|| tell(&self.reader, &self.catalogue, filters, listener));
-        let (info, counts) = told.map_err(|error| read_error(&self.path, error))?;
+        let answer = py.detach(|| tell(&self.reader, &self.catalogue, filters, listener));
+        let (info, counts) = answer.map_err(|error| read_error(&self.path, error))?;
         facts(py, info, counts)
     }
 }
@@ -71,12 +71,12 @@ pub(crate) fn known(value: u64) -> Option<u64> {
     Some(value).filter(|value| *value != ABSENT)
 }
 
-pub(crate) fn kept_dict<'py>(
+pub(crate) fn request_dict<'py>(
     py: Python<'py>,
-    kept: &Kept,
+    request: &NamedRequest,
     arch: Arch,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let story = &kept.story;
+    let story = &request.story;
     let dict = PyDict::new(py);
     dict.set_item("operation", story.operation.name())?;
     let fate = FATES.iter().find(|(fate, _)| *fate == story.fate);
@@ -85,9 +85,9 @@ pub(crate) fn kept_dict<'py>(
     for (name, value) in [
         ("connection", story.connection),
         ("unique", story.unique),
-        ("size", kept.told.size),
-        ("offset", kept.told.offset),
-        ("answer", kept.told.answer),
+        ("size", request.details.size),
+        ("offset", request.details.offset),
+        ("answer", request.details.answer),
         ("request_len", story.request_len),
         ("reply_len", story.reply_len),
         ("no_thread", story.no_thread),
@@ -101,7 +101,7 @@ pub(crate) fn kept_dict<'py>(
         dict.set_item(name, known(value))?;
     }
     dict.set_item("error", story.error)?;
-    dict.set_item("comm", &kept.comm)?;
+    dict.set_item("comm", &request.comm)?;
     for (name, id) in [
         ("pid", story.pid),
         ("tid", story.tid),
@@ -114,11 +114,11 @@ pub(crate) fn kept_dict<'py>(
     }
     let syscall = known(story.syscall).map(|number| arch.syscall(number));
     dict.set_item("syscall", syscall)?;
-    let path = kept.path.as_ref();
+    let path = request.path.as_ref();
     dict.set_item("path", path.map(|path| (path.text.as_str(), path.whole)))?;
-    dict.set_item("name", kept.told.name.as_deref())?;
-    dict.set_item("inode", kept.inode)?;
-    dict.set_item("duration", kept.duration)?;
+    dict.set_item("name", request.details.name.as_deref())?;
+    dict.set_item("inode", request.inode)?;
+    dict.set_item("duration", request.duration)?;
     let marks = PyDict::new(py);
     for (name, time) in MARK_NAMES.iter().zip(&story.marks) {
         if let Some(time) = known(*time) {
@@ -161,9 +161,11 @@ pub fn slowest<'py>(
         dict = question.tell(py, &mut slowest)?;
     }
     dict.set_item("pathless", slowest.pathless)?;
-    let kept = slowest.finish();
-    let kept = kept.iter().map(|one| kept_dict(py, one, question.arch()));
-    dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
+    let requests = slowest.finish();
+    let requests = requests
+        .iter()
+        .map(|request| request_dict(py, request, question.arch()));
+    dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
 }
 
@@ -178,13 +180,13 @@ pub fn numbered<'py>(
     let question = Question::new(path, catalogue, &filters)?;
     let mut numbered = Numbered::new(unique);
     let dict = question.tell(py, &mut numbered)?;
-    let kept = numbered.kept.iter();
-    let kept = kept.map(|one| kept_dict(py, one, question.arch()));
-    dict.set_item("kept", kept.collect::<PyResult<Vec<_>>>()?)?;
+    let requests = numbered.requests.iter();
+    let requests = requests.map(|request| request_dict(py, request, question.arch()));
+    dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
 }
 
-/// What became of each traced daemon, where it had not answered all.
+/// The state of each traced daemon with unanswered requests.
 #[pyfunction]
 pub fn daemons<'py>(
     py: Python<'py>,
@@ -193,16 +195,16 @@ pub fn daemons<'py>(
     filters: Bound<'py, PyDict>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let found = py.detach(|| {
+    let answer = py.detach(|| {
         states(
             &question.reader,
             &question.catalogue,
             question.filters.clone(),
         )
     });
-    let (info, found) = found.map_err(|error| read_error(&question.path, error))?;
+    let (info, states) = answer.map_err(|error| read_error(&question.path, error))?;
     let since = |time: u64| known(time).map(|time| time.saturating_sub(info.first));
-    let one = |state: &State| {
+    let state_dict = |state: &State| {
         let dict = PyDict::new(py);
         dict.set_item("pid", state.pid)?;
         dict.set_item("connection", state.connection)?;
@@ -213,7 +215,7 @@ pub fn daemons<'py>(
         dict.set_item("hangs", state.hangs(info.last))?;
         Ok(dict)
     };
-    found.iter().map(one).collect()
+    states.iter().map(state_dict).collect()
 }
 
 type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
@@ -230,11 +232,11 @@ pub fn moments(
         .into_iter()
         .map(|(tid, from, to)| Span { tid, from, to })
         .collect();
-    let found = py.detach(|| gather(&question.reader, &question.catalogue, &spans));
-    let (_, found) = found.map_err(|error| read_error(&question.path, error))?;
+    let answer = py.detach(|| gather(&question.reader, &question.catalogue, &spans));
+    let (_, rows) = answer.map_err(|error| read_error(&question.path, error))?;
     let arch = question.arch();
     let roles: Vec<Role> = question.catalogue.iter().map(|row| row.role).collect();
-    let told = |moment: fusetools_core::moments::Moment| {
+    let moment_row = |moment: fusetools_core::moments::Moment| {
         let (kind, v, text) = match moment.what {
             What::Event(kind, v) => {
                 let syscall = matches!(
@@ -253,9 +255,9 @@ pub fn moments(
         };
         (moment.time, moment.tid, moment.cpu, kind, v, text)
     };
-    Ok(found
+    Ok(rows
         .into_iter()
-        .map(|moments| moments.into_iter().map(told).collect())
+        .map(|moments| moments.into_iter().map(moment_row).collect())
         .collect())
 }
 
@@ -300,17 +302,17 @@ pub fn queue<'py>(
     let dict = question.tell(py, &mut queues)?;
     let queues = py.detach(|| queues.finish());
     let queues = queues.iter().map(|queue| {
-        let one = PyDict::new(py);
-        one.set_item("connection", queue.connection())?;
-        one.set_item("requests", queue.requests)?;
-        one.set_item("threads", queue.threads)?;
-        one.set_item("unanswered", queue.unanswered)?;
-        one.set_item("unread", queue.unread)?;
-        one.set_item("handed", queue.handed)?;
-        one.set_item("runnable", queue.runnable)?;
-        one.set_item("total", queue.total)?;
-        one.set_item("waited", queue.waited)?;
-        one.set_item("short", queue.short)?;
+        let row = PyDict::new(py);
+        row.set_item("connection", queue.connection())?;
+        row.set_item("requests", queue.requests)?;
+        row.set_item("threads", queue.threads)?;
+        row.set_item("unanswered", queue.unanswered)?;
+        row.set_item("unread", queue.unread)?;
+        row.set_item("handed", queue.handed)?;
+        row.set_item("runnable", queue.runnable)?;
+        row.set_item("total", queue.total)?;
+        row.set_item("waited", queue.waited)?;
+        row.set_item("short", queue.short)?;
         for (name, parts) in [("whole", 1), ("parts", parts)] {
             let parts = queue.parts(parts).into_iter().map(|part| {
                 let Part {
@@ -321,16 +323,16 @@ pub fn queue<'py>(
                 } = part;
                 (mean_queued, mean_busy, most_queued, most_busy)
             });
-            one.set_item(name, parts.collect::<Vec<_>>())?;
+            row.set_item(name, parts.collect::<Vec<_>>())?;
         }
         let levels = &queue.levels;
-        one.set_item("time", crate::column(py, levels, |l| l.time.to_le_bytes())?)?;
-        one.set_item(
+        row.set_item("time", crate::column(py, levels, |l| l.time.to_le_bytes())?)?;
+        row.set_item(
             "queued",
             crate::column(py, levels, |l| l.queued.to_le_bytes())?,
         )?;
-        one.set_item("busy", crate::column(py, levels, |l| l.busy.to_le_bytes())?)?;
-        Ok(one)
+        row.set_item("busy", crate::column(py, levels, |l| l.busy.to_le_bytes())?)?;
+        Ok(row)
     });
     dict.set_item("mounts", queues.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)

@@ -64,14 +64,14 @@ fn group<'py>(
     key: &Key,
     group: &Group,
     by: By,
-    found: &Stages,
+    stages: &Stages,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("operation", key.operation.name())?;
     dict.set_item("waits", key.waits)?;
     match (by, key.key) {
         (_, ABSENT) => dict.set_item("key", py.None())?,
-        (By::Comm, comm) => dict.set_item("key", found.comms.get(comm as usize))?,
+        (By::Comm, comm) => dict.set_item("key", stages.comms.get(comm as usize))?,
         (_, number) => dict.set_item("key", number)?,
     }
     let fates = PyDict::new(py);
@@ -88,7 +88,7 @@ fn group<'py>(
     let stages = group
         .stages
         .iter()
-        .map(|(stage, found)| tally(py, &stage.name(), found, all));
+        .map(|(stage, times)| tally(py, &stage.name(), times, all));
     dict.set_item("stages", stages.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict)
 }
@@ -107,19 +107,19 @@ pub fn stages<'py>(
         .collect::<PyResult<_>>()?;
     let filters = filters_of(&filters)?;
     let by = by_of(by)?;
-    let (info, found) = py
+    let (info, stages) = py
         .detach(|| {
             let reader = Reader::open(&path)?;
             core::stages(&reader, &catalogue, filters, by)
         })
         .map_err(|error| read_error(&path, error))?;
     let dict = scan_dict(py, info)?;
-    let groups = found
+    let groups = stages
         .groups
         .iter()
-        .map(|(key, of)| group(py, key, of, by, &found));
+        .map(|(key, of)| group(py, key, of, by, &stages));
     dict.set_item("groups", groups.collect::<PyResult<Vec<_>>>()?)?;
-    dict.set_item("requests", counts_dict(py, found.requests)?)?;
-    dict.set_item("event_cost", found.event_cost)?;
+    dict.set_item("requests", counts_dict(py, stages.requests)?)?;
+    dict.set_item("event_cost", stages.event_cost)?;
     Ok(dict)
 }

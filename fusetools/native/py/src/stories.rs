@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::{column, filters_of, meaning, read_error, scan_dict, Row};
 
-/// 0 where not told.
+/// 0 if unknown.
 fn known(value: u64) -> u64 {
     if value == ABSENT {
         0
@@ -19,7 +19,7 @@ fn known(value: u64) -> u64 {
     }
 }
 
-/// -1 where not told.
+/// -1 if unknown.
 fn duration(value: u64) -> [u8; 8] {
     (value as i64).to_le_bytes()
 }
@@ -39,13 +39,13 @@ pub fn stories<'py>(
     let mut rows: Vec<Story> = Vec::new();
     let read = py.detach(|| {
         let reader = Reader::open(&path)?;
-        let told = stitch::stories(&reader, &catalogue, filters, &mut |story, _| {
+        let summary = stitch::stories(&reader, &catalogue, filters, &mut |story, _| {
             rows.push(story.clone());
         });
         rows.sort_by_key(Story::start);
-        told
+        summary
     });
-    let told = read.map_err(|error| read_error(&path, error))?;
+    let summary = read.map_err(|error| read_error(&path, error))?;
     let columns = PyDict::new(py);
     macro_rules! add {
         ($($name:literal: $field:expr),+ $(,)?) => {
@@ -92,10 +92,10 @@ pub fn stories<'py>(
         .map(|name| names.binary_search(name).unwrap_or(0) as u8)
         .collect();
     columns.set_item("operation", column(py, &codes, |code| [*code])?)?;
-    let dict = scan_dict(py, told.info)?;
+    let dict = scan_dict(py, summary.info)?;
     dict.set_item("stories", columns)?;
     dict.set_item("operations", names)?;
-    dict.set_item("comms", told.comms)?;
+    dict.set_item("comms", summary.comms)?;
     dict.set_item("fates", FATES.map(|(_, name)| name))?;
     dict.set_item("marks", MARK_NAMES)?;
     Ok(dict)

@@ -17,7 +17,7 @@ impl Reads {
             self.returns.clear();
             self.losses = losses;
         }
-        // Callbacks read too. The first after the request's begin and the last are what is asked for.
+        // Callbacks read too. The first after the request's begin and the last are wanted.
         if self.returns.len() == 64 {
             self.returns.pop();
         }
@@ -60,7 +60,7 @@ impl Analysis {
         self.lose(lost);
     }
 
-    /// Whether a return without its entry is of a call that began before the recording: the first of its thread's.
+    /// Whether a return without its entry ends a call that began before the recording: its thread's first.
     fn began_before(&mut self, tid: i32, function: u32) -> bool {
         self.filters.begun_before && self.entered.insert((tid, function))
     }
@@ -183,9 +183,9 @@ impl Analysis {
     /// The daemon's call from the read that brought the request to the reply.
     pub(super) fn reply(&mut self, ev: &Ev, kind: Kind) {
         let unique = ev.v[0];
-        let found = self.request_of(ev, Operation::UNKNOWN);
-        let wanted = self.wants_daemon(ev.pid, found);
-        let request = found.map(|(story, _)| {
+        let served = self.request_of(ev, Operation::UNKNOWN);
+        let wanted = self.wants_daemon(ev.pid, served);
+        let request = served.map(|(story, _)| {
             let sent = story.at(Mark::Sent);
             let since = sent.or(story.at(Mark::Begin)).unwrap_or(0);
             let elsewhere = sent.filter(|_| story.reader != ev.tid);

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Analysis {
-    /// The function at an address that function_graph tells.
+    /// The function at an address that function_graph recorded.
     pub(super) fn function_at(&mut self, address: u64) -> u32 {
         if let Some(function) = self.addresses.get(&address) {
             return *function;
@@ -16,7 +16,7 @@ impl Analysis {
         };
         let functions = &mut self.functions;
         let columns = &mut self.columns;
-        // function_graph tells the first place that can be traced, which is some bytes into the function.
+        // function_graph records the first traceable address, which is some bytes into the function.
         let known = &self.filters.functions;
         let at = known.partition_point(|f| f.0 <= address).checked_sub(1);
         let named = at.map(|at| &known[at]);
@@ -83,11 +83,11 @@ impl Analysis {
             function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
             return;
         };
-        // The tracer's own times, which are of a clock of their own, but for their difference; they belong to this
+        // The difference of the tracer's own times, which have another clock; they belong to this
         // very call, whatever was lost meanwhile.
-        let told = calltime != ABSENT && rettime != ABSENT;
+        let timed = calltime != ABSENT && rettime != ABSENT;
         let duration = match rettime.checked_sub(calltime) {
-            Some(duration) if told => Some(duration),
+            Some(duration) if timed => Some(duration),
             _ if call.losses == self.losses => Some(ev.time.saturating_sub(call.start)),
             _ => None,
         };

@@ -8,12 +8,12 @@ pub(super) struct Syscall {
     /// Of its thread's own by then; 0 unless durations are corrected.
     pub(super) events: u32,
     pub(super) losses: u32,
-    /// Of the requests that began in it and are asked for.
+    /// Of the selected requests that began in it.
     pub(super) operations: u64,
 }
 
 impl Analysis {
-    /// A request of which nothing more can be learned.
+    /// A complete request.
     pub(super) fn story(&mut self, story: &Story) {
         self.decide(story);
         let begin = story.at(Mark::Begin);
@@ -47,7 +47,7 @@ impl Analysis {
         }
     }
 
-    /// A request has begun: the calls around it are of its operation, where its caller and its mount are asked for.
+    /// A request has begun: the calls around it get its operation, if its caller and its mount are selected.
     pub(super) fn begin(&mut self, ev: &Ev, kind: Kind) {
         let [_, connection, opcode, _] = ev.v;
         let operation = match opcode {
@@ -163,7 +163,7 @@ impl Analysis {
         Some(syscall)
     }
 
-    /// What followed its requests has seen it return, too: what recording took of them is known.
+    /// The stitching has seen it return, too: the cost of recording in its requests is known.
     pub(super) fn syscall_returned(&mut self, ev: &Ev, syscall: Syscall) {
         let number = syscall.number;
         let duration = ev.time.saturating_sub(syscall.start);

@@ -42,7 +42,7 @@ pub struct Series {
     /// ns of all matched calls less what was spent in the calls inside them; where all functions are seen
     /// (function_graph).
     pub own: Option<u128>,
-    /// Of the function, where function_graph tells it.
+    /// The function's, if recorded by function_graph.
     pub address: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ pub struct Call {
 /// A request that has begun; 0 for a time not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRow {
-    /// 0 where the event does not tell; so `unique` and `opcode`.
+    /// 0 if the event lacks it; also for `unique` and `opcode`.
     pub connection: u64,
     pub unique: u64,
     pub opcode: u32,

@@ -40,7 +40,7 @@ impl Tally {
         self.least = Some(self.least.map_or(duration, |least| least.min(duration)));
     }
 
-    /// `taken`: ns that recording took of it, which are not to be in it.
+    /// `taken`: the cost of recording in it, ns, to be subtracted.
     pub(super) fn request(&mut self, story: &Story, from: Option<u64>, to: u64, taken: u64) {
         self.entries += 1;
         let since = |from| to.saturating_sub(from).saturating_sub(taken);
@@ -60,13 +60,13 @@ pub(super) struct Function {
     pub(super) named: Operation,
     /// An entry is only open where the recording can show its return.
     pub(super) returns: bool,
-    /// Told by function_graph.
+    /// Recorded by function_graph.
     pub(super) address: Option<u64>,
     /// Index into `Columns::functions`.
     pub(super) column: u32,
     /// Calls that are unmatched, each once.
     pub(super) lost: u64,
-    /// By operation; UNKNOWN stands for what the name tells, if anything.
+    /// By operation; UNKNOWN: the operation of the name, if any.
     pub(super) tallies: Vec<(Operation, Box<Tally>)>,
 }
 

@@ -182,7 +182,7 @@ impl Engine<'_> {
         let past = self.pasts.threads.get_mut(&tid);
         let forgotten = past.as_ref().map_or(0, |past| past.forgotten);
         let whole = self.switched.contains(&tid) && forgotten <= from;
-        // One after the other, as they are of one thread.
+        // One after the other, as they belong to one thread.
         let known = past.into_iter().flat_map(|past| {
             let first = past.waits.partition_point(|wait| wait.to <= from);
             past.waits.range_mut(first..)
@@ -220,7 +220,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Which threads worked on a request, from when to when, as far as the recording tells.
+    /// Which threads worked on a request, and when, as far as recorded.
     fn worked_on(&mut self, story: &Story) -> Vec<(i32, u64, u64)> {
         let replied = story.at(Mark::Reply).or(story.at(Mark::End));
         let over = Some(story.until).filter(|until| *until != ABSENT);
@@ -326,7 +326,7 @@ impl Engine<'_> {
 }
 
 impl Note {
-    /// From when to when a wait is of a request; `wanted`: of one that is asked for.
+    /// The time in which a wait belongs to a request; `wanted`: to a selected one.
     fn claim(&mut self, wanted: bool, from: u64, to: u64) {
         match wanted {
             true => self.claimed.add(from, to),
@@ -525,9 +525,9 @@ mod tests {
             ("1", 302),
             ("1;[runnable]", 8),
         ];
-        let of_first = |mut found: BTreeMap<String, u64>| {
-            found.retain(|stack, _| !stack.contains("[unfinished]"));
-            found
+        let of_first = |mut folded: BTreeMap<String, u64>| {
+            folded.retain(|stack, _| !stack.contains("[unfinished]"));
+            folded
         };
         assert_eq!(flame(Graph::OffCpu, HANDED), stacks(&expected));
         let expected = [

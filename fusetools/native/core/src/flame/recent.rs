@@ -1,10 +1,10 @@
-//! What is remembered of threads until a story tells whose it is.
+//! What is remembered about threads until a story claims it.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Of the stories that are not told yet, what belongs to them by thread and time; bounded, the oldest go first.
+/// What belongs to stories not reported yet, by thread and time; bounded, the oldest go first.
 pub(super) type Recent<T> = FxHashMap<i32, VecDeque<T>>;
 const MOST_RECENT: usize = 256;
 
@@ -16,10 +16,10 @@ pub(super) fn remember<T>(recent: &mut Recent<T>, tid: i32, what: T) {
     known.push_back(what);
 }
 
-/// What a thread remembered of that very time; what is older is needed no more.
+/// What a thread remembered at exactly that time; older entries are no longer needed.
 pub(super) fn taken<T: Copy>(recent: &mut Recent<(u64, T)>, tid: i32, time: u64) -> Option<T> {
     let known = recent.get_mut(&tid)?;
     let at = known.iter().position(|(at, _)| *at == time)?;
-    let (_, found) = known.remove(at)?;
-    Some(found)
+    let (_, what) = known.remove(at)?;
+    Some(what)
 }

@@ -12,13 +12,13 @@ use crate::stitch::{Mark, Story, FATES};
 const SCHEDULER: [&str; 3] = ["__schedule", "schedule", "io_schedule"];
 
 impl Engine<'_> {
-    /// Those of which nothing more can be learned.
+    /// Processes the complete requests.
     pub(super) fn stories(&mut self) {
-        if self.told.is_empty() {
+        if self.complete.is_empty() {
             return;
         }
-        let mut told = std::mem::take(&mut self.told);
-        for story in told.drain(..) {
+        let mut complete = std::mem::take(&mut self.complete);
+        for story in complete.drain(..) {
             let served = match self.served.remove(&story.id) {
                 Some(served) => served,
                 None => self.claim(&story),
@@ -30,7 +30,7 @@ impl Engine<'_> {
                 self.story(&story, &served);
             }
         }
-        self.told = told;
+        self.complete = complete;
     }
 
     fn story(&mut self, story: &Story, served: &Served) {

@@ -70,13 +70,13 @@ impl Engine<'_> {
         }
     }
 
-    /// Is a wait asked for that begins now?
+    /// Whether a wait that begins now is selected.
     fn shows(&self, pid: i32, tid: i32, note: &Note) -> bool {
         (note.wanted || !note.requested && self.shows_all(pid, tid, note.who))
             && self.ask.who.is_none_or(|who| who == note.who)
     }
 
-    /// Also what is of no request.
+    /// Also waits outside requests.
     fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
         let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
         let known = who != Who::Other || self.unknown();
@@ -132,11 +132,11 @@ impl Engine<'_> {
         let others: Vec<(u64, u64)> = others.collect();
         self.left_out(Who::Daemon, true, &others);
         let mut spans: Vec<(u64, u64)> = claimed.iter().collect();
-        let asked = self.ask.who.is_none_or(|who| who == Who::Daemon);
-        if !asked {
+        let shown = self.ask.who.is_none_or(|who| who == Who::Daemon);
+        if !shown {
             self.left_out(Who::Daemon, true, &std::mem::take(&mut spans));
         }
-        match asked && self.shows_all(wait.pid, wait.tid, Who::Daemon) {
+        match shown && self.shows_all(wait.pid, wait.tid, Who::Daemon) {
             true => spans.extend(idle),
             false => self.left_out(Who::Daemon, false, &idle),
         }
@@ -216,7 +216,7 @@ impl Engine<'_> {
         any
     }
 
-    /// A recording that tells of no daemon and no workload is of everything.
+    /// A recording without daemons and a workload covers everything.
     pub(super) fn unknown(&self) -> bool {
         self.ask.workload.is_empty() && self.daemons.is_empty()
     }
@@ -239,7 +239,7 @@ impl Engine<'_> {
     }
 }
 
-/// On top of a stack that does not tell it by itself.
+/// Appended to a stack that does not show it itself.
 pub(super) fn frame_of(state: State) -> Option<&'static str> {
     match state {
         State::Blocked => None,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The field of an event of several probes that tells them apart.
+/// The field that identifies a probe in an event shared by several.
 const PROBE: &str = "probe";
 
 /// A number in the raw data. `size` 0: not there.
@@ -122,7 +122,7 @@ impl Take {
         }
     }
 
-    /// The sample is of this one's probe.
+    /// The sample belongs to this one's probe.
     #[inline(always)]
     pub(super) fn applies(&self, raw: &[u8]) -> bool {
         self.probe

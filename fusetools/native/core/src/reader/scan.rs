@@ -483,7 +483,7 @@ impl ScanPlan {
     }
 }
 
-/// What an MMAP or MMAP2 tells; `tail`: the bytes of its sample id.
+/// The contents of an MMAP or MMAP2; `tail`: the bytes of its sample id.
 pub(super) fn map_of(header: Header, record: &[u8], tail: usize, time: u64) -> Option<Map> {
     let name_at = if header.kind == record::MMAP { 40 } else { 72 };
     let name = record.get(name_at..record.len().checked_sub(tail)?)?;

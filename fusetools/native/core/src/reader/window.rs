@@ -17,9 +17,9 @@ pub struct Window {
     pub buffer: u64,
 }
 
-/// What there is of it.
+/// The part of a window that was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct Extent {
     pub begin: u64,
     pub end: u64,
     /// It would have begun before, had the buffers been larger.
@@ -27,13 +27,13 @@ pub struct Kept {
 }
 
 impl Reader {
-    /// Leaves out of `records` what happened before the window, but for what tells of tasks and programs, which has no time
-    /// then; and what was dropped, which was between two windows: an overwriting buffer drops nothing but while it is read
-    /// (`rb->paused` in kernel/events/ring_buffer.c). Error: records do not tell which CPU they are of.
+    /// Leaves out of `records` what happened before the window, except records of tasks and programs, which then have no time;
+    /// and what was dropped, which was between two windows: an overwriting buffer drops nothing but while it is read
+    /// (`rb->paused` in kernel/events/ring_buffer.c). Error: records lack their CPU.
     ///
     /// A CPU with few events reaches further back than one with many: from the time on that is in all of them, what is there
     /// is whole.
-    pub fn keep(&mut self, window: &Window) -> Result<Kept, Error> {
+    pub fn keep(&mut self, window: &Window) -> Result<Extent, Error> {
         // By CPU: bytes, and time of the oldest.
         let mut buffers: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
         let mut records = self.records();
@@ -57,7 +57,7 @@ impl Reader {
         let whole = whole.max().unwrap_or(0);
         let wanted = window.upto.saturating_sub(window.length).max(window.since);
         self.since = wanted.max(whole).max(1);
-        Ok(Kept {
+        Ok(Extent {
             begin: self.since,
             end: window.upto,
             overwritten: whole > wanted,
@@ -78,8 +78,8 @@ impl Record<'_> {
 }
 
 impl<'a> Records<'a> {
-    /// A record that tells of what was there when the window began, as perf makes them up: without a time. None: perf itself
-    /// has told of the thread, later than that.
+    /// A record of the state when the window began, as perf synthesizes them: without a time. None: perf itself
+    /// has recorded the thread, later than that.
     pub(super) fn before(&self, record: Record<'a>) -> Option<Record<'a>> {
         let thread = match record.kind {
             record::COMM => u32_at(&record.bytes, 12),

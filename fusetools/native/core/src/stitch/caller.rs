@@ -34,7 +34,7 @@ impl Stitch {
         }
     }
 
-    /// A thread has just made a request: whom it wakes up now is to serve that.
+    /// A thread has just made a request: the task that it wakes up now serves it.
     pub fn asks(&self, tid: i32) -> bool {
         let task = self.tasks.get(tid);
         task.is_some_and(|task| task.just_made.is_some())
@@ -83,7 +83,7 @@ impl Stitch {
         self.close(slot, tell);
     }
 
-    /// What recording took of a request that its caller waited for, it took of the caller's system call. All of the
+    /// The cost of recording in a request that its caller waited for is a cost in the caller's system call. All of the
     /// caller's side is known.
     fn charge(&mut self, slot: Slot) {
         let Some(cost) = self.filters.less() else {
@@ -101,7 +101,7 @@ impl Stitch {
         }
     }
 
-    /// ns that recording took of a thread's system call, or of the one that it last came out of, as far as that is known;
+    /// The cost of recording in a thread's current or last system call, ns, as far as known;
     /// 0 unless `Filters::corrected`.
     pub fn taken(&self, tid: i32) -> u64 {
         self.tasks.get(tid).map_or(0, |task| task.taken)
@@ -127,18 +127,18 @@ impl Stitch {
             return false;
         };
         story.waits = true;
-        story.nth = if task.told > 0 { task.waits } else { 0 };
+        story.nth = if task.accounted > 0 { task.waits } else { 0 };
         let begin = story.marks[Mark::Begin as usize];
         let mut from = task.resumed;
-        if task.told > 0 && task.told <= begin {
+        if task.accounted > 0 && task.accounted <= begin {
             let mark = if task.waits == 0 {
                 Mark::SysEnter
             } else {
                 Mark::Resumed
             };
-            story.set(mark, task.told);
-            story.idle[mark as usize] = switches.then_some(task.told_idle);
-            from = task.told;
+            story.set(mark, task.accounted);
+            story.idle[mark as usize] = switches.then_some(task.accounted_idle);
+            from = task.accounted;
         }
         if from > begin {
             // It was under way while the caller waited for another one.
@@ -146,7 +146,7 @@ impl Stitch {
         } else if let Some(enter) = story.at(Mark::KernelEnter) {
             if enter < from {
                 story.set(Mark::KernelEnter, from);
-                story.idle[Mark::KernelEnter as usize] = switches.then_some(task.told_idle);
+                story.idle[Mark::KernelEnter as usize] = switches.then_some(task.accounted_idle);
             }
         }
         true
@@ -208,7 +208,7 @@ impl Stitch {
             return;
         };
         task.end_call();
-        (task.told, task.told_idle, task.taken) = (ev.time, idle, 0);
+        (task.accounted, task.accounted_idle, task.taken) = (ev.time, idle, 0);
         task.events_then = task.events.wrapping_sub(1);
     }
 

@@ -1,6 +1,6 @@
 //! A request's story cut into stages.
 //!
-//! A stage lies between two marks. One whose mark was not seen is joined to its neighbour and is of both their names,
+//! A stage lies between two marks. A stage whose mark was not seen is joined with its neighbour and has both names,
 //! so a request's stages always make up its whole.
 
 use super::{Mark, Story};
@@ -50,7 +50,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// "queue"; "queue+dispatch" where they cannot be told apart.
+    /// "queue"; "queue+dispatch" if they cannot be separated.
     pub fn name(&self) -> String {
         let names = (self.from..self.to).map(|at| match at {
             0 if self.resumed => BETWEEN,
@@ -86,8 +86,8 @@ impl Stage {
         }
         let (from, to) = (usize::from(self.from), usize::from(self.to));
         // Of the caller, or of one thread of the daemon.
-        let one = to <= BEGIN || (from, to) == (READ, CALLBACK) || from > DAEMON;
-        if !one || (from <= END && to > END) {
+        let same_thread = to <= BEGIN || (from, to) == (READ, CALLBACK) || from > DAEMON;
+        if !same_thread || (from <= END && to > END) {
             return None;
         }
         let from = match from {
@@ -130,7 +130,7 @@ impl Stage {
     }
 }
 
-/// A stage of one request: its ns, what of the recorder lies in it, and the ns that `Cut::less` took of it.
+/// A stage of one request: its ns, the recorder's work in it, and the ns that `Cut::less` subtracted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) stage: Stage,
@@ -148,7 +148,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Of a request that has begun, and of which it is known when it was over. Of one that nobody waits for: from its
+    /// For a request that has begun and whose end is known. For an asynchronous one: from its
     /// begin to its end. Of one that was not answered: up to when it was over, in the stage in which it was. Where
     /// there is no callback, the daemon's time is that from its read to its reply.
     pub fn new(story: &Story) -> Cut {
@@ -211,7 +211,7 @@ impl Cut {
         cut
     }
 
-    /// Without what recording took of each stage, of none more than there is.
+    /// Without the cost of recording in each stage, at most the whole stage.
     pub fn less(mut self, cost: Cost) -> Cut {
         for piece in &mut self.pieces[..self.len] {
             let taken = piece.met.taken(cost, piece.ns);
@@ -226,7 +226,7 @@ impl Cut {
         self.pieces().map(|piece| (piece.stage, piece.ns))
     }
 
-    /// ns that `less` took of the stages between two of the bounds.
+    /// ns that `less` subtracted from the stages between two of the bounds.
     pub fn taken(&self, from: Mark, to: Mark) -> u64 {
         let bound = |mark| BOUNDS.iter().position(|bound| *bound == mark);
         let (from, to) = (bound(from).unwrap_or(0), bound(to).unwrap_or(0));

@@ -2,18 +2,18 @@
 
 use super::*;
 
-/// Requests of one connection and length of which no read is known, in the order in which they were queued.
+/// Requests of one connection and length without a known read, in the order of queuing.
 #[derive(Default)]
 pub(super) struct Unread {
     pub(super) queue: VecDeque<Slot>,
-    /// So many of them were read: which ones cannot be told.
+    /// Number of them that were read; which ones is unknown.
     pub(super) taken: usize,
 }
 
 /// More wait for no daemon (max_background, and a caller each).
 pub(super) const MOST_UNREAD: usize = 1 << 16;
 
-/// Lengths that are told apart.
+/// Maximum number of distinct lengths.
 pub(super) const MOST_LENGTHS: usize = 1 << 16;
 
 impl Stitch {
@@ -68,7 +68,7 @@ impl Stitch {
                     self.paired(slot, ev);
                 }
             }
-            // Which of them another thread may have at that time is not told.
+            // Which of them another thread may have at that time is unknown.
             waiting => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
                     task.paired = None;
@@ -176,9 +176,9 @@ impl Stitch {
 
     pub(super) fn callback(&mut self, ev: &Ev, kind: Kind, tell: Tell) {
         let unique = ev.v[0];
-        let mut found = self.request_of(ev, kind.operation);
+        let mut slot = self.request_of(ev, kind.operation);
         if unique == ABSENT {
-            found = self.read_last(ev.tid, kind.operation);
+            slot = self.read_last(ev.tid, kind.operation);
         }
         let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
         self.servants.insert(ev.pid);
@@ -191,12 +191,12 @@ impl Stitch {
             let same = |open: &Open| [open.story.unique, ABSENT].contains(&unique);
             self.get(*slot).is_some_and(same)
         });
-        // One that does not tell its request is none of its own, where requests are recorded.
+        // A callback without a request number makes no request of its own, if requests are recorded.
         let own = unique != ABSENT || !self.begins || !kind.operation.has_reply();
-        if found.is_none() && around.is_some() {
-            found = around;
-        } else if found.is_none() && known && own && kind.operation != Operation::UNKNOWN {
-            found = Some(self.callback_alone(ev, kind));
+        if slot.is_none() && around.is_some() {
+            slot = around;
+        } else if slot.is_none() && known && own && kind.operation != Operation::UNKNOWN {
+            slot = Some(self.callback_alone(ev, kind));
         }
         let mut idle = Idle::default();
         let mut events = 0;
@@ -206,7 +206,7 @@ impl Stitch {
         }
         let mut first = false;
         let switches = self.switches;
-        if let Some(open) = found.and_then(|slot| self.get_mut(slot)) {
+        if let Some(open) = slot.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::CallbackEnter).is_none() {
                 first = true;
                 open.story.set(Mark::CallbackEnter, ev.time);
@@ -219,7 +219,7 @@ impl Stitch {
                 open.daemon_open = kind.returns;
             }
         }
-        if let Some(slot) = found.filter(|_| first) {
+        if let Some(slot) = slot.filter(|_| first) {
             self.take_read(slot, ev.tid, true);
             if let Some(open) = self.get_mut(slot) {
                 (open.story.daemon_pid, open.story.daemon_tid) = (ev.pid, ev.tid);
@@ -230,7 +230,7 @@ impl Stitch {
             }
         }
         if !kind.returns {
-            if let Some(slot) = found.filter(|_| first) {
+            if let Some(slot) = slot.filter(|_| first) {
                 self.close(slot, tell);
             }
             return;
@@ -240,7 +240,7 @@ impl Stitch {
         };
         task.callbacks.push(Callback {
             function: kind.function,
-            slot: found,
+            slot,
         });
         if task.callbacks.len() > MOST_CALLBACKS {
             let oldest = task.callbacks.remove(0);
@@ -274,17 +274,17 @@ impl Stitch {
         (open.ended, open.wanted) = (true, wanted);
         (open.story.connection, open.story.unique) = (connection, unique);
         if fate != Fate::NoReply && Requests::is_numbered(unique) {
-            // So that its end finds it.
+            // So that its end can be matched.
             let request = Request {
                 operation: kind.operation,
                 connection,
                 unique,
                 place: slot.0,
             };
-            let told = Told::new(unique, connection, ABSENT);
-            self.slab[slot.0 as usize].key = Some(told.key());
-            if let Some(earlier) = self.requests.begin(told, request) {
-                // Of another connection that is not told, either.
+            let identity = Identity::new(unique, connection, ABSENT);
+            self.slab[slot.0 as usize].key = Some(identity.key());
+            if let Some(earlier) = self.requests.begin(identity, request) {
+                // Of another connection that is unknown, either.
                 if let Some(open) = self.slot_of(&earlier).and_then(|slot| self.get_mut(slot)) {
                     open.key = None;
                 }
@@ -389,7 +389,7 @@ impl Stitch {
         let daemon = self.daemons.get(&ev.pid).copied();
         let key = self
             .requests
-            .locate(Told::new(unique, connection, req), daemon);
+            .locate(Identity::new(unique, connection, req), daemon);
         let request = key.and_then(|key| self.requests.get_mut(key).copied());
         if let Some(slot) = request.and_then(|request| self.slot_of(&request)) {
             if let Some(open) = self.get_mut(slot) {
@@ -405,14 +405,14 @@ impl Stitch {
         }
     }
 
-    /// It has ended: no read that comes brings it.
+    /// It has ended: no later read brings it.
     pub(super) fn forget_unread(&mut self, slot: Slot) {
         let Some(open) = self.get(slot) else { return };
         let key = (open.story.connection, open.story.request_len);
         let Some(unread) = self.unread.get_mut(&key) else {
             return;
         };
-        let Some(at) = unread.queue.iter().position(|one| *one == slot) else {
+        let Some(at) = unread.queue.iter().position(|waiting| *waiting == slot) else {
             return;
         };
         unread.queue.remove(at);

@@ -83,9 +83,9 @@ impl Stitch {
             unique,
             place: slot.0,
         };
-        let told = Told::new(unique, connection, req);
-        self.slab[slot.0 as usize].key = Some(told.key());
-        if let Some(earlier) = self.requests.begin(told, request) {
+        let identity = Identity::new(unique, connection, req);
+        self.slab[slot.0 as usize].key = Some(identity.key());
+        if let Some(earlier) = self.requests.begin(identity, request) {
             let Some(lost) = self.slot_of(&earlier) else {
                 return;
             };
@@ -174,7 +174,7 @@ impl Stitch {
             Place::Wait => self.runs(ev.tid, ev.time),
             Place::Fetch => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
-                    // Where system calls are recorded the thread is in one, and that tells better.
+                    // If system calls are recorded, the thread is in one, which is more precise.
                     if task.syscall.is_none() {
                         if task.reads.len() == MOST_READS {
                             task.reads.remove(0);
@@ -204,7 +204,7 @@ impl Stitch {
     }
 
     pub(super) fn place_at(&self, address: u64) -> Place {
-        // function_graph tells the first place that can be traced, which is some bytes into the function.
+        // function_graph records the first traceable address, which is some bytes into the function.
         let at = self
             .places
             .partition_point(|(start, _)| *start <= address)
@@ -249,10 +249,10 @@ impl Stitch {
     }
 
     pub(super) fn learn(&mut self, ev: &Ev, unique: u64, connection: u64, req: u64) -> Option<Key> {
-        let told = Told::new(unique, connection, req);
+        let identity = Identity::new(unique, connection, req);
         let daemon = self.daemons.get(&ev.pid).copied();
-        let key = self.requests.locate(told, daemon)?;
-        let request = *self.requests.learn(key, told, daemon)?;
+        let key = self.requests.locate(identity, daemon)?;
+        let request = *self.requests.learn(key, identity, daemon)?;
         let slot = self.slot_of(&request)?;
         let story = &mut self.get_mut(slot)?.story;
         story.learn(request.unique, request.connection);
@@ -292,26 +292,28 @@ impl Stitch {
 
     pub(super) fn end(&mut self, ev: &Ev, tell: Tell) {
         let [unique, connection, error, req] = ev.v;
-        let mut found = self.requests.end(Told::new(unique, connection, req).key());
-        if found.is_none() {
+        let mut ending = self
+            .requests
+            .end(Identity::new(unique, connection, req).key());
+        if ending.is_none() {
             let key = self.learn(ev, unique, connection, req);
-            found = key.and_then(|key| self.requests.end(key));
+            ending = key.and_then(|key| self.requests.end(key));
         }
-        if let Some(earlier) = found.filter(|request| {
+        if let Some(earlier) = ending.filter(|request| {
             Requests::is_numbered(unique)
                 && Requests::is_numbered(request.unique)
                 && request.unique != unique
         }) {
-            // Its end and the begin of the one that ends here were not seen.
+            // Its end, and the begin of the request that ends here, were not seen.
             if let Some(slot) = self.slot_of(&earlier) {
                 if let Some(open) = self.get_mut(slot) {
                     open.story.fate = Fate::Lost;
                 }
                 self.tell(slot, tell);
             }
-            found = None;
+            ending = None;
         }
-        let slot = match found.and_then(|request| self.slot_of(&request)) {
+        let slot = match ending.and_then(|request| self.slot_of(&request)) {
             Some(slot) => {
                 if let Some(open) = self.get_mut(slot) {
                     open.story.learn(unique, connection);

@@ -1,4 +1,4 @@
-//! Who has a CPU, who waits for one, who woke whom; threads that begin and end.
+//! Which task has a CPU or waits for one, which woke which; threads that begin and end.
 
 use super::*;
 
@@ -38,7 +38,7 @@ impl Stitch {
                 ..
             } => {
                 if *out {
-                    // sched_switch has told it, and how, where that is recorded of the task.
+                    // sched_switch has reported it, and how, if recorded for the task.
                     let out = self
                         .tasks
                         .get(*tid)
@@ -85,7 +85,7 @@ impl Stitch {
                 let waking = story.at(Mark::Waking).or(story.at(Mark::End));
                 let ready = run.ready.max(waking.unwrap_or(time));
                 story.late = match run.runs == time {
-                    true => time.saturating_sub(ready.max(run.kept)),
+                    true => time.saturating_sub(ready.max(run.delayed)),
                     false => 0,
                 };
             }
@@ -106,8 +106,8 @@ impl Stitch {
         self.drop_callbacks(task.callbacks, time, tell);
     }
 
-    /// Of the time in the queue: until a thread was free, and until it ran. One that had replied and then lacked a CPU
-    /// would have been free so much earlier.
+    /// Splits the time in the queue: until a thread was free, and until it ran. A thread that had replied and then lacked
+    /// a CPU would have been free that much earlier.
     pub(super) fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
         if !self.switches {
             return;
@@ -125,7 +125,7 @@ impl Stitch {
         if story.at(Mark::DaemonWaking).is_some() {
             // Woken up for it; then another task may have had the CPU.
             let lacked = match run.runs == ready {
-                true => ready - within(run.kept),
+                true => ready - within(run.delayed),
                 false => 0,
             };
             (story.no_thread, story.no_cpu, story.asleep) = (0, lacked, ready - begin - lacked);
@@ -136,7 +136,7 @@ impl Stitch {
             (story.no_thread, story.no_cpu) = (free - begin - no_cpu, no_cpu);
             story.asleep = ready - free;
             if run.runs == ready {
-                let lacked = ready.saturating_sub(within(run.kept).max(free));
+                let lacked = ready.saturating_sub(within(run.delayed).max(free));
                 story.no_cpu += lacked;
                 story.asleep -= lacked;
             }
@@ -169,7 +169,7 @@ impl Stitch {
         }
     }
 
-    /// `before`: who had the CPU; 0: nobody, or not told.
+    /// `before`: the task that had the CPU; 0: none, or unknown.
     pub(super) fn switch_in(&mut self, tid: i32, time: u64, before: i32) {
         if tid <= 0 {
             return;
@@ -179,13 +179,13 @@ impl Stitch {
             return;
         }
         let (ready, waker) = (task.ready(time), task.waker);
-        let kept = match before {
+        let delayed = match before {
             ..=0 => time,
-            _ if before == waker => self.kept_by_waker(before, ready, time),
+            _ if before == waker => self.delayed_by_waker(before, ready, time),
             _ => ready,
         };
         let task = self.tasks.of(tid);
-        task.run(time, kept);
+        task.run(time, delayed);
         let called = task.called.take();
         if task.awaiting.is_some() {
             self.runs(tid, time);
@@ -195,10 +195,10 @@ impl Stitch {
         }
     }
 
-    /// Since when the task that woke another one up at `ready`, and had its CPU up to `time`, kept it for itself. The end
-    /// of the system call in which it did so is a part of the wake-up; what follows is not, nor is the work of one that
-    /// an interrupt met.
-    fn kept_by_waker(&self, waker: i32, ready: u64, time: u64) -> u64 {
+    /// Since when the task that woke another one at `ready`, and had its CPU until `time`, used it for its own work. The
+    /// end of the system call that did the waking is a part of the wake-up; what follows is not, nor is the work of a
+    /// task that was interrupted.
+    fn delayed_by_waker(&self, waker: i32, ready: u64, time: u64) -> u64 {
         let Some(task) = self.tasks.get(waker) else {
             return ready;
         };

@@ -25,7 +25,7 @@ pub(super) struct Open {
     pub(super) idle: Idle,
     /// The thread that read it, where that is known by order and length.
     pub(super) paired: Option<i32>,
-    /// Requests of its length were read, more at once than can be told apart.
+    /// More requests of its length were read at once than can be distinguished.
     pub(super) maybe_read: bool,
     /// How many events its thread had had by then.
     pub(super) events: u32,
@@ -132,7 +132,7 @@ impl Stitch {
         }
     }
 
-    /// A request of which no end will be seen.
+    /// A request whose end will not be seen.
     pub(super) fn give_up(&mut self, slot: Slot, tell: Tell) {
         let (losses, now) = (self.losses, self.now);
         let Some(open) = self.get_mut(slot) else {
@@ -160,12 +160,12 @@ impl Stitch {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
         let begin = story.at(Mark::Begin).unwrap_or(0);
-        let told = |mark| story.at(mark).is_some();
-        let next = if told(Mark::Reply) {
+        let seen = |mark| story.at(mark).is_some();
+        let next = if seen(Mark::Reply) {
             Mark::End
-        } else if told(Mark::CallbackEnter) {
+        } else if seen(Mark::CallbackEnter) {
             Mark::Reply
-        } else if told(Mark::Read) {
+        } else if seen(Mark::Read) {
             match self.callbacks.contains(&story.daemon_pid) {
                 true => Mark::CallbackEnter,
                 false => Mark::Reply,
@@ -177,12 +177,12 @@ impl Stitch {
         };
         let (tid, before) = (story.daemon_tid, open.idle);
         let hands = self.hand.contains(&story.daemon_pid);
-        let called = told(Mark::CallbackEnter) && (open.daemon_open || !hands);
+        let called = seen(Mark::CallbackEnter) && (open.daemon_open || !hands);
         // It may have left it to another thread, and wait for its next one.
         let reads = self.reading.get(&story.daemon_pid);
         let again = reads.is_some_and(|threads| threads.contains(&tid));
-        let own = called || (told(Mark::Read) && !hands && !again);
-        let handed = !own && told(Mark::Read);
+        let own = called || (seen(Mark::Read) && !hands && !again);
+        let handed = !own && seen(Mark::Read);
         let idle = self.tasks.get(tid).map(|task| task.idle_at(until));
         let idle = idle.filter(|_| self.switches && own && next == Mark::Reply);
         if let Some(open) = self.get_mut(slot) {
@@ -196,7 +196,7 @@ impl Stitch {
         }
     }
 
-    /// A thread of the request's daemon has read something since then of which is not known what it was.
+    /// Whether a thread of the request's daemon has read an unknown request since then.
     pub(super) fn may_have_read(&self, story: &Story, begin: u64) -> bool {
         let len = story.request_len;
         let any = |task: &Task| {

@@ -29,7 +29,7 @@ pub(super) struct Read {
     /// When it returned.
     pub(super) idle: Idle,
     pub(super) events: u32,
-    /// Bytes; 0 where not told.
+    /// Bytes; 0 if unknown.
     pub(super) len: u64,
     /// It is known which request it brought.
     pub(super) claimed: bool,
@@ -41,8 +41,8 @@ pub(super) struct Run {
     pub(super) ready: u64,
     pub(super) runs: u64,
     pub(super) late: u64,
-    /// Since when another task kept the CPU from it, with work of its own; `runs`: none did.
-    pub(super) kept: u64,
+    /// Since when another task delayed it by its own work on the CPU; `runs`: none did.
+    pub(super) delayed: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -65,18 +65,18 @@ pub(super) struct Task {
     pub(super) pid: i32,
     pub(super) comm: u32,
     pub(super) syscall: Option<Syscall>,
-    /// When it last came out of one.
+    /// When it last returned from one.
     pub(super) left: u64,
 
     /// Recorded on it, but for the scheduler's; by when it last ran again; the last one's time.
     pub(super) events: u32,
     pub(super) events_then: u32,
     pub(super) seen: u64,
-    /// ns that recording took of this system call, or of the one that it last came out of.
+    /// The cost of recording in the current or last system call, ns.
     pub(super) taken: u64,
 
     // As a caller
-    /// Requests of this system call of which more may be seen on this side.
+    /// Requests of this system call that may have more events on this side.
     pub(super) made: Vec<Slot>,
     /// The last one, until the task does something else.
     pub(super) just_made: Option<Slot>,
@@ -88,9 +88,9 @@ pub(super) struct Task {
     pub(super) last: Option<Slot>,
     /// How many those were.
     pub(super) waits: u32,
-    /// Its time in this system call is told up to here; 0 outside. What it had been idle by then.
-    pub(super) told: u64,
-    pub(super) told_idle: Idle,
+    /// Its time in this system call is accounted for up to here; 0 outside. Its idle time by then.
+    pub(super) accounted: u64,
+    pub(super) accounted_idle: Idle,
     /// When it last ran again after a request.
     pub(super) resumed: u64,
     /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
@@ -203,8 +203,8 @@ impl Task {
         }
     }
 
-    /// `kept`: as in `Run`.
-    pub(super) fn run(&mut self, time: u64, kept: u64) {
+    /// `delayed`: as in `Run`.
+    pub(super) fn run(&mut self, time: u64, delayed: u64) {
         let ready = self.ready(time);
         self.enter_state(State::Running, time);
         self.woken_early = false;
@@ -214,7 +214,7 @@ impl Task {
             ready,
             runs: time,
             late,
-            kept,
+            delayed,
         };
     }
 
@@ -287,14 +287,14 @@ impl Task {
         self.events_then = self.events;
         self.resumed = time;
         if self.syscall.is_some() {
-            self.told = time;
-            self.told_idle = self.idle_at(time);
+            self.accounted = time;
+            self.accounted_idle = self.idle_at(time);
         }
     }
 
     /// Between two system calls nothing is known.
     pub(super) fn end_call(&mut self) {
-        self.told = 0;
+        self.accounted = 0;
         self.waits = 0;
         self.last = None;
         self.awaiting = None;

@@ -75,7 +75,7 @@ pub enum Fate {
     Before,
     /// Its begin or its end is among what the recorder dropped.
     Lost,
-    /// The kernel does not tell which request it is: its end cannot be found.
+    /// The kernel does not identify the request: its end cannot be matched.
     Unnumbered,
 }
 
@@ -90,7 +90,7 @@ pub const FATES: [(Fate, &str); 8] = [
     (Fate::Unnumbered, "unnumbered"),
 ];
 
-/// A request. Times are ns on the recording's clock, durations ns, both ABSENT where the recording does not tell.
+/// A request. Times are ns on the recording's clock, durations ns, both ABSENT if not recorded.
 #[derive(Clone, Debug)]
 pub struct Story {
     /// No other story's of this recording.
@@ -103,7 +103,7 @@ pub struct Story {
     pub ring: bool,
     /// How many requests the caller waited for before it in the same system call.
     pub nth: u32,
-    /// ABSENT where not told, so `unique`, `opcode`, `nodeid` and the sizes.
+    /// ABSENT if unknown; also for `unique`, `opcode`, `nodeid` and the sizes.
     pub connection: u64,
     pub unique: u64,
     pub opcode: u64,
@@ -111,7 +111,7 @@ pub struct Story {
     /// Bytes of the request and of its answer, each with its header.
     pub request_len: u64,
     pub reply_len: u64,
-    /// Bytes that the callback is asked for, or is given to write.
+    /// Bytes requested from the callback, or given to it to write.
     pub size: u64,
     /// Negated errno; 0 when it succeeded or has not ended.
     pub error: i32,

@@ -39,22 +39,22 @@ impl Apart {
         self.probes.get(&number)
     }
 
-    /// The id of the event of the probe that raw data is of, and its number there.
+    /// The event id of raw data's probe, and its number there.
     pub(super) fn of(&self, raw: &[u8]) -> Option<(u64, u16)> {
         self.probe(raw).map(|(id, kind, _)| (*id, *kind))
     }
 
-    /// The event of the probe that raw data is of.
+    /// The event of raw data's probe.
     pub(super) fn name_of(&self, raw: &[u8]) -> Option<&str> {
         self.probe(raw).map(|(.., name)| &name[..])
     }
 
-    /// The event of the probe that a sample is of.
+    /// The event of a sample's probe.
     pub(super) fn name(&self, layout: &Layout, bytes: &[u8]) -> Option<&str> {
         self.name_of(layout.raw(bytes)?)
     }
 
-    /// The sample as that of its own probe; None where it is of none of them.
+    /// The sample as that of its own probe; None if it belongs to none of them.
     pub(super) fn sample(&self, layout: &Layout, bytes: &[u8]) -> Option<Vec<u8>> {
         let raw = layout.raw(bytes)?;
         let (id, kind, _) = self.probe(raw)?;
@@ -75,14 +75,14 @@ impl Apart {
 }
 
 impl Head<'_> {
-    /// Puts the events of the bundles' probes in the place of the bundles; the answer: how samples follow, by the bundle's
-    /// name. Ids from `free_id` on are given to them. A bundle of which nothing was recorded is left out.
+    /// Replaces the bundles by the events of their probes; returns how to distribute samples, by the bundle's
+    /// name. They get ids from `free_id` on. Bundles without recorded events are left out.
     pub(super) fn take_apart(
         &mut self,
         bundles: &[Bundle],
         free_id: &mut u64,
     ) -> Result<HashMap<String, Rc<Apart>>, Error> {
-        let mut found = HashMap::new();
+        let mut apart = HashMap::new();
         for bundle in bundles {
             let Some(at) = self.events.iter().position(|e| e.name() == bundle.event) else {
                 continue;
@@ -129,9 +129,9 @@ impl Head<'_> {
                     self.events.push(event);
                 }
             }
-            found.insert(bundle.event.clone(), Rc::new(Apart { field, probes }));
+            apart.insert(bundle.event.clone(), Rc::new(Apart { field, probes }));
         }
-        Ok(found)
+        Ok(apart)
     }
 }
 

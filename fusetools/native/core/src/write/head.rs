@@ -12,7 +12,7 @@ use crate::reader::{Reader, SESSION};
 use crate::record::{self, bit, u32_at, u64_at};
 use crate::tracing::{name_and_id, Tracing};
 
-/// Features that are written anew, or are of data that is not in the output.
+/// Features that are rewritten, or describe data that is not in the output.
 const ANEW: [u32; 6] = [
     feature::TRACING_DATA,
     feature::EVENT_DESC,
@@ -30,7 +30,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// A tracepoint's event as fusetools makes it, for samples of `put_sample`. `address`: they tell one.
+    /// A tracepoint's event as fusetools makes it, for samples of `put_sample`. `address`: these have one.
     pub(super) fn tracepoint(
         name: &str,
         config: u64,
@@ -307,7 +307,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Leaves out events of which only stacks are wanted; perf wants to know their ids (ID_INDEX).
+    /// Leaves out events of which only stacks are used; perf needs their ids (ID_INDEX).
     pub(super) fn remove(&mut self, unwanted: &[bool]) {
         let mut unwanted = unwanted.iter();
         let (gone, rest): (Vec<Event>, _) = std::mem::take(&mut self.events)
@@ -457,7 +457,7 @@ impl<'a> Head<'a> {
 /// What a made sample holds beside its raw data.
 pub(super) struct Sample {
     pub id: u64,
-    /// None: its event's samples tell no address.
+    /// None: its event's samples have no address.
     pub ip: Option<u64>,
     pub pid: i32,
     pub tid: i32,

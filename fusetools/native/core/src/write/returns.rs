@@ -1,5 +1,5 @@
-//! Where calls with a return probe go back to. While such a call is under way its return address on the stack is the
-//! probe's; only what the probe tells at the end of the call says which one was there.
+//! Return addresses of calls with a return probe. During such a call the return address on the stack is the probe's;
+//! only the probe's event at the end of the call has the original address.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ pub(super) struct Returns {
     calls: FxHashMap<i32, Vec<Call>>,
 }
 
-/// What tells of calls: an event of a uprobe has the field `__probe_ip`, one of a return probe `__probe_func` and
+/// Events that show calls: an event of a uprobe has the field `__probe_ip`, one of a return probe `__probe_func` and
 /// `__probe_ret_ip` (Documentation/trace/uprobetracer.rst).
 enum Tells<'a> {
     Entry(&'a Field),
@@ -97,7 +97,7 @@ impl Returns {
     }
 }
 
-/// What an event of such a format tells.
+/// The contents of an event of such a format.
 fn tells(format: Option<&Format>) -> Option<Tells<'_>> {
     let format = format?;
     match (format.field("__probe_func"), format.field("__probe_ret_ip")) {

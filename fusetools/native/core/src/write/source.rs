@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use super::bundles::Apart;
 use super::head::{put_lost, put_sample, Event, Head, Sample, RAW_MAX};
 use super::stacks::{copied, with_chain, Stacked, Stacks};
-use super::waits::{about, about_whom, read, tells, told_by, Tells, SWITCH};
+use super::waits::{about, about_whom, read, tells, tells_by_name, Tells, SWITCH};
 use crate::error::Error;
 use crate::file::feature;
 use crate::format::{number, Format, Shape};
@@ -25,19 +25,19 @@ pub(super) trait Source {
     /// Time of the record that is next, 0 for one without; None at the end.
     fn time(&self) -> Option<u64>;
     fn record(&self) -> &[u8];
-    /// Puts into the record what only the records before it tell, and tells `stacks` of it. False: it is left out.
+    /// Adds to the record what only earlier records hold, and passes it to `stacks`. False: it is left out.
     fn settle(&mut self, tasks: &mut Tasks<'_>, stacks: &mut Stacks<'_>) -> bool;
     fn advance(&mut self);
-    /// What could not be taken over, once the end is reached.
+    /// What could not be copied; complete once the end is reached.
     fn warnings(&mut self) -> Vec<String>;
-    /// Samples of other daemons, by the event that they would be of.
+    /// Samples of other daemons, by event.
     fn left_out(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 }
 
-/// Records of perf's own that stay.
-const KEPT: [u32; 6] = [
+/// perf's own records that are copied.
+const PASSED_ON: [u32; 6] = [
     record::ID_INDEX,
     record::THREAD_MAP,
     record::CPU_MAP,
@@ -45,7 +45,7 @@ const KEPT: [u32; 6] = [
     record::TIME_CONV,
     record::FINISHED_INIT,
 ];
-/// Those that are in the output's header, as they are in a file's that was not written to a pipe.
+/// Records whose content is in the output's header, as in any file that was not written to a pipe.
 const IN_HEADER: [u32; 3] = [
     record::HEADER_ATTR,
     record::HEADER_TRACING_DATA,
@@ -59,7 +59,7 @@ pub(super) struct Perf<'a> {
     next: Option<(u64, Option<usize>, Bytes<'a>)>,
 }
 
-/// A record as it was read, or put together anew.
+/// A record as read, or rebuilt.
 enum Bytes<'a> {
     Read(Record<'a>),
     Made(Vec<u8>),
@@ -198,16 +198,16 @@ struct Written {
     layout: Layout,
     /// The mask of the registers of such a copy.
     copied: Option<u64>,
-    /// It is no tracepoint: where the processor was is what its samples tell.
+    /// It is no tracepoint: its samples show where the processor was.
     by_address: bool,
     tells: Tells,
-    /// Of its samples only the stacks are wanted: ftrace recorded the event, too.
+    /// Only its samples' stacks are used: ftrace recorded the event, too.
     stack_alone: bool,
-    /// It is of tasks; whom it tells of besides the one that runs.
+    /// For events of tasks: the task that it concerns besides the running one.
     about: Option<Option<(usize, usize)>>,
 }
 
-/// What an input's records need to stand in a file with others.
+/// What an input's records need in order to be in a file with others.
 pub(super) struct Mend {
     /// The layout of each event, None for one that is left out: an input's own session.
     events: Vec<Option<Layout>>,
@@ -298,7 +298,7 @@ impl Mend {
     fn apply<'a>(&mut self, record: Record<'a>) -> Option<Bytes<'a>> {
         let bytes = &record.bytes;
         if record.kind >= record::USER {
-            if KEPT.contains(&record.kind) {
+            if PASSED_ON.contains(&record.kind) {
                 return Some(Bytes::Read(record));
             }
             if !IN_HEADER.contains(&record.kind) {
@@ -366,7 +366,7 @@ impl Mend {
     }
 }
 
-/// A record put together anew; None if it got too long for its size field.
+/// A rebuilt record; None if it got too long for its size field.
 fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
     let mut bytes = parts.concat();
     let size = u16::try_from(bytes.len()).ok()?;
@@ -374,11 +374,11 @@ fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
     Some(Bytes::Made(bytes))
 }
 
-/// Which process a thread is of, as the records so far say.
+/// A thread's process, by the records so far.
 pub(super) struct Tasks<'a> {
     /// By thread; 0 where not known.
     processes: Vec<i32>,
-    /// Of those of which no record tells.
+    /// For threads without a record.
     others: &'a HashMap<i32, i32>,
 }
 
@@ -429,15 +429,15 @@ impl<'a> Tasks<'a> {
 struct Kind {
     format: Format,
     id: u64,
-    /// Place of the address that it is of: the function's for function_graph.
+    /// Place of its address: the function's for function_graph.
     address: Option<usize>,
     /// Place of the thread's id.
     thread: Option<usize>,
-    /// How its samples become those of the probes that share it.
+    /// How its samples are distributed to the probes that share it.
     apart: Option<Rc<Apart>>,
     /// Only samples of some daemons are kept.
     of_daemons: bool,
-    /// It is of tasks; whom it tells of besides the one that runs.
+    /// For events of tasks: the task that it concerns besides the running one.
     about: Option<Option<(usize, usize)>>,
     tells: Tells,
     /// The id of those with a stack, where perf took stacks.
@@ -446,11 +446,11 @@ struct Kind {
     begins: Option<(usize, usize)>,
 }
 
-/// clone(2): the new thread is of the same process.
+/// clone(2): the new thread belongs to the same process.
 const CLONE_THREAD: u64 = 0x10000;
 
 impl Kind {
-    /// `addressed`: its samples shall tell the address that it is of.
+    /// `addressed`: its samples get its address.
     fn new(format: &Format, id: u64, addressed: bool) -> Kind {
         let place = |name: &str| {
             let field = format
@@ -464,7 +464,7 @@ impl Kind {
         let name = format!("{}:{}", format.system, format.name);
         Kind {
             about: about_whom(&name, Some(format)),
-            tells: told_by(&name, Some(format), true),
+            tells: tells_by_name(&name, Some(format), true),
             with_stack: None,
             begins: place("pid")
                 .zip(place("clone_flags"))
@@ -485,11 +485,11 @@ impl Kind {
     }
 }
 
-/// What is known of a trace.dat before its events are written: which of the events that it knows are there.
+/// What is known about a trace.dat before its events are written: which of its events occur.
 pub(super) struct Survey {
     /// By `common_type`.
     kinds: Vec<Option<Kind>>,
-    /// Samples tell addresses.
+    /// Samples have addresses.
     addressed: bool,
     /// Addresses of functions.
     functions: HashSet<u64>,
@@ -561,7 +561,7 @@ impl Survey {
         self
     }
 
-    /// The event that raw data is of; `make` is asked once for each.
+    /// The event of raw data; `make` is called once for each.
     fn kind_or(&mut self, raw: &[u8], make: impl FnOnce(usize) -> Option<Kind>) -> Option<&Kind> {
         let slot = &mut self.kinds[common_type(raw)?];
         if slot.is_none() {
@@ -642,8 +642,8 @@ fn symbols_of(kallsyms: &[u8], addresses: &HashSet<u64>) -> Vec<u8> {
             .map(|at| starts[at])
     };
     let used: HashSet<u64> = addresses.iter().filter_map(start).collect();
-    let kept = lines().filter(|line| symbol(line).is_some_and(|address| used.contains(&address)));
-    kept.flatten().copied().collect()
+    let named = lines().filter(|line| symbol(line).is_some_and(|address| used.contains(&address)));
+    named.flatten().copied().collect()
 }
 
 /// perf's string: u32 size, then the text padded with NUL.
@@ -655,7 +655,7 @@ fn header_text(text: &str) -> Vec<u8> {
     out
 }
 
-/// The number of the event that raw data is of: the same in all formats.
+/// The event number of raw data: at the same place in all formats.
 fn common_type(raw: &[u8]) -> Option<usize> {
     Some(number(raw.get(..2)?)? as usize)
 }
@@ -664,15 +664,15 @@ fn common_type(raw: &[u8]) -> Option<usize> {
 pub(super) struct Trace<'a> {
     events: Events<'a>,
     survey: Survey,
-    /// Where a gap is told: any of the events.
+    /// The event that reports gaps: any.
     id: u64,
     time: Option<u64>,
     last: u64,
     record: Vec<u8>,
-    /// Its raw data, and which event that is of by its number.
+    /// Its raw data, and the event by its number.
     raw: &'a [u8],
     kind: Option<usize>,
-    /// By CPU, events that its statistics call lost and no gap told so far.
+    /// By CPU, lost events by its statistics that no gap has reported so far.
     owed: Vec<u64>,
     left_out: BTreeMap<String, u64>,
     /// Without a format, and too long for a record.
@@ -776,7 +776,7 @@ impl Source for Trace<'_> {
         self.record[at..at + 4].copy_from_slice(&process.to_le_bytes());
         let task = (process, thread as i32);
         stacks.note(kind.tells, task.1, self.raw);
-        // Of a stranger, which gives way to one of them, a stack tells nothing.
+        // The stack of another process, which gives way to one of them, shows nothing.
         let id = kind.with_stack.filter(|_| stacks.scope.of(process));
         let (Some(id), Tells::Switched(state)) = (id, kind.tells) else {
             return true;
@@ -859,7 +859,7 @@ impl Source for Trace<'_> {
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        let told = [
+        let problems = [
             (self.unknown, "events have no format in this file: left out"),
             (self.long, "events are too long for a perf.data: left out"),
             (
@@ -867,8 +867,9 @@ impl Source for Trace<'_> {
                 "pages of events are damaged: what they do not tell is left out",
             ),
         ];
-        let told = told.iter().filter(|(count, _)| *count > 0);
-        told.map(|(count, what)| format!("{count} {what}"))
+        let problems = problems.iter().filter(|(count, _)| *count > 0);
+        problems
+            .map(|(count, what)| format!("{count} {what}"))
             .collect()
     }
 

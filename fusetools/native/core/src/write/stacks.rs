@@ -84,10 +84,10 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
-    /// By thread; the number of the call where another event has still to tell of that entry, or did just before.
+    /// By thread; the number of the call if another event is yet to report that entry, or has just done so.
     entered: FxHashMap<i32, (Entered, Option<u64>)>,
     waits: Waits,
-    /// By thread: when perf began to take a stack, of which ftrace is told next.
+    /// By thread: when perf began to take a stack whose event ftrace records next.
     begun: FxHashMap<i32, u64>,
     pub(super) scope: Scope,
     seen: FxHashSet<u64>,
@@ -134,11 +134,11 @@ impl<'a> Stacks<'a> {
         self.spaces.push(&side, &self.build_ids);
     }
 
-    /// Takes in a sample. `copied`: the mask of its registers where its stack is to be unwound; `by_address`: it tells
-    /// where the processor was, stack or not.
+    /// Processes a sample. `copied`: the mask of its registers if its stack is to be unwound; `by_address`: it
+    /// shows where the processor was, with or without a stack.
     ///
-    /// `alone`: only its stack is wanted, ftrace tells the rest. A thread that waits in a system call has the user's stack with
-    /// which it entered it: where that was copied, the wait gets it.
+    /// `alone`: only its stack is used, ftrace records the rest. A thread that waits in a system call has the user stack
+    /// of the call's entry: if that was copied, the wait gets it.
     pub(super) fn sample(
         &mut self,
         layout: &Layout,
@@ -166,7 +166,7 @@ impl<'a> Stacks<'a> {
             }
             self.begun.insert(tid, time);
         }
-        let told_later = alone.then_some(number.unwrap_or(u64::MAX));
+        let reported_later = alone.then_some(number.unwrap_or(u64::MAX));
         if !layout.has_chain() && !by_address {
             return Stacked::AsIs;
         }
@@ -180,11 +180,11 @@ impl<'a> Stacks<'a> {
             let of_user = chain.iter().position(|ip| *ip == CONTEXT_USER);
             let user = of_user.map(|at| Unwound {
                 chain: chain.split_off(at + 1),
-                reach: Reach::Whole, // by frame pointers nothing tells that it is not
+                reach: Reach::Whole, // by frame pointers nothing shows the opposite
             });
-            // A copy that was taken of it tells more.
+            // A copy of it shows more.
             if alone || !self.entered.contains_key(&tid) {
-                self.enter(tid, Entered::Known(user), told_later);
+                self.enter(tid, Entered::Known(user), reported_later);
             }
             if alone {
                 return Stacked::LeftOut;
@@ -209,7 +209,7 @@ impl<'a> Stacks<'a> {
                     full: user.full,
                     time: time.unwrap_or(0),
                 };
-                self.enter(tid, entered, told_later);
+                self.enter(tid, entered, reported_later);
                 if alone {
                     return Stacked::LeftOut;
                 }
@@ -265,39 +265,42 @@ impl<'a> Stacks<'a> {
         anew.map_or(Stacked::AsIs, Stacked::Anew)
     }
 
-    /// A thread enters or leaves a system call, of which a recording without stacks tells.
+    /// A thread enters or leaves a system call, by an event without a stack.
     pub(super) fn called(&mut self, tid: i32) {
         if !self.entered.is_empty() {
             self.entered.remove(&tid);
         }
     }
 
-    /// A thread enters a system call, of which an event without a stack tells: the stack with which it does may have been
+    /// A thread enters a system call, by an event without a stack: the stack of the entry may have been
     /// taken right before.
     pub(super) fn entered(&mut self, tid: i32, number: Option<u64>, time: u64) {
         self.taken(tid, time);
         match self.entered.get_mut(&tid) {
-            Some((_, told)) if told.is_some() && *told == Some(number.unwrap_or(u64::MAX)) => {
-                *told = None;
+            Some((_, reported_later))
+                if reported_later.is_some()
+                    && *reported_later == Some(number.unwrap_or(u64::MAX)) =>
+            {
+                *reported_later = None;
             }
             Some(_) => self.called(tid),
             None => {}
         }
     }
 
-    fn enter(&mut self, tid: i32, entered: Entered, told_later: Option<u64>) {
+    fn enter(&mut self, tid: i32, entered: Entered, reported_later: Option<u64>) {
         if self.entered.len() >= MOST_ENTERED {
             self.entered.clear();
         }
-        self.entered.insert(tid, (entered, told_later));
+        self.entered.insert(tid, (entered, reported_later));
     }
 
-    /// What an event of ftrace's tells of a thread that may wait afterwards.
+    /// An ftrace event about a thread that may wait afterwards.
     pub(super) fn note(&mut self, tells: Tells, tid: i32, raw: &[u8]) {
         self.waits.note(tells, tid, Some(raw));
     }
 
-    /// The stack of a switch that ftrace recorded: the one that perf took of it, or of another one alike.
+    /// The stack of a switch that ftrace recorded: perf's stack of it, or of a similar switch.
     pub(super) fn switched(
         &mut self,
         (pid, tid): (i32, i32),
@@ -324,7 +327,7 @@ impl<'a> Stacks<'a> {
         Some(chain)
     }
 
-    /// ftrace is told of something of which perf has just taken the stack: between the two that was done.
+    /// ftrace records an event whose stack perf has just taken: the time between the two is the stack's cost.
     fn taken(&mut self, tid: i32, time: u64) {
         let took = self
             .begun

@@ -1,7 +1,7 @@
-//! Stacks of waits that were not all taken. ftrace tells every switch; perf takes the stacks of all while they are few, of a
-//! part of them else, right before ftrace is told of the same switch on the same CPU. A switch of which no stack was taken
-//! gets that of the last one, or else the next, of the same process in the same system call, on the same descriptor, for the
-//! same FUSE operation; where that process has none, the kernel's part of another one's.
+//! Stacks of waits, of which only some were taken. ftrace records every switch; perf takes the stacks of all switches while
+//! they are few, else of a part of them, right before ftrace records the same switch on the same CPU. A switch without a
+//! stack gets that of the last one, or else the next, of the same process in the same system call, on the same descriptor,
+//! for the same FUSE operation; if that process has none, the kernel's part of another process's.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,17 +10,17 @@ use crate::reader::Reader;
 use crate::record::u32_at;
 use crate::stacks::CONTEXT_USER;
 
-/// Threads, and kinds of waits, that are remembered.
+/// Maximum number of remembered threads and kinds of waits.
 const MOST_TASKS: usize = 1 << 14;
 const MOST_KINDS: usize = 1 << 14;
 /// No system call.
 const NONE: i64 = -1;
 
 pub(super) const SWITCH: &str = "sched:sched_switch";
-/// Of an event that ftrace records as well, perf's samples tell the stack alone.
+/// Events that ftrace records as well: only the stacks of perf's samples are used.
 pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
-/// Begins the names of events that are of one system call each.
+/// The beginning of the names of events for a single system call.
 pub(super) const ONE_CALL: &str = "syscalls:sys_enter_";
 
 /// The place of a number in raw data.
@@ -36,7 +36,7 @@ pub(super) fn read(raw: &[u8], place: Option<Place>) -> Option<u64> {
     number(raw.get(at..at.checked_add(size)?)?)
 }
 
-/// What an event's samples tell of what a thread does.
+/// What an event's samples show about a thread's activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tells {
     Entered {
@@ -44,7 +44,7 @@ pub(super) enum Tells {
         args: Option<Place>,
     },
     Left,
-    /// The thread runs no more.
+    /// The thread stops running.
     Switched(Option<Place>),
     /// It makes a request, or answers one.
     Request(Place),
@@ -53,26 +53,26 @@ pub(super) enum Tells {
     Nothing,
 }
 
-/// By event of a recording; `alone`: whether only its stacks are wanted.
+/// By event of a recording; `alone`: whether only its stacks are used.
 pub(super) fn tells(reader: &Reader, alone: &[bool]) -> Vec<Tells> {
     let events = || reader.events().iter();
     let formats = || events().map(|info| info.format.as_deref());
     let returns = formats().any(|format| place(format, "__probe_ret_ip").is_some());
-    let told = events().zip(alone).map(|(info, &alone)| {
+    let meanings = events().zip(alone).map(|(info, &alone)| {
         let format = info.format.as_deref();
         match alone && info.name.starts_with(ONE_CALL) {
             true => Tells::Entered {
                 nr: place(format, "__syscall_nr"),
                 args: None,
             },
-            false => told_by(&info.name, format, returns),
+            false => tells_by_name(&info.name, format, returns),
         }
     });
-    told.collect()
+    meanings.collect()
 }
 
 /// `returns`: the recording has events of return probes.
-pub(super) fn told_by(name: &str, format: Option<&Format>, returns: bool) -> Tells {
+pub(super) fn tells_by_name(name: &str, format: Option<&Format>, returns: bool) -> Tells {
     let (system, _) = name.split_once(':').unwrap_or_default();
     match name {
         "raw_syscalls:sys_enter" => Tells::Entered {
@@ -91,7 +91,7 @@ pub(super) fn told_by(name: &str, format: Option<&Format>, returns: bool) -> Tel
     }
 }
 
-/// By event that is of tasks: whom it tells of besides the task that runs.
+/// By event of tasks: the task that it concerns besides the running one.
 pub(super) fn about(reader: &Reader) -> Vec<Option<Option<Place>>> {
     let events = reader.events().iter();
     let of = events.map(|info| about_whom(&info.name, info.format.as_deref()));
@@ -107,16 +107,16 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
     }
 }
 
-/// Processes that a recording is about, and those that they start.
+/// Processes of a recording's scope, and those that they start.
 #[derive(Default)]
 pub(super) struct Scope {
     /// None: all.
     processes: Option<FxHashSet<i32>>,
-    /// Which were there before.
+    /// Those that existed before.
     roots: Vec<i32>,
     /// Whether a thread of them runs, by its last switch.
     runs: FxHashMap<i32, bool>,
-    /// Switches of their threads that must have been, and are not in the recording.
+    /// Switches of their threads that must have happened, but are not in the recording.
     pub(super) missing: u64,
 }
 
@@ -167,7 +167,7 @@ impl Scope {
         }
     }
 
-    /// The recording itself says that events are missing.
+    /// The recording reports lost events.
     pub(super) fn lost(&mut self) {
         self.runs.clear();
     }
@@ -179,7 +179,7 @@ impl Scope {
             .is_none_or(|known| known.contains(&pid))
     }
 
-    /// Is it about one of them? `process`: which a thread is of.
+    /// Whether it concerns one of them. `process`: a thread's process.
     pub(super) fn has(
         &self,
         pid: i32,
@@ -220,8 +220,8 @@ impl Default for Task {
     }
 }
 
-/// Of waits with a stack: those of which it was taken, and those that have it of another one. `ns`: that taking all
-/// stacks took those whose they are.
+/// Waits with their own stack, and with that of a similar wait. `ns`: the cost of taking all stacks for their
+/// threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub taken: u64,
@@ -230,7 +230,7 @@ pub struct Shares {
     pub ns: u64,
 }
 
-/// Stacks that are others' as well.
+/// Stacks that similar waits share.
 #[derive(Default)]
 pub(super) struct Alike {
     kinds: FxHashMap<Kind, Vec<u64>>,
@@ -251,11 +251,11 @@ pub(super) struct Waits {
     /// The last of each kind; the first of all.
     last: FxHashMap<Kind, Vec<u64>>,
     first: Alike,
-    /// The first that are taken in all of the recording, where it is read again.
+    /// The first ones taken in the whole recording, for a second pass.
     later: Alike,
-    /// Kinds of waits without one.
+    /// Kinds of waits without a stack.
     lacking: FxHashSet<Kind>,
-    /// By CPU: the stack that was taken there last, and of which thread, until its switch is told.
+    /// By CPU: the last stack taken there, and its thread, until its switch is reported.
     taken: FxHashMap<u32, (i32, Vec<u64>)>,
     pub(super) shares: Shares,
 }
@@ -268,11 +268,11 @@ impl Waits {
         }
     }
 
-    /// The first stack of each kind, if one was taken after a wait alike that has none.
+    /// The first stack of each kind, if one was taken after a similar wait without a stack.
     pub(super) fn later(&mut self) -> Option<Alike> {
         let first = std::mem::take(&mut self.first);
-        let found = |kind| self.later.of(kind).is_none() && first.of(kind).is_some();
-        self.lacking.iter().any(found).then_some(first)
+        let lacks = |kind| self.later.of(kind).is_none() && first.of(kind).is_some();
+        self.lacking.iter().any(lacks).then_some(first)
     }
 
     fn kind(&mut self, (pid, tid): (i32, i32), state: Option<Place>, raw: &[u8]) -> Kind {
@@ -288,7 +288,7 @@ impl Waits {
         self.tasks.entry(tid).or_default()
     }
 
-    /// Takes in what a sample tells; a switch is asked for by `switched`.
+    /// Processes what a sample shows; switches go through `switched`.
     pub(super) fn note(&mut self, tells: Tells, tid: i32, raw: Option<&[u8]>) {
         let Some(raw) = raw else { return };
         match tells {
