@@ -192,7 +192,7 @@ def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
     (seconds, wanted, fix) = re.findall(
         r"earlier than ([\d.]+) (m?s) before[^\n]*\n +fix: fusetools record (\S+ \S+ \S+ \S+)", said
     )[0]
-    assert re.match(r"--flight 20 --buffer \d+M", fix), fix
+    assert re.match(r"--flight 20 --buffer \d+[MG]", fix), fix
     assert wanted == "ms" or float(seconds) < 20
     for one in data:
         hold_to_stock(one)
