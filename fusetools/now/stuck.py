@@ -461,7 +461,7 @@ class _Graph:
             if process and isinstance(first, Task) and first.pid == process.pid:
                 return first  # back to the daemon whose thread began
             return process
-        # A process: its thread that waits for the longest and leads further.
+        # A process: its thread that began to wait last and leads further; idle ones wait longer.
         if self.state(node):
             return None
         threads = [t for t in self.of.get(node.pid, ()) if t.state in "DS" and not t.reads_device]
