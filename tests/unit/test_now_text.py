@@ -110,10 +110,14 @@ def test_what_cannot_be_known_has_no_figure() -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 109, 110, 160])
 def test_lines_are_no_wider_than_the_screen(columns: int) -> None:
-    """The table; names of files keep their ends, other names their beginnings."""
+    """Sums are wrapped; in the table names of files keep their ends, others their beginnings."""
     long = replace(ROW, label="/mnt/" + "x" * 200 + "/end")
     for by in ("file", "user"):
-        table = top_text.lines(replace(TOP, by=by, rows=(long,)), columns)[3:]
+        screen = top_text.lines(replace(TOP, by=by, rows=(long,)), columns)
+        sums, table = screen[: screen.index("")], screen[screen.index("") + 1 :]
+        assert max(map(len, sums)) <= columns
+        joined = " ".join(" ".join(sums).split())
+        assert joined == f"{top_text.summary(TOP)} {top_text.cost(TOP)}".replace("  ", " ")
         body = len(table[1]) - len(table[1].split("  ")[0])
         assert max(map(len, table)) <= max(columns, body + 10)
         name = table[1].split("  ")[0].strip()

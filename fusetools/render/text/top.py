@@ -6,7 +6,7 @@ import time
 
 from fusetools.figures import duration, number, plural, share
 from fusetools.printable import printable
-from fusetools.render.text.layout import table
+from fusetools.render.text.layout import prose, table
 from fusetools.results.top import Row, Top, UnderWay
 
 HEADS = ("op/s", "kB/s", "kB/op", "queue", "RTT", "exec", "p50", "p99", "max", "wait", "now", "err")
@@ -29,6 +29,8 @@ def lines(top: Top, width: int | None = None) -> list[str]:
     if top.lost or top.left_out:
         shown.append(dropped(top))
     shown += _missing(top)
+    if width is not None:
+        shown = [line for text in shown for line in prose(text, rest="  ", columns=width)]
     if top.oldest:
         shown += ["", *table(_oldest(top), "><<<<", "  ")]
     shown += ["", *_rows(top, width)]
