@@ -56,10 +56,10 @@ def _count(row: dict[str, str]) -> Count:
             *names,
             count=_figure(int(row["matched"])),
             unmatched=_figure(int(row["unmatched"])),
-            min=_int(row["min_ns"]),
-            max=_int(row["max_ns"]),
-            mean=_figure(float(row["mean_ns"])) if row["mean_ns"] else None,
-            percentiles={p: n for p in PERCENTILES if (n := _int(row[f"p{p}_ns"])) is not None},
+            min_ns=_int(row["min_ns"]),
+            max_ns=_int(row["max_ns"]),
+            mean_ns=_figure(float(row["mean_ns"])) if row["mean_ns"] else None,
+            percentiles_ns={p: n for p in PERCENTILES if (n := _int(row[f"p{p}_ns"])) is not None},
             buckets=(),
         )
     address = int(row["address"], 16) if row["address"] else None

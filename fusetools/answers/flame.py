@@ -98,9 +98,9 @@ def flame(
             others=Amount(*answer["others"]),
         ),
         unfinished=answer["unfinished"],
-        states=answer["states"],
+        states_ns=answer["states"],
         daemons=answer["daemons"],
-        shared=answer["shared"],
+        shared_ns=answer["shared"],
         kernel=_named(answer["kernel"], kallsyms),
         user=_named(answer["user"], symfs),
         notes=tuple(notes),
@@ -128,14 +128,14 @@ def _of_graph(
         unit="us",
         kinds={name: kind_of(name, "", True) or "" for name in names},
         count=sum(root.calls for root in roots),
-        total=sum(root.total for root in roots),
+        total=sum(root.total_ns for root in roots),
         stackless=0,
         cut=None,
-        left_out=LeftOut(Amount(sum(r.calls for r in idle), sum(r.total for r in idle))),
+        left_out=LeftOut(Amount(sum(r.calls for r in idle), sum(r.total_ns for r in idle))),
         unfinished=graph.unmatched,
-        states={},
+        states_ns={},
         daemons=0,
-        shared=0,
+        shared_ns=0,
         kernel=Named("recording", len(names), 0),
         user=Named("", 0, 0),
         notes=(),
@@ -268,8 +268,8 @@ def folded_graph(nodes: Iterable[GraphNode]) -> Iterator[tuple[str, float]]:
 
     def walk(node: GraphNode, above: str) -> Iterator[tuple[str, float]]:
         path = f"{above};{node.function}" if above else node.function
-        if node.self_time > 0:
-            yield path, node.self_time / 1000
+        if node.self_time_ns > 0:
+            yield path, node.self_time_ns / 1000
         for child in node.children:
             yield from walk(child, path)
 

@@ -88,7 +88,7 @@ def _nodes(answer: core.native.Graph, function: str) -> list[GraphNode]:
     def sort(nodes: Iterable[int]) -> tuple[GraphNode, ...]:
         children = [done[node] for node in nodes]
         children = [node for node in children if node.calls or node.children]
-        return tuple(sorted(children, key=lambda node: (-node.total, node.function)))
+        return tuple(sorted(children, key=lambda node: (-node.total_ns, node.function)))
 
     # From the last node on: a node comes after its parent.
     for place in reversed(range(len(figures))):

@@ -48,7 +48,7 @@ def hist(
             h.operation,
             LAYERS.index(h.layer),
             -h.count,
-            -(h.total or 0),
+            -(h.total_ns or 0),
             h.function,
         )
     )

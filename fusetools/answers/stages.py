@@ -48,7 +48,7 @@ def stages(
     answer = source.query(core.native.stages, catalogue, native, by)
     mounts = source.mount_points
     facts = source.needing(source.facts(answer, filters, corrected))
-    event_cost = facts.event_cost or answer["event_cost"]
+    event_cost = facts.event_cost_ns or answer["event_cost"]
     # Where nothing was measured: the least that was seen.
     guess = None if "cost" in native or not event_cost else (event_cost, source.pair_cost or 0)
     is_known = "cost" in native or guess is not None
@@ -60,14 +60,14 @@ def stages(
     by_name: dict[tuple[str, bool], int] = {}
     for o in rows:
         whole = (o.operation, o.waits)
-        by_name[whole] = by_name.get(whole, 0) + o.total
+        by_name[whole] = by_name.get(whole, 0) + o.total_ns
     rows.sort(
         key=lambda o: (
             not o.waits,
             -by_name[o.operation, o.waits],
             o.operation,
             _order(o.key) if by == "size" else (),
-            -o.total,
+            -o.total_ns,
             _order(o.key),
         )
     )
@@ -93,7 +93,7 @@ def _operation(
     total = group["total"]
     timed = total["count"]
     stages = tuple(_stage(stage, timed, total["sum"], is_known, guess) for stage in group["stages"])
-    probes = [s.probes for s in stages if s.probes is not None]
+    probes = [s.probes_ns for s in stages if s.probes_ns is not None]
     return OperationStages(
         operation=group["operation"],
         waits=group["waits"],
@@ -105,14 +105,14 @@ def _operation(
         ring=group["ring"],
         handed=group["handed"],
         stages=stages,
-        total=total["sum"],
-        mean=total["sum"] / timed if timed else None,
-        p50=total["p50"],
-        p99=total["p99"],
-        max=total["max"],
-        probes=sum(probes) if probes else None,
+        total_ns=total["sum"],
+        mean_ns=total["sum"] / timed if timed else None,
+        p50_ns=total["p50"],
+        p99_ns=total["p99"],
+        max_ns=total["max"],
+        probes_ns=sum(probes) if probes else None,
         timed=timed,
-        least=group["least"],
+        least_ns=group["least"],
     )
 
 
@@ -141,15 +141,15 @@ def _stage(
     return Stage(
         name=name,
         requests=stage["count"],
-        total=total,
-        mean=total / timed,
+        total_ns=total,
+        mean_ns=total / timed,
         share=total / whole if whole else 0.0,
-        p50=stage["p50"],
-        p99=stage["p99"],
-        max=stage["max"],
-        parts=parts,
-        probes=probes,
-        unsplit=stage["unsplit"],
+        p50_ns=stage["p50"],
+        p99_ns=stage["p99"],
+        max_ns=stage["max"],
+        parts_ns=parts,
+        probes_ns=probes,
+        unsplit_ns=stage["unsplit"],
     )
 
 

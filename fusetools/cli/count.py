@@ -103,6 +103,6 @@ def _live(
         seconds=counted.seconds,
         losses=Losses(warnings=counted.warnings),
         missing=counted.missing,
-        probe_cost=counted.cost,
+        probe_cost_ns=counted.cost,
     )
     return Counts(tuple(counts), facts), counted.exit_status

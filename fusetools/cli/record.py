@@ -350,7 +350,7 @@ def _fly(request: Flight, as_json: bool) -> None:
 
     def written(new: Written) -> None:
         _say(
-            f"fusetools: {new.output}, {size(new.size)}: {new.requests:,} requests, "
+            f"fusetools: {new.output}, {size(new.size_bytes)}: {new.requests:,} requests, "
             f"{new.events:,} events in {took(new.seconds)}: {new.why}"
         )
         _notes(new, known)
@@ -388,7 +388,7 @@ def _ended(request: Request, outcome: Outcome) -> None:
 
     lost = f"{outcome.lost:,} lost" if outcome.lost else "none lost"
     _say(
-        f"fusetools: {request.output}, {size(outcome.size)}: {outcome.requests:,} requests, "
+        f"fusetools: {request.output}, {size(outcome.size_bytes)}: {outcome.requests:,} requests, "
         f"{outcome.events:,} events in {took(outcome.seconds)}, {lost}"
     )
     for line in taken(outcome.took):

@@ -121,7 +121,7 @@ def _of_calls(values: Durations | None) -> tuple[Figures, Values]:
 
     n, ordered = len(values), np.sort(values)
     p50, p99 = (float(ordered[(n * p + 99) // 100 - 1]) for p in (50, 99))
-    return Figures(n, p50, p99, _buckets(values), total=float(values.sum())), values
+    return Figures(n, p50, p99, _buckets(values), total_ns=float(values.sum())), values
 
 
 def _buckets(values: Durations) -> tuple[Bucket, ...]:
@@ -247,10 +247,10 @@ def _judged(
     best: dict[tuple[int, int], int] = {}
     for g, (_, measures) in enumerate(groups):
         for m, row in enumerate(measures):
-            known = [i for i, side in enumerate(row.measure.sides) if side.p50 is not None]
+            known = [i for i, side in enumerate(row.measure.sides) if side.p50_ns is not None]
             if not known:
                 continue
-            first = best[g, m] = min(known, key=lambda i: row.measure.sides[i].p50 or 0)
+            first = best[g, m] = min(known, key=lambda i: row.measure.sides[i].p50_ns or 0)
             for i in known:
                 if i != first and (p := probability(row.values[i], row.values[first])) is not None:
                     tested[g, m, i] = p
@@ -260,10 +260,10 @@ def _judged(
         adjusted = dict(zip(tested, map(float, ps)))
 
     def judged(g: int, m: int, i: int, side: Figures, sides: Sequence[Figures]) -> Figures:
-        if (g, m) not in best or side.p50 is None:
+        if (g, m) not in best or side.p50_ns is None:
             return side
-        least = sides[best[g, m]].p50
-        ratio = side.p50 / least if least else 1.0
+        least = sides[best[g, m]].p50_ns
+        ratio = side.p50_ns / least if least else 1.0
         if (g, m, i) not in tested:
             return replace(side, times_best=ratio)
         row = groups[g][1][m]

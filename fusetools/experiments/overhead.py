@@ -107,7 +107,7 @@ def overhead(
     pairs = [r.calibration - bare for runs in done.values() for r in runs if r.calibration]
     return Overhead(
         workload=request.command,
-        plain=tuple(base),
+        plain_seconds=tuple(base),
         costs=tuple(_cost(name, runs, base) for name, runs in done.items()),
         pair_ns=statistics.median(pairs) if pairs else None,
         inside_ns=statistics.median(inside) if inside else None,
@@ -155,7 +155,7 @@ class _Measured(Recording):
         return _Run(
             self.outcome.seconds,
             events,
-            self.outcome.size * events / (events + own) if events else 0.0,
+            self.outcome.size_bytes * events / (events + own) if events else 0.0,
             self.outcome.calibration,
             self.cost,
             self.outcome.took,

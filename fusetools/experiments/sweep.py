@@ -187,8 +187,8 @@ def _run_point(
         text = _end_of(log)
         moved, seconds = bytes_moved(text) or (None, None)
         source = "command" if moved is not None else ""
-        if moved is None and usage.read is not None and usage.written is not None:
-            whole = max(usage.read, usage.written)
+        if moved is None and usage.read_bytes is not None and usage.written_bytes is not None:
+            whole = max(usage.read_bytes, usage.written_bytes)
             moved, source = (whole, "kernel") if whole >= LEAST else (None, "")
         folder.keep(
             index,
@@ -196,8 +196,8 @@ def _run_point(
             Run(
                 round=n,
                 seconds=outcome.seconds,
-                user=usage.user,
-                system=usage.system,
+                user=usage.user_seconds,
+                system=usage.system_seconds,
                 switches=usage.switches,
                 bytes=moved,
                 bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
@@ -219,7 +219,7 @@ def _requests(path: str) -> dict[str, Requests]:
     for layer in ("request", "daemon"):
         for h in histograms:
             if h.layer == layer and h.count and h.operation and h.operation not in requests:
-                times = (h.percentiles.get("50"), h.percentiles.get("99"), h.mean)
+                times = (h.percentiles_ns.get("50"), h.percentiles_ns.get("99"), h.mean_ns)
                 size = sizes.get(h.operation)
                 requests[h.operation] = Requests(layer, h.count, *times, size, h.buckets)
     return dict(sorted(requests.items(), key=lambda item: -item[1].count))
@@ -290,8 +290,8 @@ def _figures(experiment: Experiment, point: Point, runs: Sequence[Run]) -> Point
         point=point,
         label=experiment.label(point),
         seconds=estimate([run.seconds for run in runs]),
-        user=estimate([run.user for run in runs]),
-        system=estimate([run.system for run in runs]),
+        user_seconds=estimate([run.user for run in runs]),
+        system_seconds=estimate([run.system for run in runs]),
         switches=estimate([run.switches for run in runs]),
         bytes=_known(run.bytes for run in runs),
         bytes_per_second=_known(run.bandwidth for run in runs),

@@ -331,7 +331,7 @@ class _Recorded(Finishing):
     def __init__(self, flight: FlightRecorder, place: Output, raw: Path, why: str) -> None:
         of = flight
         super().__init__(of.lock, of.request, of.arguments, of.user, of.facts, of.plan, place)
-        self.outcome = Written(why=why, wanted=of.request.seconds)
+        self.outcome = Written(why=why, wanted_seconds=of.request.seconds)
         self.flight = flight
         self.started = datetime.now(timezone.utc)
         self.made, self.scratch, self.raw = of.made, of.scratch, raw
@@ -372,11 +372,11 @@ class _Recorded(Finishing):
 
     @property
     def request_seconds(self) -> str:
-        return f"{self.outcome.wanted:g}"
+        return f"{self.outcome.wanted_seconds:g}"
 
     def _session(self) -> session.Session:
         return replace(
-            super()._session(), flight=session.Flight(self.outcome.wanted, self.outcome.why)
+            super()._session(), flight=session.Flight(self.outcome.wanted_seconds, self.outcome.why)
         )
 
 

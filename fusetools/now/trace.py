@@ -57,8 +57,8 @@ class Trace:
             operation=row["operation"],
             mount=mount,
             path=full_path(mount, path, whole),
-            begin=begin,
-            ended=(self._epoch + begin + row["duration"]) / 1e9,
+            begin_ns=begin,
+            ended_seconds=(self._epoch + begin + row["duration"]) / 1e9,
             duration_ns=row["duration"],
             queue_ns=None if taken is None else max(taken - begin, 0),
             error=error_name(-row["error"]),
@@ -69,5 +69,5 @@ class Trace:
             unique=row["unique"],
             daemon_thread=row["daemon_tid"],
             bytes=row["size"],
-            offset=row["offset"],
+            offset_bytes=row["offset"],
         )

@@ -108,7 +108,7 @@ class Finishing(Things):
             outcome.failed = True
             whole.unlink(missing_ok=True)
             whole = self.raw
-        outcome.size = whole.stat().st_size
+        outcome.size_bytes = whole.stat().st_size
         self._hand_over(whole)
         outcome.missing = tuple(self.missing)
         return outcome

@@ -22,23 +22,24 @@ TIME = "time"  # the measure of a run's time on the clock
 class Figures:
     """One side of a measure. Times in ns, None if there is nothing to measure.
 
-    ``count``: calls, for a sweep the median of its runs; ``total``: of all calls, for a sweep None;
-    ``p50``, ``p99``: of the calls, for a sweep the medians of its runs' figures; ``buckets``: of
-    the calls, for a sweep those of all its runs. ``times_best``: p50 over the smallest p50 of all
-    sides. ``slower``: how often a value of this side is larger than one of the best side's (ties
-    count half), 0 to 1; ``p``: how probable so large a difference is if there is none (Mann-Whitney
-    U, two-sided, adjusted); ``differs``: None for the best side, and if there are too few values.
+    ``count``: calls, for a sweep the median of its runs; ``total_ns``: of all calls, for a sweep
+    None; ``p50_ns``, ``p99_ns``: of the calls, for a sweep the medians of its runs' figures;
+    ``buckets``: of the calls, for a sweep those of all its runs. ``times_best``: p50 over the
+    smallest p50 of all sides. ``slower``: how often a value of this side is larger than one of the
+    best side's (ties count half), 0 to 1; ``p``: how probable so large a difference is if there is
+    none (Mann-Whitney U, two-sided, adjusted); ``differs``: None for the best side, and if there
+    are too few values.
     """
 
     count: float
-    p50: NsFloat | None
-    p99: NsFloat | None
+    p50_ns: NsFloat | None
+    p99_ns: NsFloat | None
     buckets: tuple[Bucket, ...] = ()
     times_best: float | None = None
     slower: float | None = None
     p: float | None = None
     differs: bool | None = None
-    total: NsFloat | None = None
+    total_ns: NsFloat | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class Side:
     """One function in one of two recordings; None: not recorded there."""
 
     count: float | None  # calls, or calls per request or second
-    percentiles: dict[str, Ns] = field(default_factory=dict)
+    percentiles_ns: dict[str, Ns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Difference:
     a: Side
     b: Side
 
-    JSON_SHOWN = ("change", "percent", "p50_change", "p50_percent")
+    JSON_SHOWN = ("change", "percent", "p50_change_ns", "p50_percent")
 
     @property
     def change(self) -> float | None:
@@ -44,7 +44,7 @@ class Difference:
         )
 
     @property
-    def p50_change(self) -> Ns | None:
+    def p50_change_ns(self) -> Ns | None:
         return self.slower("50")
 
     @property
@@ -53,13 +53,13 @@ class Difference:
 
     def slower(self, percentile: str) -> int | None:
         """B's percentile less A's, ns."""
-        a, b = self.a.percentiles.get(percentile), self.b.percentiles.get(percentile)
+        a, b = self.a.percentiles_ns.get(percentile), self.b.percentiles_ns.get(percentile)
         return None if a is None or b is None else b - a
 
     def slower_percent(self, percentile: str) -> float | None:
         """The percentile's change in per cent of A."""
         change = self.slower(percentile)
-        a = self.a.percentiles.get(percentile)
+        a = self.a.percentiles_ns.get(percentile)
         return 100 * change / a if change is not None and a else None
 
 

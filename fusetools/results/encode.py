@@ -1,4 +1,4 @@
-"""Encodes results as JSON objects, by their types: a key for each field, with its unit.
+"""Encodes results as JSON objects, by their types: a key for each field.
 
 A class may name fields that are left out (JSON_HIDDEN) and properties that are shown (JSON_SHOWN).
 """
@@ -6,14 +6,9 @@ A class may name fields that are left out (JSON_HIDDEN) and properties that are 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import PurePath
-
-from fusetools.results.units import SUFFIXES
-
-_UNIT = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
 
 
 def encode(value: object) -> object:
@@ -34,13 +29,13 @@ def encode(value: object) -> object:
 def fields(value: object) -> dict[str, object]:
     """encode() of a dataclass or a named tuple."""
     cls: type = type(value)
-    return {key: encode(getattr(value, name)) for name, key, _ in members(cls)}
+    return {name: encode(getattr(value, name)) for name, _ in members(cls)}
 
 
 @cache
-def members(cls: type) -> tuple[tuple[str, str, str], ...]:
-    """(attribute, key, annotation) of a class's members in JSON."""
-    return tuple((name, _key(name, annotation), annotation) for name, annotation in _shown(cls))
+def members(cls: type) -> tuple[tuple[str, str], ...]:
+    """(name, annotation) of a class's members in JSON."""
+    return tuple(_shown(cls))
 
 
 def _shown(cls: type) -> Iterator[tuple[str, str]]:
@@ -57,9 +52,3 @@ def _shown(cls: type) -> Iterator[tuple[str, str]]:
 def _text(annotation: object) -> str:
     """typing.NamedTuple turns its annotations into references."""
     return str(getattr(annotation, "__forward_arg__", annotation))
-
-
-def _key(name: str, annotation: str) -> str:
-    unit = _UNIT.search(annotation)
-    suffix = SUFFIXES[unit[1]] if unit else ""
-    return name if name.endswith((suffix, suffix[1:])) and suffix else name + suffix

@@ -34,12 +34,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Costs of recording that are subtracted from durations: ns of each event (``event``) and of a
-    callback's two probes (``pair``) that its thread met meanwhile, as measured in the recording;
-    None: not measured. ``remaining``: other costs, which are still in the durations."""
+    """Costs of recording that are subtracted from durations: ns of each event (``event_ns``) and of
+    a callback's two probes (``pair_ns``) that its thread met meanwhile, as measured in the
+    recording; None: not measured. ``remaining``: other costs, which are still in the durations."""
 
-    event: Ns | None
-    pair: Ns | None
+    event_ns: Ns | None
+    pair_ns: Ns | None
     remaining: tuple[str, ...] = ()
 
 
@@ -52,10 +52,10 @@ class Facts:
     requests: Requests = Requests()
     losses: Losses = Losses()
     missing: tuple[Missing, ...] = ()
-    probe_cost: Ns | None = None  # ns of the probes in a daemon call's duration
+    probe_cost_ns: Ns | None = None  # ns of the probes in a daemon call's duration
     # ns that an event takes, and a callback's two probes; None: not measured in the recording
-    event_cost: Ns | None = None
-    pair_cost: Ns | None = None
+    event_cost_ns: Ns | None = None
+    pair_cost_ns: Ns | None = None
     took: Took | None = None  # by the whole recording, from the recorded processes
     corrected: Corrected | None = None  # None: durations are as recorded
     throttled: tuple[Throttled, ...] = ()

@@ -64,9 +64,9 @@ class Stacks:
     waits, requests or calls shown, ``total``: their weight in ns (for samples in ``unit``),
     ``stackless``: those without a recorded stack; ``cut``: the part of ``total`` with stacks that
     end before their thread's start (None if unknown). ``unfinished``: those not shown because their
-    end was not seen. ``states``: ns of waits by state. ``daemons``: ns of ``total`` that threads of
-    daemons waited; ``shared``: ns of requests that are not in ``total`` because their caller waited
-    for another one at the same time. ``kernel`` and ``user``: what named their functions.
+    end was not seen. ``states_ns``: ns of waits by state. ``daemons``: ns of ``total`` that threads
+    of daemons waited; ``shared_ns``: ns of requests that are not in ``total`` because their caller
+    waited for another one at the same time. ``kernel`` and ``user``: what named their functions.
     ``notes``: other remarks, a line each.
     """
 
@@ -81,9 +81,9 @@ class Stacks:
     cut: int | None
     left_out: LeftOut
     unfinished: int
-    states: dict[str, Ns]
+    states_ns: dict[str, Ns]
     daemons: Ns
-    shared: Ns
+    shared_ns: Ns
     kernel: Named
     user: Named
     notes: tuple[str, ...]

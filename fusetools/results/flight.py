@@ -11,9 +11,9 @@ from fusetools.results.units import Seconds
 
 @dataclass
 class Written(Outcome):
-    """``why``: the reason for writing it; it holds ``seconds`` of the ``wanted`` ones; ``account``:
-    what `fusetools stuck --json` would have printed at that moment."""
+    """``why``: the reason for writing it; it holds ``seconds`` of the ``wanted_seconds`` ones;
+    ``account``: what `fusetools stuck --json` would have printed at that moment."""
 
     why: str = ""
-    wanted: Seconds = 0.0
+    wanted_seconds: Seconds = 0.0
     account: Path | None = None

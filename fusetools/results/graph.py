@@ -14,14 +14,14 @@ from fusetools.results.units import Ns
 class GraphNode:
     """All calls of a kernel function with the same chain of callers.
 
-    ``total``: ns that they took, ``self_time``: the part not spent in (recorded) functions that
-    they called. ``children``: most time first.
+    ``total_ns``: ns that they took, ``self_time_ns``: the part not spent in (recorded) functions
+    that they called. ``children``: most time first.
     """
 
     function: str
     calls: int
-    total: Ns
-    self_time: Ns
+    total_ns: Ns
+    self_time_ns: Ns
     children: tuple[GraphNode, ...] = ()
 
 
@@ -42,14 +42,14 @@ class Graph(Rows):
 
 @dataclass(frozen=True)
 class GraphCall:
-    """One call of a kernel function: ``start`` in ns on the recording's clock.
+    """One call of a kernel function: ``start_ns`` in ns on the recording's clock.
 
-    ``duration`` is None if its return was not seen; ``children`` are sorted by start.
+    ``duration_ns`` is None if its return was not seen; ``children`` are sorted by start.
     """
 
     function: str
-    start: Ns
-    duration: Ns | None
+    start_ns: Ns
+    duration_ns: Ns | None
     tid: int
     comm: str
     cpu: int

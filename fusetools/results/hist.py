@@ -17,10 +17,10 @@ PERCENTILES = ("50", "90", "95", "99", "99.9")
 
 
 class Bucket(NamedTuple):
-    """``calls`` durations from ``low`` to ``high``, both inclusive."""
+    """``calls`` durations from ``low_ns`` to ``high_ns``, both inclusive."""
 
-    low: Ns
-    high: Ns
+    low_ns: Ns
+    high_ns: Ns
     calls: int
 
 
@@ -29,12 +29,12 @@ class Histogram:
     """Durations of one function in one layer, for one operation.
 
     ``buckets`` are log2, as (low, high, count), both ends inclusive, from the first to the last
-    that is not empty. ``unmatched``: entries without a return and the reverse. ``min``, ``max``,
-    ``mean`` and ``percentiles`` are None or empty if ``count`` is 0. For a kernel function: the
-    calls that issued requests of that operation.
+    that is not empty. ``unmatched``: entries without a return and the reverse. ``min_ns``,
+    ``max_ns``, ``mean_ns`` and ``percentiles_ns`` are None or empty if ``count`` is 0. For a kernel
+    function: the calls that issued requests of that operation.
 
     ``unanswered`` of ``count`` had no end: requests without an answer, calls still open when the
-    recording or their thread ended. They count until then, so figures from ``least`` ns on are
+    recording or their thread ended. They count until then, so figures from ``least_ns`` ns on are
     lower bounds. ``until_reply`` and ``after_reply`` are the two parts of a callback's durations,
     before and after its reply; both None if none replied.
     """
@@ -44,15 +44,15 @@ class Histogram:
     function: str
     count: int
     unmatched: int
-    min: Ns | None
-    max: Ns | None
-    mean: NsFloat | None
-    percentiles: dict[str, Ns]
+    min_ns: Ns | None
+    max_ns: Ns | None
+    mean_ns: NsFloat | None
+    percentiles_ns: dict[str, Ns]
     buckets: tuple[Bucket, ...]
-    total: Ns | None = None  # of all matched calls
-    self_time: Ns | None = None  # the part not in inner calls; only from function_graph
+    total_ns: Ns | None = None  # of all matched calls
+    self_time_ns: Ns | None = None  # the part not in inner calls; only from function_graph
     unanswered: int = 0
-    least: Ns | None = None
+    least_ns: Ns | None = None
     until_reply: Histogram | None = None
     after_reply: Histogram | None = None
 

@@ -48,14 +48,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Overhead:
-    """``plain``: seconds of the runs without a recording; ``costs``: each part, then all.
+    """``plain_seconds``: seconds of the runs without a recording; ``costs``: each part, then all.
 
     ``pair_ns``: what a probe pair adds to a call of an empty function, ``inside_ns``: the part of
     it within the call's recorded duration; None if no callbacks are probed.
     """
 
     workload: tuple[str, ...]
-    plain: tuple[Seconds, ...]
+    plain_seconds: tuple[Seconds, ...]
     costs: tuple[Cost, ...]
     pair_ns: float | None
     inside_ns: float | None

@@ -24,23 +24,24 @@ class QueuePart:
 class MountQueue:
     """The queue of one mount's daemon, from the first request to the last.
 
-    ``threads``: those that served requests. In ns: ``total``: time of its requests, ``waited``: the
-    part in the queue, ``short``: the part of that while all threads were at work (a thread that had
-    replied and only lacked a CPU to finish does not count); ``runnable``: the part of ``total``
-    while the request's thread was ready to run and had no CPU. ``unanswered`` requests count until
-    they were over. It is unknown when ``unread`` requests were read: these times exclude them.
-    ``handed`` requests were answered by another thread than the one that read them: the number of
-    threads at work is unknown then. ``parts`` are of equal length.
+    ``threads``: those that served requests. In ns: ``total_ns``: time of its requests,
+    ``waited_ns``: the part in the queue, ``short_ns``: the part of that while all threads were at
+    work (a thread that had replied and only lacked a CPU to finish does not count);
+    ``runnable_ns``: the part of ``total_ns`` while the request's thread was ready to run and had no
+    CPU. ``unanswered`` requests count until they were over. It is unknown when ``unread`` requests
+    were read: these times exclude them. ``handed`` requests were answered by another thread than
+    the one that read them: the number of threads at work is unknown then. ``parts`` are of equal
+    length.
     """
 
     mount: str
     requests: int
     threads: int
-    start: Ns  # ns since the recording's first event
-    end: Ns
-    total: Ns
-    waited: Ns
-    short: Ns
+    start_ns: Ns  # ns since the recording's first event
+    end_ns: Ns
+    total_ns: Ns
+    waited_ns: Ns
+    short_ns: Ns
     whole: QueuePart
     parts: tuple[QueuePart, ...]
     levels: Iterable[tuple[int, int, int]]  # begin (ns), requests in the queue, threads at work
@@ -48,7 +49,7 @@ class MountQueue:
     unanswered: int = 0
     unread: int = 0
     handed: int = 0
-    runnable: Ns = 0
+    runnable_ns: Ns = 0
 
     JSON_HIDDEN = ("levels",)
     JSON_SHOWN = ("share_short", "share_runnable")
@@ -56,12 +57,12 @@ class MountQueue:
     @property
     def share_short(self) -> float:
         """Share of the requests' time in the queue while all threads were at work."""
-        return self.short / self.total if self.total else 0.0
+        return self.short_ns / self.total_ns if self.total_ns else 0.0
 
     @property
     def share_runnable(self) -> float:
         """Share of the requests' time while their threads were ready to run and had no CPU."""
-        return self.runnable / self.total if self.total else 0.0
+        return self.runnable_ns / self.total_ns if self.total_ns else 0.0
 
 
 @dataclass(frozen=True, repr=False)

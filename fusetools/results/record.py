@@ -14,16 +14,16 @@ from fusetools.session import Throttled, Took
 class Usage:
     """Resources used by a workload and the children that it waited for.
 
-    ``user`` and ``system``: CPU time, s; ``switches``: context switches; ``read`` and ``written``:
-    bytes that its system calls read and wrote (proc(5), rchar and wchar), None if the kernel does
-    not report them.
+    ``user_seconds`` and ``system_seconds``: CPU time, s; ``switches``: context switches;
+    ``read_bytes`` and ``written_bytes``: bytes that its system calls read and wrote (proc(5), rchar
+    and wchar), None if the kernel does not report them.
     """
 
-    user: Seconds
-    system: Seconds
+    user_seconds: Seconds
+    system_seconds: Seconds
     switches: int
-    read: Bytes | None = None
-    written: Bytes | None = None
+    read_bytes: Bytes | None = None
+    written_bytes: Bytes | None = None
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Outcome:
     """What became of a recording. ``output`` is None when there is no file."""
 
     output: Path | None = None
-    size: Bytes = 0
+    size_bytes: Bytes = 0
     seconds: Seconds = 0.0
     events: int = 0
     requests: int = 0

@@ -11,25 +11,25 @@ from fusetools.results.units import Bytes, Ns
 class SyscallTime(NamedTuple):
     syscall: str
     calls: int
-    time: Ns
+    time_ns: Ns
 
 
 class StageTime(NamedTuple):
     stage: str
-    time: Ns
+    time_ns: Ns
 
 
 @dataclass(frozen=True)
 class Helper:
     """Another thread that did the work that a thread waited for, and woke it up.
 
-    ``waited``: ns that the wait took; ``syscalls``: this thread's system calls meanwhile, as in
+    ``waited_ns``: ns that the wait took; ``syscalls``: this thread's system calls meanwhile, as in
     ``Meanwhile``; ``peers``: addresses that it connected to meanwhile ("192.0.2.1:3128"), None if
     it used sockets whose peers the recording does not show.
     """
 
     tid: int
-    waited: Ns
+    waited_ns: Ns
     syscalls: tuple[SyscallTime, ...]
     peers: tuple[str, ...] | None
 
@@ -40,15 +40,16 @@ class Meanwhile:
 
     ``helpers``: the thread that ended its longest wait, the thread that ended that thread's longest
     wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to another
-    thread; all None if its switches were not recorded. ``unsplit``: the part of ``blocked`` that
-    may be ``runnable``, as no wake-up was recorded. ``syscalls``: (name, calls, ns), longest first.
+    thread; all None if its switches were not recorded. ``unsplit_ns``: the part of ``blocked_ns``
+    that may be ``runnable_ns``, as no wake-up was recorded. ``syscalls``: (name, calls, ns),
+    longest first.
     """
 
-    on_cpu: Ns | None
-    runnable: Ns | None
-    blocked: Ns | None
-    elsewhere: Ns | None
-    unsplit: Ns = 0
+    on_cpu_ns: Ns | None
+    runnable_ns: Ns | None
+    blocked_ns: Ns | None
+    elsewhere_ns: Ns | None
+    unsplit_ns: Ns = 0
     syscalls: tuple[SyscallTime, ...] = ()
     helpers: tuple[Helper, ...] = ()
 
@@ -57,24 +58,25 @@ class Meanwhile:
 class Request:
     """One FUSE request; None or "" means that the recording does not show it.
 
-    ``start``: when it was queued, ns since the recording's first event; ``duration``: the time that
-    its caller waited for it, the sum of ``stages``; for an asynchronous request from its begin to
-    its end; without an answer, until it was over (``until``, ns since the recording's first event):
-    at the recording's end or its caller's return. ``path`` begins at the mount point if ``whole``.
-    ``inode`` is the file's, also if a lookup led to it. ``name``: the callback's argument, of a
-    file or an attribute; ``size`` and ``offset``: the requested bytes; ``answered``: bytes of the
-    answer without its header. ``marks``: name to ns since the recording's first event. ``stages``:
-    (name, ns) as in ``Stages``; ``parts``: ns of each, in the same order, as in ``Stage``, empty if
-    unknown. ``handed``: another, unknown thread of the daemon worked on it than the one that read
-    it; ``reader`` and ``replier`` are the threads that read and answered it.
+    ``start_ns``: when it was queued, ns since the recording's first event; ``duration_ns``: the
+    time that its caller waited for it, the sum of ``stages``; for an asynchronous request from its
+    begin to its end; without an answer, until it was over (``until_ns``, ns since the recording's
+    first event): at the recording's end or its caller's return. ``path`` begins at the mount point
+    if ``whole``. ``inode`` is the file's, also if a lookup led to it. ``name``: the callback's
+    argument, of a file or an attribute; ``size_bytes`` and ``offset_bytes``: the requested bytes;
+    ``answered_bytes``: bytes of the answer without its header. ``marks_ns``: name to ns since the
+    recording's first event. ``stages``: (name, ns) as in ``Stages``; ``parts_ns``: ns of each, in
+    the same order, as in ``Stage``, empty if unknown. ``handed``: another, unknown thread of the
+    daemon worked on it than the one that read it; ``reader`` and ``replier`` are the threads that
+    read and answered it.
     """
 
     operation: str
     unique: int | None
     mount: str
     fate: str
-    start: Ns
-    duration: Ns
+    start_ns: Ns
+    duration_ns: Ns
     error: str
     waits: bool
     comm: str
@@ -88,14 +90,14 @@ class Request:
     whole: bool
     name: str | None
     inode: int | None
-    size: Bytes | None
-    offset: Bytes | None
-    answered: Bytes | None
+    size_bytes: Bytes | None
+    offset_bytes: Bytes | None
+    answered_bytes: Bytes | None
     negative: bool
-    marks: dict[str, Ns]
+    marks_ns: dict[str, Ns]
     stages: tuple[StageTime, ...]
-    parts: tuple[dict[str, Ns], ...] = ()
-    until: Ns | None = None
+    parts_ns: tuple[dict[str, Ns], ...] = ()
+    until_ns: Ns | None = None
     handed: bool = False
     reader: int | None = None
     replier: int | None = None

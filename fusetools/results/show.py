@@ -12,9 +12,9 @@ from fusetools.results.units import Ns
 
 @dataclass(frozen=True)
 class Moment:
-    """``time`` in ns since the request's first mark; what either side did then, or ""."""
+    """``time_ns`` in ns since the request's first mark; what either side did then, or ""."""
 
-    time: Ns
+    time_ns: Ns
     caller: str
     daemon: str
 

@@ -17,10 +17,10 @@ class OperationAt:
 
     layer: str
     count: Estimate
-    p50: NsEstimate | None
-    p99: NsEstimate | None
-    mean: NsEstimate | None
-    size: BytesEstimate | None
+    p50_ns: NsEstimate | None
+    p99_ns: NsEstimate | None
+    mean_ns: NsEstimate | None
+    size_bytes: BytesEstimate | None
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class PointFigures:
     point: Mapping[str, str]
     label: str
     seconds: SecondsEstimate
-    user: SecondsEstimate
-    system: SecondsEstimate
+    user_seconds: SecondsEstimate
+    system_seconds: SecondsEstimate
     switches: Estimate
     bytes: BytesEstimate | None
     bytes_per_second: Estimate | None

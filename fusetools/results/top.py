@@ -16,9 +16,9 @@ SORTS = ("requests", "waited", "p50", "p99", "max", "bytes", "errors", "under_wa
 class Row:
     """A group of requests that ended in the interval.
 
-    ``id``: a process's or thread's number. ``waited``: seconds that callers waited for them.
-    Means in ns: ``queue_ns`` until the daemon's callback began, ``rtt_ns`` from there to the end,
-    both None if no callback was seen; ``exec_ns`` from begin to end, as are the percentiles.
+    ``id``: a process's or thread's number. ``waited_seconds``: seconds that callers waited for
+    them. Means in ns: ``queue_ns`` until the daemon's callback began, ``rtt_ns`` from there to the
+    end, both None if no callback was seen; ``exec_ns`` from begin to end, as are the percentiles.
     ``bytes`` were read or written, by ``transfers`` of the requests. ``under_way``: requests that
     had not ended; None if it cannot be known for the row.
     """
@@ -28,7 +28,7 @@ class Row:
     mount: str
     requests: int
     per_second: float
-    waited: Seconds
+    waited_seconds: Seconds
     queue_ns: float | None
     rtt_ns: float | None
     exec_ns: float | None
@@ -59,7 +59,7 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Top:
-    """An interval. ``start`` and ``end``: ns on CLOCK_MONOTONIC.
+    """An interval. ``start_ns`` and ``end_ns``: ns on CLOCK_MONOTONIC.
 
     ``groups``: number of rows without a limit; ``left_out``: requests in no row, as there were too
     many; ``lost``: events that the kernel dropped in the interval. ``perf_cpu`` and ``own_cpu``:
@@ -71,8 +71,8 @@ class Top:
 
     by: str
     sort: str
-    start: Ns
-    end: Ns
+    start_ns: Ns
+    end_ns: Ns
     overall: Row
     rows: tuple[Row, ...]
     groups: int
@@ -87,4 +87,4 @@ class Top:
 
     @property
     def seconds(self) -> float:
-        return (self.end - self.start) / 1e9
+        return (self.end_ns - self.start_ns) / 1e9

@@ -11,17 +11,17 @@ from fusetools.results.units import Bytes, Ns, Seconds
 class Ended:
     """A request; None or "" if unknown.
 
-    ``begin``: ns on CLOCK_MONOTONIC, ``ended``: seconds since 1970; ``queue_ns``: the part of the
-    duration until the daemon's callback began. ``path`` is whole, or has "…" for the unknown part
-    above. ``bytes``: requested ones. ``negative``: a lookup answered without an error, but there is
-    no such file.
+    ``begin_ns``: ns on CLOCK_MONOTONIC, ``ended_seconds``: seconds since 1970; ``queue_ns``: the
+    part of the duration until the daemon's callback began. ``path`` is whole, or has "…" for the
+    unknown part above. ``bytes``: requested ones. ``negative``: a lookup answered without an error,
+    but there is no such file.
     """
 
     operation: str
     mount: str
     path: str | None
-    begin: Ns
-    ended: Seconds
+    begin_ns: Ns
+    ended_seconds: Seconds
     duration_ns: int
     queue_ns: int | None
     error: str
@@ -32,4 +32,4 @@ class Ended:
     unique: int | None
     daemon_thread: int | None
     bytes: Bytes | None
-    offset: Bytes | None
+    offset_bytes: Bytes | None

@@ -1,7 +1,4 @@
-"""Units of figures, in the annotations of results: a name in JSON ends in its unit.
-
-``min: Ns`` is min_ns in JSON and in its schema (encode.py, fusetools.render.json.schema).
-"""
+"""Units of figures, in the annotations of results: a field's name ends in its unit (min_ns: Ns)."""
 
 from __future__ import annotations
 
@@ -17,5 +14,5 @@ NsEstimate = Estimate
 BytesEstimate = Estimate
 SecondsEstimate = Estimate
 
-# By the prefix of the alias.
+# The end of a field's name, by the prefix of its alias.
 SUFFIXES = {"Ns": "_ns", "Bytes": "_bytes", "Seconds": "_seconds"}

@@ -126,9 +126,9 @@ def test_slow_names_the_thread_that_downloads(
         assert Path(f"/proc/{client.pid}/task/{helper.tid}").exists()
         assert helper.peers == (f"127.0.0.1:{server.port}",)
         calls = {name: ns for name, _, ns in helper.syscalls}
-        assert calls["poll"] <= helper.waited <= request.duration
+        assert calls["poll"] <= helper.waited_ns <= request.duration_ns
         polled += calls["poll"]
-        waited += helper.waited
+        waited += helper.waited_ns
     assert len(main) == 1
     assert polled > 0.5 * waited  # the server lets it wait much longer than all else takes
     text = run("slow", "read", "-n", "1", "-i", recording.path).stdout

@@ -153,7 +153,7 @@ def test_time_off_and_on_the_cpu_is_all_there_is(sample_mount: Mounter, tmp_path
     whole = waited.total + told["ran"]
     assert 0.99 * wall - told["took"] <= whole <= 1.01 * wall, told
     assert waited.total < wall
-    assert waited.states["preempted"] > 0
+    assert waited.states_ns["preempted"] > 0
     seen = off_by_perf_script(tmp_path / "perf.data", told["pid"], told["begin"], told["end"])
     assert waited.total == seen
 

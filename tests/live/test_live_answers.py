@@ -55,7 +55,7 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     # Each call that the daemon noted lies in its recorded one; to one that nothing delays the
     # probes add about what was measured for them. Load makes that figure longer, never shorter,
     # and of all calls some are not delayed.
-    cost = facts.probe_cost
+    cost = facts.probe_cost_ns
     assert cost is not None
     calls = recording.calls("cvmfs_*")
     for name, h in truth.items():

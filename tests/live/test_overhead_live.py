@@ -60,12 +60,12 @@ def test_each_run_is_timed(sample_mount: Mounter, tmp_path: Path) -> None:
     times = [int(line) / 1e9 for line in (tmp_path / "noted").read_text().split()]
     own = [end - begin for begin, end in zip(times[::2], times[1::2])]
     assert len(own) == 1 + 2 * rounds
-    for seconds, noted in ((result.plain, own[1::2]), (cost.seconds, own[2::2])):
+    for seconds, noted in ((result.plain_seconds, own[1::2]), (cost.seconds, own[2::2])):
         assert len(seconds) == rounds
         more = [ours - theirs for ours, theirs in zip(seconds, noted)]
         assert 0 < min(more) < 0.5, (seconds, noted)
-    ratios = [probed / plain for probed, plain in zip(cost.seconds, result.plain)]
-    shown = statistics.median(cost.seconds) / statistics.median(result.plain)
+    ratios = [probed / plain for probed, plain in zip(cost.seconds, result.plain_seconds)]
+    shown = statistics.median(cost.seconds) / statistics.median(result.plain_seconds)
     assert cost.slow_down.median == min(max(shown, min(ratios)), max(ratios))
     assert (cost.slow_down.low, cost.slow_down.high) == (min(ratios), max(ratios))
 

@@ -96,23 +96,23 @@ def test_a_delay_makes_a_request_slow(sample_mount: Mounter, tmp_path: Path) -> 
         for key, seen in stock.seen.items()
     }
     slowest = sorted((durations[mount.connection, r.unique or 0] for r in result), reverse=True)
-    assert [r.duration for r in result] == slowest
+    assert [r.duration_ns for r in result] == slowest
     assert recording.slowest("read", most=10).requests == result[:10]
     delayed = [r for r in result if calls[mount.connection, r.unique or 0].delay_end]
     assert len(delayed) == 2
     for r in delayed:
         key = mount.connection, r.unique or 0
         seen, call = stock.seen[key], calls[key]
-        assert r.path == "big" and r.answered == 4096
+        assert r.path == "big" and r.answered_bytes == 4096
         daemon = dict(r.stages)["daemon"]
         assert daemon == seen.reply - seen.callback_enter
         assert daemon >= call.delay_end - call.delay_begin >= 30_000_000
         inside = {stage: ns for stage, ns in r.stages if stage in INSIDE}
         assert inside.keys() == INSIDE and sum(inside.values()) == seen.end - seen.begin
-        assert sum(ns for _, ns in r.stages) == r.duration
+        assert sum(ns for _, ns in r.stages) == r.duration_ns
         assert r.meanwhile is not None
         asleep, _ = stock.idle(seen.tid, seen.callback_enter, seen.reply)
-        assert r.meanwhile.blocked == asleep
+        assert r.meanwhile.blocked_ns == asleep
         slept = [
             until - since
             for number, since, until in stock.syscalls[seen.tid]
@@ -142,8 +142,8 @@ def test_a_request_without_an_answer_stands_first(sample_mount: Mounter, tmp_pat
     result = recording.slowest(most=3)
     first = result.requests[0]
     assert (first.operation, first.fate, first.path) == ("read", "unfinished", "big")
-    assert said[-1]["now"] - asleep.entered < first.duration < end - begun
-    assert sum(ns for _, ns in first.stages) == first.duration
+    assert said[-1]["now"] - asleep.entered < first.duration_ns < end - begun
+    assert sum(ns for _, ns in first.stages) == first.duration_ns
     assert first.meanwhile is not None
     assert [name for name, *_ in first.meanwhile.syscalls] == ["clock_nanosleep"]
     text = " ".join(slow_text(result).split())
@@ -168,8 +168,8 @@ def queue_of(
     requests = [seen for seen in stock.seen.values() if seen.callback_enter]
     assert found.requests == len(requests) == callers * count
     assert found.threads == len({seen.tid for seen in requests})
-    assert found.waited == sum(seen.read - seen.begin for seen in requests)
-    assert found.total == sum(seen.end - seen.begin for seen in requests)
+    assert found.waited_ns == sum(seen.read - seen.begin for seen in requests)
+    assert found.total_ns == sum(seen.end - seen.begin for seen in requests)
     changes = sorted(c for s in requests for c in ((s.begin, 1), (s.read, -1)))
     assert found.whole.most_queued == max(accumulate(more for _, more in changes))
     # At work for sure in a callback until its reply, but for a lack of a CPU, and asleep in its
@@ -192,8 +192,8 @@ def queue_of(
         at_most.append((seen.read, seen.callback_return))
     queued = [(seen.begin, seen.read) for seen in requests]
     low, high = (short(queued, busy, found.threads) for busy in (surely, at_most))
-    assert low <= found.short <= high
-    return found, low / found.total, high / found.total
+    assert low <= found.short_ns <= high
+    return found, low / found.total_ns, high / found.total_ns
 
 
 def span(call: affairs.Call) -> tuple[int, int]:

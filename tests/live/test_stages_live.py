@@ -85,7 +85,7 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
             continue  # libfuse answers by itself
         mine = stories.of(o.operation) & stories.fated("matched") & (stories.waits == o.waits)
         assert o.matched == mine.sum()
-        shown = {stage.name.split("+")[-1]: stage.total for stage in o.stages}
+        shown = {stage.name.split("+")[-1]: stage.total_ns for stage in o.stages}
         for stage, begin, end in (
             ("queue", "begin", "read"),
             ("dispatch", "read", "callback_enter"),
@@ -94,7 +94,7 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
         ):
             ns = (getattr(stories, end)[mine] - getattr(stories, begin)[mine]).sum()
             assert shown.get(stage, 0) == ns, (o.operation, stage)
-        assert sum(stage.total for stage in o.stages) == o.total
+        assert sum(stage.total_ns for stage in o.stages) == o.total_ns
 
 
 def overlap_of_sleep(stock: Stock, tid: int, call: Call) -> int:
@@ -124,7 +124,7 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
             assert waited[-1] <= no_thread + no_cpu, seen
     (answer,) = (o for o in recording.stages(operation).operations if o.waits)
     (queue,) = (stage for stage in answer.stages if stage.name == "queue")
-    assert queue.parts["no_thread"] == total
+    assert queue.parts_ns["no_thread"] == total
     assert answer.matched == len(waited)
     return waited
 
@@ -184,13 +184,13 @@ def test_a_daemon_on_a_busy_cpu(sample_mount: Mounter, tmp_path: Path, busy_cpu:
     idle = [stock.idle(s.tid, s.callback_enter, s.reply) for s in stock.seen.values()]
     blocked, ready = (sum(ns) for ns in zip(*idle))
     (answer,) = (o for o in recording.stages("statfs").operations if o.waits)
-    stages = {stage.name.split("+")[-1]: Counter(stage.parts) for stage in answer.stages}
+    stages = {stage.name.split("+")[-1]: Counter(stage.parts_ns) for stage in answer.stages}
     assert (stages["daemon"]["blocked"], stages["daemon"]["runnable"]) == (blocked, ready)
     # It waits for its CPU in the middle of its work, or before it begins.
     lacking = ready + stages["queue"]["runnable"]
     assert lacking > 10 * (blocked + stages["queue"]["wakeup"])
     (queue,) = recording.queue().mounts
-    assert queue.runnable >= lacking
+    assert queue.runnable_ns >= lacking
     assert "The daemon is short of CPU: " in printed("queue", "-i", recording.path)
 
 
@@ -283,7 +283,7 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
         assert Stock(tmp_path / "perf.data", mount).lacks_ends
     assert ((ran >= stories.waking[woken]) | (ran == 0)).all()
     for o in recording.stages("read").operations:
-        assert sum(stage.total for stage in o.stages) == o.total
+        assert sum(stage.total_ns for stage in o.stages) == o.total_ns
 
 
 def test_a_caller_that_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:

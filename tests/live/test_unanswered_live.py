@@ -67,24 +67,24 @@ def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     seen = [e for e in script.events(output) if e.comm == "stat"]
     enter, leave = [e for e in seen if e.name.startswith("raw_syscalls:")][-2:]
     (sent,) = (e for e in seen if e.name == "fuse:fuse_request_send" and "(FUSE_LOOKUP)" in e.text)
-    assert slowest.fate == "interrupted" and slowest.duration == leave.time - enter.time
+    assert slowest.fate == "interrupted" and slowest.duration_ns == leave.time - enter.time
     assert [name for name, _ in slowest.stages][-1] == "queue"
     assert "interrupted, in the queue" in " ".join(said("slow -n 1", output).split())
     (operation,) = (
-        o for o in fusetools.open(output).stages(slowest.operation).operations if o.least
+        o for o in fusetools.open(output).stages(slowest.operation).operations if o.least_ns
     )
-    assert operation.max == slowest.duration and operation.unmatched == {"interrupted": 1}
+    assert operation.max_ns == slowest.duration_ns and operation.unmatched == {"interrupted": 1}
     assert "The daemon has enough threads" not in said("queue", output)
     hist = fusetools.open(output).hist(slowest.operation, layers=("request",)).histograms[0]
-    assert hist.unanswered == 1 and hist.max == leave.time - sent.time
+    assert hist.unanswered == 1 and hist.max_ns == leave.time - sent.time
     # In flame graphs, too: nothing of it is the daemon's.
     stacks, text = flame(output, "requests", slowest.operation)
     (stuck,) = (s for s in stacks if ";[interrupted];" in s)
     assert stuck.endswith(f";[FUSE {slowest.operation}];[interrupted];[queue]")
-    assert stacks[stuck] == pytest.approx(hist.max / 1000)
+    assert stacks[stuck] == pytest.approx(hist.max_ns / 1000)
     assert "1 without an answer" in text
     callers = fusetools.open(output).stacks("off-cpu", slowest.operation, layers=["syscall"])
-    assert callers.total > 0.9 * slowest.duration
+    assert callers.total > 0.9 * slowest.duration_ns
 
 
 def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
@@ -194,16 +194,16 @@ def test_a_daemon_without_callbacks(raw_mount: RawMounter, tmp_path: Path, worke
     for operation, window in windows.items():
         assert (window.count, window.unmatched) == (requests[operation].count, 0), operation
     # The delay lies between the read and the reply, in every command.
-    assert (windows["lookup"].min or 0) >= delay
+    assert (windows["lookup"].min_ns or 0) >= delay
     (stages,) = recording.stages("lookup").operations
     daemon = next(stage for stage in stages.stages if stage.name == "daemon")
-    assert daemon.requests == 8 and daemon.total >= 8 * delay
+    assert daemon.requests == 8 and daemon.total_ns >= 8 * delay
     assert all("dispatch" not in stage.name for stage in stages.stages)
     slowest = recording.slowest("lookup").requests
     assert all(dict(r.stages)["daemon"] >= delay for r in slowest)
     assert {r.handed for r in slowest} == {workers > 0}
     if not workers:  # one thread reads, sleeps and answers
-        assert daemon.parts["blocked"] >= 8 * delay
+        assert daemon.parts_ns["blocked"] >= 8 * delay
     for graph in ("requests", "off-cpu", "off-wake"):
         stacks, _ = flame(output, graph, "lookup")
         daemons = [s for s in stacks if not s.startswith("stat;") or ";[daemon];" in s]
@@ -228,16 +228,16 @@ def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, wo
         assert "1 without an answer" in said(command, output), command
     recording = fusetools.open(output)
     (request,) = recording.slowest("lookup").requests
-    assert request.fate == "unfinished" and request.duration > 300_000_000
+    assert request.fate == "unfinished" and request.duration_ns > 300_000_000
     stacks, text = flame(output, "requests", "lookup")
-    assert sum(stacks.values()) * 1000 == pytest.approx(request.duration, rel=1e-3)
+    assert sum(stacks.values()) * 1000 == pytest.approx(request.duration_ns, rel=1e-3)
     assert all(";[FUSE lookup];[unfinished];" in stack for stack in stacks)
     assert "1 without an answer" in text
     asleep = sum(us for s, us in stacks.items() if ";[daemon];" in s and SLEEPS & set(s.split(";")))
     unknown = sum(us for s, us in stacks.items() if s.endswith(";[daemon, thread unknown]"))
     ran = sum(us for s, us in stacks.items() if s.endswith(";[on CPU]"))
     longest = unknown if workers else asleep
-    assert longest * 1000 > 0.9 * request.duration > 10_000 * ran, stacks
+    assert longest * 1000 > 0.9 * request.duration_ns > 10_000 * ran, stacks
     text = " ".join(said("slow", output).split())
     assert request.handed is (workers > 0)
     if workers:
@@ -248,7 +248,7 @@ def test_a_daemon_that_does_not_answer(raw_mount: RawMounter, tmp_path: Path, wo
     else:
         assert "is not known" not in text and request.reader == request.daemon_tid
         off = recording.stacks("off-cpu", "lookup", layers=["daemon"])
-        assert off.total > 0.9 * request.duration
+        assert off.total > 0.9 * request.duration_ns
 
 
 @contextlib.contextmanager
@@ -298,4 +298,4 @@ def test_a_throttled_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
         assert str(group) in text
     # It had a CPU for the time that its quota gave alone: the rest is waiting for one.
     (queue,) = fusetools.open(output).queue().mounts
-    assert queue.runnable > 0
+    assert queue.runnable_ns > 0

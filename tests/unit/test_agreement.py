@@ -84,7 +84,7 @@ def test_durations(path: Path, rows: list[dict[str, object]]) -> None:
             for row in rows
             if row["operation"] == operation and row["duration_ns"] is not None
         ]
-        assert (h.max, h.total, h.count) == (max(exported), sum(exported), len(exported))
+        assert (h.max_ns, h.total_ns, h.count) == (max(exported), sum(exported), len(exported))
         within = [
             sum(ns for name, ns in r.stages if name.split("+")[0] in IN_REQUEST)
             for r in slowest
@@ -95,13 +95,15 @@ def test_durations(path: Path, rows: list[dict[str, object]]) -> None:
     # What callers waited: the same in stages and slow, and the slowest is the first.
     for o in recording.stages().operations:
         if o.timed:
-            own = [r.duration for r in slowest if (r.operation, r.waits) == (o.operation, o.waits)]
-            assert (len(own), sum(own), max(own)) == (o.timed, o.total, o.max)
-            assert o.total == sum(stage.total for stage in o.stages)
+            own = [
+                r.duration_ns for r in slowest if (r.operation, r.waits) == (o.operation, o.waits)
+            ]
+            assert (len(own), sum(own), max(own)) == (o.timed, o.total_ns, o.max_ns)
+            assert o.total_ns == sum(stage.total_ns for stage in o.stages)
             for stage in o.stages:
-                assert stage.p50 <= stage.p99 <= stage.max
-                assert stage.mean * o.timed == pytest.approx(stage.total)
-    assert slowest[0].duration == max(o.max or 0 for o in recording.stages().operations)
+                assert stage.p50_ns <= stage.p99_ns <= stage.max_ns
+                assert stage.mean_ns * o.timed == pytest.approx(stage.total_ns)
+    assert slowest[0].duration_ns == max(o.max_ns or 0 for o in recording.stages().operations)
 
 
 def facts(recording: fusetools.Recording) -> Iterator[tuple[str, object]]:
@@ -134,12 +136,12 @@ def test_a_callback_and_its_request(path: Path, rows: list[dict[str, object]]) -
         if h.layer == "daemon" and h.until_reply and h.after_reply:
             parts += 1
             assert h.until_reply.count == h.count
-            assert (h.until_reply.total or 0) + (h.after_reply.total or 0) == h.total
+            assert (h.until_reply.total_ns or 0) + (h.after_reply.total_ns or 0) == h.total_ns
             # The caller waits until the reply: no callback is longer than its request by then.
             request = requests[h.operation]
             if request.count == h.count:
-                assert (h.until_reply.max or 0) <= (request.max or 0)
-                assert (h.until_reply.total or 0) <= (request.total or 0)
+                assert (h.until_reply.max_ns or 0) <= (request.max_ns or 0)
+                assert (h.until_reply.total_ns or 0) <= (request.total_ns or 0)
     assert parts or not any(h.layer == "daemon" and h.count for h in found)
 
 
@@ -182,7 +184,7 @@ def inside(operations: list[OperationStages], waits: bool) -> Counter[str]:
     for o in operations:
         for stage in o.stages if o.waits == waits else ():
             if set(stage.name.split("+")) <= {*IN_REQUEST, "caller_wakeup"}:
-                found[stage.name] += stage.total
+                found[stage.name] += stage.total_ns
     return found
 
 
@@ -192,7 +194,7 @@ def test_flame_requests_is_as_wide_as_stages(path: Path) -> None:
     for operation, stages in of_operation(recording).items():
         shown = flames(recording, "requests", operation)
         within = inside(stages, waits=True)
-        assert shown.total + shown.shared == sum(within.values()), operation
+        assert shown.total + shown.shared_ns == sum(within.values()), operation
         # By stage: what of a request's own name lies right above.
         found: Counter[str] = Counter()
         for stack, us in shown.stacks.items():
@@ -200,7 +202,7 @@ def test_flame_requests_is_as_wide_as_stages(path: Path) -> None:
             own = next(i for i, frame in enumerate(frames) if frame.startswith("[FUSE "))
             fate = frames[own + 1].strip("[]") in UNANSWERED
             found[frames[own + 1 + fate]] += round(us * 1000)
-        if not shown.shared:
+        if not shown.shared_ns:
             expected: Counter[str] = Counter()
             for name, ns in within.items():
                 expected[FRAMES.get(name, "daemon")] += ns
@@ -217,8 +219,8 @@ def parts(operations: list[OperationStages], stage: str, waits: tuple[bool, ...]
     for o in operations:
         for s in o.stages if o.waits in waits else ():
             if s.name == stage:
-                found.update(s.parts)
-                found["unsplit"] += s.unsplit  # of what is blocked
+                found.update(s.parts_ns)
+                found["unsplit"] += s.unsplit_ns  # of what is blocked
     return found
 
 
@@ -229,11 +231,11 @@ def test_flame_says_blocked_where_stages_does(path: Path) -> None:
     for operation, stages in of_operation(recording).items():
         shown = flames(recording, "requests", operation)
         told = parts(stages, "daemon", (True,))
-        if not shown.shared and "blocked" in told and not told["untold"]:
+        if not shown.shared_ns and "blocked" in told and not told["untold"]:
             assert not set(UNKNOWN) & {f for stack in shown.stacks for f in stack.split(";")}
             assert blocked(shown) == told["blocked"], operation
             assert runnable(shown) == told["runnable"], operation
-            assert shown.states["blocked_or_runnable"] == told["unsplit"], operation
+            assert shown.states_ns["blocked_or_runnable"] == told["unsplit"], operation
             checked += 1
         daemon = flames(recording, "off-cpu", operation, layers=["daemon"])
         told = parts(stages, "daemon", (True, False))
@@ -242,18 +244,18 @@ def test_flame_says_blocked_where_stages_does(path: Path) -> None:
             told.update(parts(stages, "dispatch", (True, False)))
             assert blocked(daemon) == told["blocked"], operation
             assert runnable(daemon) == told["runnable"], operation
-            assert daemon.states["blocked_or_runnable"] == told["unsplit"], operation
+            assert daemon.states_ns["blocked_or_runnable"] == told["unsplit"], operation
             assert daemon.total == daemon.daemons == told["blocked"] + told["runnable"]
             checked += 1
     assert checked
 
 
 def blocked(shown: Stacks) -> int:
-    return shown.states["blocked"] + shown.states["blocked_or_runnable"]
+    return shown.states_ns["blocked"] + shown.states_ns["blocked_or_runnable"]
 
 
 def runnable(shown: Stacks) -> int:
-    return shown.states["runnable"] + shown.states["preempted"]
+    return shown.states_ns["runnable"] + shown.states_ns["preempted"]
 
 
 def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
@@ -273,7 +275,7 @@ def test_flame_offcpu_is_made_of_callers_and_daemons(path: Path) -> None:
             checked += 1
         woken = flames(recording, "off-wake", operation)
         assert woken.total == blocked(whole)
-        assert woken.states == whole.states
+        assert woken.states_ns == whole.states_ns
     assert checked
     everything = flames(recording, "off-cpu")
     each = [flames(recording, "off-cpu", operation).total for operation in of_operation(recording)]
@@ -298,15 +300,15 @@ def test_corrected_requests(path: Path, event: int, pair: int) -> None:
     stages = recording.stages(corrected=True)
     within: Counter[str] = Counter()
     for o in stages.operations:
-        assert o.total == sum(stage.total for stage in o.stages)
+        assert o.total_ns == sum(stage.total_ns for stage in o.stages)
         for stage in o.stages:
             if set(stage.name.split("+")) <= set(IN_REQUEST):
-                within[o.operation] += stage.total
+                within[o.operation] += stage.total_ns
     for layers in ((), ("request",)):
         found = recording.hist(layers=layers, corrected=True)
         assert found.facts.requests == stages.facts.requests
         requests = {h.operation: h for h in found.histograms if h.layer == "request"}
-        assert {name: h.total for name, h in requests.items() if h.count} == within
+        assert {name: h.total_ns for name, h in requests.items() if h.count} == within
 
 
 @pytest.mark.parametrize(("event", "pair"), COSTS)
@@ -323,10 +325,10 @@ def test_corrected_is_as_recorded_less_what_recording_took(
         assert [s.name for s in corrected.stages] == [s.name for s in o.stages]
         for was, now in zip(o.stages, corrected.stages):
             # --overhead shows what --corrected subtracts.
-            assert was.probes == now.probes == was.total - now.total
-            assert sum(now.parts.values()) in (0, now.total)
+            assert was.probes_ns == now.probes_ns == was.total_ns - now.total_ns
+            assert sum(now.parts_ns.values()) in (0, now.total_ns)
             if set(was.name.split("+")) <= set(IN_REQUEST):
-                taken[o.operation] += was.total - now.total
+                taken[o.operation] += was.total_ns - now.total_ns
     assert bool(+taken) == bool(event)
     as_recorded = {(h.layer, h.function, h.operation): h for h in recording.hist().histograms}
     found = recording.hist(corrected=True).histograms
@@ -345,11 +347,11 @@ def test_corrected_is_as_recorded_less_what_recording_took(
         if not h.count:
             continue
         checked.add(h.layer)
-        assert 0 <= (h.total or 0) < (was_h.total or 0), (h.layer, h.function, h.operation)
+        assert 0 <= (h.total_ns or 0) < (was_h.total_ns or 0), (h.layer, h.function, h.operation)
         for part in ("min", "max", "mean"):
             assert getattr(h, part) <= getattr(was_h, part)
         if h.layer == "request":
-            assert (was_h.total or 0) - (h.total or 0) == taken[h.operation]
+            assert (was_h.total_ns or 0) - (h.total_ns or 0) == taken[h.operation]
     assert "request" in checked or not event
 
 
@@ -360,7 +362,7 @@ def test_corrected_callbacks(path: Path) -> None:
     for corrected in (False, True):
         daemon: Counter[str] = Counter()
         for o in recording.stages(corrected=corrected).operations:
-            daemon[o.operation] += sum(s.total for s in o.stages if s.name == "daemon")
+            daemon[o.operation] += sum(s.total_ns for s in o.stages if s.name == "daemon")
         found = {h.function: h for h in recording.hist(corrected=corrected).histograms}
         until = {
             name: h
@@ -369,12 +371,12 @@ def test_corrected_callbacks(path: Path) -> None:
         }
         for h in until.values():
             assert h.until_reply and h.after_reply
-            assert (h.until_reply.total or 0) + (h.after_reply.total or 0) == h.total
+            assert (h.until_reply.total_ns or 0) + (h.after_reply.total_ns or 0) == h.total_ns
         same.append(
             {
                 name
                 for name, h in until.items()
-                if h.until_reply and h.until_reply.total == daemon[h.operation]
+                if h.until_reply and h.until_reply.total_ns == daemon[h.operation]
             }
         )
     assert same[0] <= same[1]
@@ -393,6 +395,6 @@ def test_corrected_where_nothing_was_measured(path: Path, answer: str) -> None:
 def test_corrected_where_a_part_was_measured(path: Path) -> None:
     recording = measured(path, None, 1602)
     for facts in (recording.hist(corrected=True).facts, recording.stages(corrected=True).facts):
-        assert facts.corrected and facts.corrected.event is None
+        assert facts.corrected and facts.corrected.event_ns is None
         assert "events" in facts.corrected.remaining
     assert recording.hist().facts.corrected is None

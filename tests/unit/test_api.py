@@ -18,7 +18,7 @@ def test_results_show_themselves() -> None:
     assert repr(found) == f"<Histograms of demo.data: {len(found.histograms)} histograms>"
     shown = found._repr_html_()
     assert shown.count("<tr>") == 1 + len(found.histograms)
-    assert "<th>min_ns</th>" in shown and f"<td>{found.histograms[0].min}</td>" in shown
+    assert "<th>min_ns</th>" in shown and f"<td>{found.histograms[0].min_ns}</td>" in shown
 
 
 def test_no_result_shows_itself_at_length() -> None:

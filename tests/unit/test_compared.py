@@ -50,16 +50,16 @@ def test_the_figures_are_hists(layer: str, recordings: list[Path]) -> None:
         theirs = {h.operation: h for h in histograms if h.count}
         (group,) = result.groups
         ours = {m.name: m.sides[i] for m in group.measures if m.sides[i].count}
-        assert ours.pop("time").p50 == pytest.approx(
+        assert ours.pop("time").p50_ns == pytest.approx(
             1e9 * fusetools.open(path).hist().facts.seconds
         )
         assert ours.keys() == theirs.keys()
         for name, h in theirs.items():
             side = ours[name]
             assert side.count == h.count
-            assert side.p50 == pytest.approx(h.percentiles["50"], rel=1 / 2048)
-            assert side.p99 == pytest.approx(h.percentiles["99"], rel=1 / 2048)
-            assert side.total == h.total
+            assert side.p50_ns == pytest.approx(h.percentiles_ns["50"], rel=1 / 2048)
+            assert side.p99_ns == pytest.approx(h.percentiles_ns["99"], rel=1 / 2048)
+            assert side.total_ns == h.total_ns
             assert [row for row in h.buckets if row[2]] == list(side.buckets)
 
 
@@ -68,7 +68,7 @@ def test_a_large_recordings_figures_are_hists(tmp_path: Path) -> None:
     found = durations(fusetools.open(path), "request")
     for h in fusetools.open(path).hist(layers=("request",)).histograms:
         assert len(found[h.operation]) == h.count
-        assert found[h.operation].sum() == h.total
+        assert found[h.operation].sum() == h.total_ns
 
 
 def noisy(draw: np.random.Generator, n: int, drift: float = 0.0) -> npt.NDArray[np.float64]:
@@ -232,7 +232,7 @@ def test_operations_that_nobody_knows_or_called(run: Invoke) -> None:
 
 
 def test_that_one_side_calls_more_often_is_said() -> None:
-    sides = [compared.Figures(n, 50.0, 60.0, total=50.0 * n) for n in (4592, 300)]
+    sides = [compared.Figures(n, 50.0, 60.0, total_ns=50.0 * n) for n in (4592, 300)]
     result = compared.Compared(
         ("a", "b"),
         (compared.Group("", (compared.Measure("lookup", "request", tuple(sides)),)),),

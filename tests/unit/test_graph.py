@@ -130,7 +130,7 @@ def test_a_functions_calls_are_put_together_from_all_who_call_it(core: Graphed) 
 def test_single_calls_are_trees(core: Graphed) -> None:
     calls = list(fusetools.open().graph_calls().calls)
     assert [call.function for call in calls] == ["fuse_lookup", "fuse_dev_read", "fuse_getattr"]
-    assert [call.duration for call in calls] == [120_000, None, 60_000]
+    assert [call.duration_ns for call in calls] == [120_000, None, 60_000]
     (simple,) = calls[0].children
     assert [call.function for call in simple.children] == [
         "fuse_get_req.isra.0",

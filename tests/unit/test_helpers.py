@@ -98,9 +98,9 @@ def test_a_chain_and_its_end() -> None:
         ],
     )
     first, second = helpers(machine, Span(WORKER, 0, 100))
-    assert (first.tid, first.waited, first.syscalls) == (DOWNLOAD, 80, (("futex", 1, 70),))
+    assert (first.tid, first.waited_ns, first.syscalls) == (DOWNLOAD, 80, (("futex", 1, 70),))
     assert first.peers == ()
-    assert (second.tid, second.waited) == (RESOLVER, 64)
+    assert (second.tid, second.waited_ns) == (RESOLVER, 64)
     assert second.peers is None  # of a socket, and nothing tells whose
 
 

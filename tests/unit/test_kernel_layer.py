@@ -109,7 +109,7 @@ def by_trace_cmd(report: str) -> Iterator[Call]:
 def by_us(calls: Iterator[GraphCall]) -> Iterator[Call]:
     def below(call: GraphCall, path: tuple[str, ...]) -> Iterator[Call]:
         path = (*path, call.function)
-        yield Call(call.tid, path, call.duration)
+        yield Call(call.tid, path, call.duration_ns)
         for child in call.children:
             yield from below(child, path)
 
@@ -148,12 +148,12 @@ def test_the_tree_is_trace_cmds_calls_added_up(recorded: Recorded) -> None:
     for root in graph.roots:
         walk(root, ())
     assert {path: node.calls for path, node in found.items() if node.calls} == dict(calls)
-    assert {path: node.total for path, node in found.items() if node.calls} == dict(total)
+    assert {path: node.total_ns for path, node in found.items() if node.calls} == dict(total)
     assert graph.unmatched == unfinished
     cut = {call.path for call in by_trace_cmd(recorded.report) if call.ns is None}
     for path, node in found.items():
         if path not in cut:
-            assert node.self_time == total[path] - inside[path]
+            assert node.self_time_ns == total[path] - inside[path]
 
 
 def graphed(recorded: Recorded) -> list[Count]:
@@ -175,9 +175,9 @@ def test_counts_and_times_per_function(recorded: Recorded) -> None:
         h, expected = c.latency, sorted(durations[c.function])
         assert h is not None
         assert (h.count, h.unmatched) == (len(expected), entries[c.function] - len(expected))
-        assert h.total == sum(expected)
+        assert h.total_ns == sum(expected)
         if expected:
-            assert (h.min, h.max) == (expected[0], expected[-1])
+            assert (h.min_ns, h.max_ns) == (expected[0], expected[-1])
 
 
 def test_addresses_are_the_kernels(recorded: Recorded, tmp_path: Path) -> None:

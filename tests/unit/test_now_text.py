@@ -26,7 +26,7 @@ ROW = Row(
     mount="",
     requests=1500,
     per_second=1500.0,
-    waited=0.25,
+    waited_seconds=0.25,
     queue_ns=12_000.0,
     rtt_ns=88_000.0,
     exec_ns=100_000.0,
@@ -42,8 +42,8 @@ ENDED = Ended(
     operation="read",
     mount="/mnt",
     path="/mnt/a b",
-    begin=1,
-    ended=1_700_000_000.25,
+    begin_ns=1,
+    ended_seconds=1_700_000_000.25,
     duration_ns=1_500_000,
     queue_ns=None,
     error="",
@@ -54,14 +54,14 @@ ENDED = Ended(
     unique=2,
     daemon_thread=9,
     bytes=4096,
-    offset=8192,
+    offset_bytes=8192,
 )
 OLDEST = UnderWay("read", 75_000_000_000, "/mnt", None, "cat\x1b[2J", 7, 8, 2, None, False)
 TOP = Top(
     by="operation",
     sort="waited",
-    start=10**9,
-    end=3 * 10**9,
+    start_ns=10**9,
+    end_ns=3 * 10**9,
     overall=ROW,
     rows=(ROW,),
     groups=1,
@@ -177,7 +177,7 @@ def test_an_ended_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_ended_request_of_which_little_is_known() -> None:
-    bare = replace(ENDED, path=None, comm="", pid=None, bytes=None, offset=None)
+    bare = replace(ENDED, path=None, comm="", pid=None, bytes=None, offset_bytes=None)
     assert re.split(" {2,}", trace_text.line(bare).rstrip())[2:] == [
         "read",
         "-",

@@ -113,9 +113,9 @@ def test_calls_are_perf_scripts(client: Path) -> None:
         durations = sorted(ns for _, ns, _ in theirs[h.function])
         if not durations:
             continue
-        assert (h.count, h.min, h.max) == (len(durations), durations[0], durations[-1])
-        assert h.mean == pytest.approx(sum(durations) / len(durations))
-        for name, ns in h.percentiles.items():
+        assert (h.count, h.min_ns, h.max_ns) == (len(durations), durations[0], durations[-1])
+        assert h.mean_ns == pytest.approx(sum(durations) / len(durations))
+        for name, ns in h.percentiles_ns.items():
             rank = -(-len(durations) * int(float(name) * 10) // 1000)
             assert durations[rank - 1] <= ns <= durations[rank - 1] * (1 + 1 / 2048)
         buckets: defaultdict[int, int] = defaultdict(int)
@@ -131,7 +131,7 @@ def test_columns_are_the_histograms(client: Path) -> None:
     times = (requests.end - requests.begin)[done]
     found = [h for h in recording.hist(layers=["request"]).histograms if h.count]
     assert len(times) == sum(h.count for h in found) == 5525
-    assert times.sum() == pytest.approx(sum(h.mean * h.count for h in found if h.mean))
+    assert times.sum() == pytest.approx(sum(h.mean_ns * h.count for h in found if h.mean_ns))
     # Every request of the client but FLUSH has a callback, and it runs inside the request or past
     # its end, never before its begin.
     seen = requests.callback_start > 0

@@ -165,7 +165,7 @@ def test_hist(fake: Fake) -> None:
     assert (h.operation, h.layer, h.function) == ("lookup", "daemon", "cvmfs_lookup")
     assert (h.count, h.unmatched) == (1796, 1)
     assert sum(n for _, _, n in h.buckets) == h.count
-    assert found.facts.probe_cost == 1800
+    assert found.facts.probe_cost_ns == 1800
 
 
 def test_a_function_that_was_never_called_is_a_result(fake: Fake) -> None:
@@ -173,7 +173,7 @@ def test_a_function_that_was_never_called_is_a_result(fake: Fake) -> None:
     core.made = [m for m in core.made if m.function != "cvmfs_forget"]
     fake(core)
     (h,) = fusetools.open().hist("forget").histograms
-    assert (h.function, h.count, h.min, h.percentiles) == ("cvmfs_forget", 0, None, {})
+    assert (h.function, h.count, h.min_ns, h.percentiles_ns) == ("cvmfs_forget", 0, None, {})
 
 
 def test_a_function_without_a_return_probe_counts_but_has_no_durations(fake: Fake) -> None:

@@ -455,7 +455,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     for point in result.points:
         row = next(r for r in page.rows() if r[0] == point.label.partition("=")[2])
         assert row[1] == duration(1e9 * point.seconds.median)
-        estimate = point.requests["read"].p50
+        estimate = point.requests["read"].p50_ns
         assert estimate
         between = f" ({duration(estimate.low)} to "
         p50 = duration(estimate.median)

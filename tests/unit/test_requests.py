@@ -167,21 +167,21 @@ def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
             calls.append((e.time - start, made))
     result = fusetools.open(DEMO).slowest(most=277)
     assert not result.facts.losses.lost and len(result.requests) == 277
-    durations = [r.duration for r in result.requests]
+    durations = [r.duration_ns for r in result.requests]
     assert durations == sorted(durations, reverse=True)
     for r in result.requests:
         one = demo[r.unique or 0]
         assert (of_request(r), r.tid) == (one.end - one.begin, one.tid)
-        assert r.duration == sum(ns for _, ns in r.stages) >= of_request(r)
+        assert r.duration_ns == sum(ns for _, ns in r.stages) >= of_request(r)
         assert dict(r.stages)["queue"] == one.read - one.begin
-    waited = {r.unique: r.duration for r in result.requests if r.waits}
+    waited = {r.unique: r.duration_ns for r in result.requests if r.waits}
     whole = [(ns, made) for ns, made in calls if made and all(one in waited for one in made)]
     assert sum(len(made) for _, made in whole) > 100
     assert all(sum(waited[one] for one in made) == ns for ns, made in whole)
     assert fusetools.open(DEMO).slowest(most=50).requests == result.requests[:50]
-    median = result.requests[len(result.requests) // 2].duration
+    median = result.requests[len(result.requests) // 2].duration_ns
     least = fusetools.open(DEMO).slowest(most=277, least=median).requests
-    assert least == tuple(r for r in result.requests if r.duration >= median)
+    assert least == tuple(r for r in result.requests if r.duration_ns >= median)
     assert 0 < len(least) < len(result.requests)
 
 
@@ -220,8 +220,8 @@ def test_names_are_joined_into_paths(demo: dict[int, Plain]) -> None:
 def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
     events = [e for e in script.events(DEMO) if e.name.startswith("raw_syscalls")]
     for r in fusetools.open(DEMO).slowest("lookup", most=20).requests:
-        start, end = r.marks["callback_enter"], r.marks["reply"]
-        first = demo[r.unique or 0].begin - r.marks["begin"]
+        start, end = r.marks_ns["callback_enter"], r.marks_ns["reply"]
+        first = demo[r.unique or 0].begin - r.marks_ns["begin"]
         inside = [e for e in events if e.tid == r.daemon_tid and start <= e.time - first < end]
         enters = [
             e.time for e in inside if e.name.endswith("enter") and e.text.startswith("NR 262")
@@ -230,7 +230,7 @@ def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
         assert len(enters) == len(exits) == 1
         assert r.meanwhile is not None
         assert r.meanwhile.syscalls == (("newfstatat", 1, exits[0] - enters[0]),)
-        states = (r.meanwhile.on_cpu, r.meanwhile.runnable, r.meanwhile.blocked)
+        states = (r.meanwhile.on_cpu_ns, r.meanwhile.runnable_ns, r.meanwhile.blocked_ns)
         assert sum(ns or 0 for ns in states) == end - start
 
 
@@ -252,9 +252,9 @@ def test_a_story_has_every_mark_and_every_event(demo: dict[int, Plain]) -> None:
     events = script.events(DEMO)
     for unique in list(demo)[10:30]:
         shown = recording.show(unique)
-        marks = shown.request.marks
+        marks = shown.request.marks_ns
         first = min(marks.values())
-        times = {moment.time + first for moment in shown.moments}
+        times = {moment.time_ns + first for moment in shown.moments}
         told = {
             name: at for name, at in marks.items() if shown.request.waits or "waking" not in name
         }
@@ -322,7 +322,7 @@ def test_the_queue_is_that_of_perf_script(demo: dict[int, Plain]) -> None:
     changes = sorted(
         [(one.begin, 1) for one in demo.values()] + [(one.read, -1) for one in demo.values()]
     )
-    start, end = mount.start, mount.end
+    start, end = mount.start_ns, mount.end_ns
     first = changes[0][0] - start
     length = most = at = area = 0
     for time, change in changes:
@@ -334,8 +334,8 @@ def test_the_queue_is_that_of_perf_script(demo: dict[int, Plain]) -> None:
     assert mount.whole.mean_queued == pytest.approx(area / (end - start))
     assert mount.requests == len(demo)
     assert mount.threads == len({one.thread for one in demo.values()})
-    assert mount.waited == sum(one.read - one.begin for one in demo.values())
-    assert mount.total == sum(one.end - one.begin for one in demo.values())
+    assert mount.waited_ns == sum(one.read - one.begin for one in demo.values())
+    assert mount.total_ns == sum(one.end - one.begin for one in demo.values())
     means = [part.mean_queued for part in mount.parts]
     assert np.mean(means) == pytest.approx(mount.whole.mean_queued, rel=1e-3)
     levels = list(mount.levels)
@@ -362,7 +362,7 @@ def test_threads_at_work(demo: dict[int, Plain]) -> None:
         most = max(most, busy)
     (mount,) = fusetools.open(DEMO).queue().mounts
     assert busy == 0 and mount.whole.most_busy == most
-    assert mount.whole.mean_busy == pytest.approx(area / (mount.end - mount.start))
+    assert mount.whole.mean_busy == pytest.approx(area / (mount.end_ns - mount.start_ns))
 
 
 def test_queue_csv_holds_every_change(run: Invoke) -> None:
@@ -515,13 +515,13 @@ def test_kernels(kernel: str, tmp_path: Path, run: Invoke) -> None:
     assert len(requests) == 31 and sorted(r.name or "" for r in lookups) == names
     assert {(r.path, r.whole) for r in lookups} == {(name, True) for name in names}
     for r in requests:
-        assert r.duration == sum(ns for _, ns in r.stages) >= of_request(r) > 0
-        assert recording.show(r.unique or 0).request.marks == r.marks
+        assert r.duration_ns == sum(ns for _, ns in r.stages) >= of_request(r) > 0
+        assert recording.show(r.unique or 0).request.marks_ns == r.marks_ns
     errors = {o.operation: (o.requests, o.errors) for o in recording.errors().operations}
     assert sum(n for n, _ in errors.values()) == 31
     assert {name: e for name, (_, e) in errors.items() if e} == {"flush": (("ENOSYS", 1),)}
     (mount,) = recording.queue().mounts
-    assert mount.requests == 31 and mount.total == sum(of_request(r) for r in requests)
+    assert mount.requests == 31 and mount.total_ns == sum(of_request(r) for r in requests)
     trace = json.loads(exported(run, tmp_path, path, "perfetto"))["traceEvents"]
     trace_format.check(trace)
     assert len({e["args"]["unique"] for e in trace if "unique" in e.get("args", {})}) == 31

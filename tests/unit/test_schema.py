@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -12,7 +15,10 @@ import pytest
 from fixtures import Invoke
 from schemas import held
 
+from fusetools import results
 from fusetools.render.json import schema
+from fusetools.results.encode import members
+from fusetools.results.units import SUFFIXES
 
 DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 RUNS = {
@@ -74,6 +80,21 @@ def test_a_figure_says_its_unit() -> None:
             if at in ("Stacks", "flame", "Amount"):  # of samples: in the unit that it names
                 continue
             assert not [key for key in kind["properties"] if bare.match(key)], at
+
+
+def test_a_field_says_its_unit() -> None:
+    """In Python as in JSON: by the alias of its annotation."""
+    unit = re.compile(rf"\b({'|'.join(SUFFIXES)})(?:Float|Estimate)?\b")
+    seen = 0
+    for module in pkgutil.iter_modules(results.__path__, f"{results.__name__}."):
+        for cls in vars(importlib.import_module(module.name)).values():
+            if dataclasses.is_dataclass(cls) or hasattr(cls, "_fields"):
+                for name, annotation in members(cls):
+                    if found := unit.search(annotation):
+                        seen += 1
+                        suffix = SUFFIXES[found[1]]
+                        assert name.endswith((suffix, suffix[1:])), (cls, name)
+    assert seen > 100
 
 
 def test_a_damaged_answer_is_told() -> None:

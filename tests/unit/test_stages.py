@@ -283,7 +283,7 @@ def stages_of(path: Path, **keep: Any) -> dict[tuple[str, bool], list[str]]:
     found = recording.stages()
     assert found.facts.requests == Requests(31, 31, 31)
     for o in found.operations:
-        assert o.matched == o.requests and sum(s.total for s in o.stages) == o.total
+        assert o.matched == o.requests and sum(s.total_ns for s in o.stages) == o.total_ns
     return {(o.operation, o.waits): [s.name for s in o.stages] for o in found.operations}
 
 

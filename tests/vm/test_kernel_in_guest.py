@@ -339,7 +339,10 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
         for function in (*REQUEST_EACH, "request_wait_answer"):
             (of,) = recording.hist(function, layers=["kernel"]).histograms
             tree = recording.graph(function).roots
-            assert (sum(n.calls for n in tree), sum(n.total for n in tree)) == (of.count, of.total)
+            assert (sum(n.calls for n in tree), sum(n.total_ns for n in tree)) == (
+                of.count,
+                of.total_ns,
+            )
             assert of.count == called[function]
 
     # Return probes cut the stacks of those who wait on some kernels: that is said, and only there.

@@ -18,8 +18,8 @@ def _row(c: Count, facts: Facts) -> list[object]:
     h = c.latency
     latency: Iterable[object] = [""] * (2 + len(LATENCY))
     if h is not None:
-        percentiles = (h.percentiles.get(p) for p in PERCENTILES)
-        latency = (h.count, h.unmatched, h.min, h.mean, *percentiles, h.max)
+        percentiles = (h.percentiles_ns.get(p) for p in PERCENTILES)
+        latency = (h.count, h.unmatched, h.min_ns, h.mean_ns, *percentiles, h.max_ns)
     address = "" if c.address is None else f"0x{c.address:x}"
     tail = (facts.seconds, facts.requests.begun, facts.losses.lost)
     return [c.function, c.operation, c.layer, c.count, address, *latency, *tail]

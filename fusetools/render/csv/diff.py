@@ -20,7 +20,7 @@ def render(result: Differences) -> str:
             d.b.count,
             d.change,
             d.percent,
-            *(side.percentiles.get(p) for p in PERCENTILES for side in (d.a, d.b)),
+            *(side.percentiles_ns.get(p) for p in PERCENTILES for side in (d.a, d.b)),
             d.slower("50"),
             d.slower_percent("50"),
             result.per,

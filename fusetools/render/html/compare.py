@@ -42,15 +42,15 @@ def _measure(measure: Measure) -> Markup:
     panels, verdicts = [], []
     for i, (letter, side) in enumerate(zip(string.ascii_uppercase, measure.sides)):
         best = "" if side.times_best is None else f"{side.times_best:.2f}"
-        figures = [number(round(side.count)), duration(side.p50)]
+        figures = [number(round(side.count)), duration(side.p50_ns)]
         if not time:
-            figures.append(duration(side.p99))
+            figures.append(duration(side.p99_ns))
         rows.append((tag("b", letter), *figures, best))
         verdict = compare_text.verdict(side)
         if verdict:
             verdicts.append(tag("p", tag("b", letter), f": {verdict}", class_="note"))
         if side.buckets:
-            marks = [("p50", round(side.p50))] if side.p50 is not None else []
+            marks = [("p50", round(side.p50_ns))] if side.p50_ns is not None else []
             panels.append(Panel(tag("b", letter), f"c{i % COLOURS}", side.buckets, marks))
     return tag(
         "figure",

@@ -20,8 +20,8 @@ def render(result: Differences, sides: Sequence[str]) -> Markup:
                 number(d.b.count),
                 number(d.change, "+") if d.change else "",
                 percent(d.percent) if d.change else "",
-                duration(d.a.percentiles.get("50")),
-                duration(d.b.percentiles.get("50")),
+                duration(d.a.percentiles_ns.get("50")),
+                duration(d.b.percentiles_ns.get("50")),
                 percent(d.slower_percent("50")),
             )
             for d in result.differences

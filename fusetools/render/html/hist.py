@@ -26,8 +26,8 @@ def render(result: Histograms) -> Markup:
     for operation, group in groupby(called, lambda h: h.operation):
         rows = [tag("tr", tag("th", operation or "other", colspan=6, scope="rowgroup"))]
         for h in group:
-            figures = [duration(h.percentiles.get(p)) for p in ("50", "90", "99")]
-            numbers = [number(h.count), *figures, duration(h.max)]
+            figures = [duration(h.percentiles_ns.get(p)) for p in ("50", "90", "99")]
+            numbers = [number(h.count), *figures, duration(h.max_ns)]
             name = tag("td", tag("span", h.layer, class_="layer"), " ", h.function)
             rows.append(tag("tr", name, [tag("td", n, class_="n") for n in numbers]))
         bodies.append(tag("tbody", rows))
@@ -50,7 +50,7 @@ def _histograms(called: Sequence[Histogram]) -> Markup:
         if not shown:
             continue
         panels = [
-            Panel(_heading(h), f"l-{h.layer}", h.buckets, _marks(h.percentiles)) for h in shown
+            Panel(_heading(h), f"l-{h.layer}", h.buckets, _marks(h.percentiles_ns)) for h in shown
         ]
         cards.append(tag("figure", tag("h4", operation), histograms(panels, operation)))
     if not cards:

@@ -119,8 +119,8 @@ def _facts(recorded: Recorded) -> Markup:
         plural(losses.lost, "LOST event" if losses.lost else "lost event"),
         f"throttled {plural(losses.throttled, 'time')}" if losses.throttled else "",
     )
-    if facts.probe_cost is not None:
-        row("Probe cost", f"about {duration(facts.probe_cost)} of each call of the daemon's")
+    if facts.probe_cost_ns is not None:
+        row("Probe cost", f"about {duration(facts.probe_cost_ns)} of each call of the daemon's")
     for line in taken(facts.took):
         row("Cost", line)
     return join(

@@ -38,6 +38,6 @@ def _mount(m: MountQueue) -> Markup:
         "figure",
         tag("h4", f"{m.mount}: {served}"),
         verdict,
-        levels(shown, m.start, m.end, m.mount),
+        levels(shown, m.start_ns, m.end_ns, m.mount),
         note(f"Each bar is the mean of 1/{len(m.parts)} of the time."),
     )

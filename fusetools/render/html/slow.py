@@ -15,7 +15,7 @@ from fusetools.results.slow import Slowest
 def render(result: Slowest) -> Markup:
     if not result.requests:
         return tag("p", "No requests.")
-    longest = max(r.duration for r in result.requests) or 1
+    longest = max(r.duration_ns for r in result.requests) or 1
     rows = [_slow(r, longest) for r in result.requests]
     parts = [
         tag("ol", rows, class_="slowest"),
@@ -30,12 +30,12 @@ def render(result: Slowest) -> Markup:
 
 def _slow(r: Request, longest: int) -> Markup:
     parts = []
-    left = r.duration
+    left = r.duration_ns
     for name, ns in _in_request(r):
         drawn = min(ns, left)  # a stage may be joined with one after the request's end
         left -= drawn
         label = f"{words_text.short(name)} {duration(ns)}"
-        parts.append(Part(drawn / (r.duration or 1), colour(name), letters(name), label))
+        parts.append(Part(drawn / (r.duration_ns or 1), colour(name), letters(name), label))
     details = [", ".join(parts) for parts in slow_text.details(r) if parts]
     what = slow_text.what(r, 4096)
     unique = "" if r.unique is None else f" request {r.unique}"
@@ -43,12 +43,12 @@ def _slow(r: Request, longest: int) -> Markup:
         "li",
         tag(
             "p",
-            tag("b", duration(r.duration)),
+            tag("b", duration(r.duration_ns)),
             f" {what}",
             tag("span", unique, class_="dim"),
             class_="what",
         ),
-        stacked(parts, f"{what}: its stages", r.duration / longest, 12) if parts else join(),
+        stacked(parts, f"{what}: its stages", r.duration_ns / longest, 12) if parts else join(),
         [tag("p", line, class_="detail") for line in details],
     )
 

@@ -36,7 +36,7 @@ def _operation(o: OperationStages) -> Markup:
             stage.share,
             colour(stage.name),
             letters(stage.name),
-            f"{words_text.name_of(stage.name)} {duration(stage.mean)}",
+            f"{words_text.name_of(stage.name)} {duration(stage.mean_ns)}",
         )
         for stage in o.stages
     ]

@@ -79,8 +79,8 @@ def _plots(result: Sweep, operations: Sequence[str]) -> Markup:
     figures = [
         _Figure("Bandwidth", lambda point: point.bytes_per_second, lambda v: f"{size(v)}/s"),
         _Figure("Time", lambda point: point.seconds, _seconds),
-        _Figure("CPU time, user", lambda point: point.user, _seconds),
-        _Figure("CPU time, system", lambda point: point.system, _seconds),
+        _Figure("CPU time, user", lambda point: point.user_seconds, _seconds),
+        _Figure("CPU time, system", lambda point: point.system_seconds, _seconds),
         _Figure("Context switches", lambda point: point.switches, _count),
     ]
     for name in operations:

@@ -113,7 +113,7 @@ class _Made:
         return {"$ref": f"#/$defs/{name}"}
 
     def object_of(self, cls: type) -> Schema:
-        properties = {key: self.type_of(cls, annotation) for _, key, annotation in members(cls)}
+        properties = {name: self.type_of(cls, annotation) for name, annotation in members(cls)}
         return {
             "type": "object",
             "properties": properties,

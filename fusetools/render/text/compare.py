@@ -61,15 +61,15 @@ def _figures(measure: Measure) -> list[str]:
         (
             f"  {letter}",
             number(round(side.count)),
-            duration(side.p50),
-            "" if time else duration(side.p99),
-            "" if side.total is None else duration(side.total),
+            duration(side.p50_ns),
+            "" if time else duration(side.p99_ns),
+            "" if side.total_ns is None else duration(side.total_ns),
             "" if side.times_best is None else f"{side.times_best:.2f}",
             verdict(side),
         )
         for letter, side in zip(string.ascii_uppercase, measure.sides)
     ]
-    if not any(side.total is not None for side in measure.sides):
+    if not any(side.total_ns is not None for side in measure.sides):
         rows = [(*row[:4], *row[5:]) for row in rows]
         return table(rows, "<>>>><")
     return table(rows, "<>>>>><")
@@ -89,7 +89,7 @@ def _calls(measure: Measure) -> list[str]:
 
 def verdict(side: Figures) -> str:
     """Whether the side differs from the best, in words."""
-    if side.p50 is None or side.times_best is None:
+    if side.p50_ns is None or side.times_best is None:
         return ""
     if side.slower is None or side.p is None:
         return "" if side.times_best == 1 else "too few values to test"

@@ -22,7 +22,7 @@ def render_live(result: Counts) -> str:
     """Counts made without a recording, and the cost of counting."""
     output = [*_calls(result), "", f"{took(result.facts.seconds)}, counted in the kernel"]
     cost, calls = (
-        result.facts.probe_cost,
+        result.facts.probe_cost_ns,
         sum(c.count for c in result.counts if c.layer == "daemon"),
     )
     if cost is not None and result.facts.seconds:

@@ -49,8 +49,8 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
                     number(d.change, "+") if d.change else _only(d),
                     percent(d.percent) if d.change else "",
                     SIGNS[level(d, thresholds)],
-                    duration(d.a.percentiles.get("50")),
-                    duration(d.b.percentiles.get("50")),
+                    duration(d.a.percentiles_ns.get("50")),
+                    duration(d.b.percentiles_ns.get("50")),
                     percent(d.slower_percent("50")),
                 )
             )

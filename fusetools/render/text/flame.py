@@ -84,7 +84,7 @@ def details(shown: Stacks) -> list[str]:
     output: list[str] = []
     output += _left_out(shown)
     output += _whose(shown)
-    if any(shown.states.values()):
+    if any(shown.states_ns.values()):
         whose = "" if shown.graph == "off-cpu" else "waits: "
         output.append(whose + ", ".join(_states(shown)))
     if shown.stackless:
@@ -104,10 +104,10 @@ def _whose(shown: Stacks) -> list[str]:
             f"callers {duration(callers)}, daemon {duration(shown.daemons)}: both wait for the "
             "same request, which fusetools stages counts once"
         )
-    if shown.shared:
+    if shown.shared_ns:
         output.append(
-            f"{duration(shown.shared)} not counted again: the caller waited for another request at "
-            "that time, too"
+            f"{duration(shown.shared_ns)} not counted again: the caller waited for another request "
+            "at that time, too"
         )
     return output
 
@@ -115,8 +115,8 @@ def _whose(shown: Stacks) -> list[str]:
 def _states(shown: Stacks) -> Iterator[str]:
     for state in STATES:
         if state != "blocked_or_runnable":
-            yield f"{state} {duration(shown.states[state])}"
-        elif ns := shown.states[state]:
+            yield f"{state} {duration(shown.states_ns[state])}"
+        elif ns := shown.states_ns[state]:
             yield f"blocked or runnable {duration(ns)} (no wake-up recorded)"
 
 

@@ -47,7 +47,7 @@ def corrected(less: Corrected | None) -> list[str]:
     """Which costs were subtracted, and which were not."""
     if less is None:
         return []
-    costs = ((less.event, "for each event"), (less.pair, "for a callback's two probes"))
+    costs = ((less.event_ns, "for each event"), (less.pair_ns, "for a callback's two probes"))
     parts = [f"{duration(ns)} {what}" for ns, what in costs if ns is not None]
     output = [f"corrected by {', '.join(parts)}"]
     if less.remaining:

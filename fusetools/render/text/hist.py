@@ -23,11 +23,10 @@ def cost(facts: Facts, layers: Iterable[str]) -> list[str]:
         return ["kernel functions are as recorded, not corrected"] if "kernel" in layers else []
     if "daemon" not in layers:
         return []
-    if facts.probe_cost is None:
+    if facts.probe_cost_ns is None:
         return ["each daemon call includes the probes' cost, which was not measured"]
-    return [
-        f"each daemon call includes about {duration(facts.probe_cost)} of probe cost, measured here"
-    ]
+    cost = duration(facts.probe_cost_ns)
+    return [f"each daemon call includes about {cost} of probe cost, measured here"]
 
 
 def render(
@@ -44,13 +43,13 @@ def render(
     """
     # 0 calls are an answer where the user selected an operation; in the summary they are noise.
     called = [h for h in result.histograms if h.count or bars]
-    known = overhead and result.facts.probe_cost is not None
+    known = overhead and result.facts.probe_cost_ns is not None
     output = summary(replace(result, histograms=tuple(called)), unit, bars, layers, known)
     output += never_called(h.function for h in result.histograms if not h.count and not bars)
     if bars:
         for h in result.histograms:
             if h.count:
-                probes = result.facts.probe_cost if overhead and h.layer == "daemon" else None
+                probes = result.facts.probe_cost_ns if overhead and h.layer == "daemon" else None
                 output += ["", *distribution(h, unit, probes)]
     # Reads and writes need no probe.
     shown = {h.layer for h in result.histograms if h.count and h.function != READ_TO_REPLY}
@@ -105,15 +104,15 @@ def _in_place(m: Missing, result: Histograms) -> bool:
 def _figures(h: Histogram, unit: str) -> list[str]:
     if not h.count:
         return ["0", "", "", "", ""]
-    times = [h.percentiles.get(p) for p in ("50", "90", "99")]
-    return [number(h.count), *(at_least(t, unit, h.least) for t in (*times, h.max))]
+    times = [h.percentiles_ns.get(p) for p in ("50", "90", "99")]
+    return [number(h.count), *(at_least(t, unit, h.least_ns) for t in (*times, h.max_ns))]
 
 
 def _tracer(h: Histogram, facts: Facts) -> str:
     """The probes' part of a daemon call's mean duration."""
-    if h.layer != "daemon" or not h.mean or facts.probe_cost is None:
+    if h.layer != "daemon" or not h.mean_ns or facts.probe_cost_ns is None:
         return ""
-    return share(min(facts.probe_cost, h.mean), h.mean)
+    return share(min(facts.probe_cost_ns, h.mean_ns), h.mean_ns)
 
 
 def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> list[str]:
@@ -123,11 +122,11 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     named = h.layer not in ("syscall", "kernel") or h.operation in h.function
     if h.operation and not named:
         output[0] += f" (issuing {printable(h.operation)})"
-    mean = (">" if h.unanswered else "") + duration(h.mean, unit)
+    mean = (">" if h.unanswered else "") + duration(h.mean_ns, unit)
     figures = (
-        ("min", at_least(h.min, unit, h.least)),
+        ("min", at_least(h.min_ns, unit, h.least_ns)),
         ("mean", mean),
-        ("max", at_least(h.max, unit, h.least)),
+        ("max", at_least(h.max_ns, unit, h.least_ns)),
     )
     output.append(
         f"  {plural(h.count, 'call')}, {number(h.unmatched)} unmatched   "
@@ -136,9 +135,9 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     output.append(
         "  "
         + "   ".join(
-            f"p{p} {at_least(h.percentiles[p], unit, h.least)}"
+            f"p{p} {at_least(h.percentiles_ns[p], unit, h.least_ns)}"
             for p in PERCENTILES
-            if p in h.percentiles
+            if p in h.percentiles_ns
         )
     )
     if h.unanswered:
@@ -148,14 +147,13 @@ def distribution(h: Histogram, unit: str = "", probes: int | None = None) -> lis
     if h.until_reply and h.after_reply:
         for part, name in ((h.until_reply, "until the reply"), (h.after_reply, "after the reply")):
             times = "   ".join(
-                f"p{p} {at_least(part.percentiles.get(p), unit, part.least)}" for p in ("50", "99")
+                f"p{p} {at_least(part.percentiles_ns.get(p), unit, part.least_ns)}"
+                for p in ("50", "99")
             )
-            output.append(f"  {name}:   {times}   max {duration(part.max, unit)}")
-    if h.self_time is not None and h.total:
-        output.append(
-            f"  total {duration(h.total, unit)}   of which itself {duration(h.self_time, unit)} "
-            f"({share(h.self_time, h.total)})"
-        )
+            output.append(f"  {name}:   {times}   max {duration(part.max_ns, unit)}")
+    if h.self_time_ns is not None and h.total_ns:
+        own = f"{duration(h.self_time_ns, unit)} ({share(h.self_time_ns, h.total_ns)})"
+        output.append(f"  total {duration(h.total_ns, unit)}   of which itself {own}")
     most = max((n for _, _, n in h.buckets), default=0)
     rows: list[Sequence[str]] = [("from", "to", "count", "")]
     rows += [

@@ -18,13 +18,13 @@ from fusetools.results.overhead import Overhead
 def render(result: Overhead) -> str:
     rows: list[Sequence[str]] = [
         ("", "time", "slow-down", "", "events", "per event", "bytes/s"),
-        ("nothing", seconds(statistics.median(result.plain)), *[""] * 5),
+        ("nothing", seconds(statistics.median(result.plain_seconds)), *[""] * 5),
     ]
     rows += [
         (
             cost.part,
             seconds(cost.median_seconds),
-            *_slow_down(cost.slow_down, result.plain),
+            *_slow_down(cost.slow_down, result.plain_seconds),
             number(round(cost.events)),
             duration(cost.event_ns if _sure(cost.slow_down) else None),
             size(cost.bytes_per_second),
@@ -50,8 +50,8 @@ def render(result: Overhead) -> str:
             f"a probe pair on an empty function: {duration(result.pair_ns)} a call, "
             f"{duration(result.inside_ns)} of it inside the call"
         )
-    if statistics.median(result.plain) < SHORT:
-        took = seconds(statistics.median(result.plain))
+    if statistics.median(result.plain_seconds) < SHORT:
+        took = seconds(statistics.median(result.plain_seconds))
         output.append(f"warning: the workload takes {took}: use a workload of several seconds")
     if result.lost:
         output.append(f"{plural(result.lost, 'LOST event')}: their cost is only partly included")

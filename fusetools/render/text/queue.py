@@ -41,7 +41,7 @@ def _mount(m: MountQueue) -> list[str]:
         (working, number(whole.mean_busy), number(whole.most_busy)),
     ]
     output = [f"{printable(m.mount)}: {served}", *table(rows, "<>>", "  ")]
-    begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start, m.end))
+    begin, end = (f"{ns / 1e9:.3f} s" for ns in (m.start_ns, m.end_ns))
     queued = [part.mean_queued for part in m.parts]
     busy = [part.mean_busy for part in m.parts]
     output += [
@@ -63,7 +63,7 @@ def verdict(m: MountQueue) -> list[str]:
             "are not in these figures.",
         )
     if m.share_runnable >= AT_TIMES:
-        lacking = share(m.runnable, m.total)
+        lacking = share(m.runnable_ns, m.total_ns)
         output += prose(
             f"The daemon is short of CPU: for {lacking} of the requests' time the thread that had "
             "them was ready to run and had no CPU.",
@@ -72,7 +72,7 @@ def verdict(m: MountQueue) -> list[str]:
 
 
 def _threads(m: MountQueue) -> list[str]:
-    if m.handed or not m.threads or not m.total:
+    if m.handed or not m.threads or not m.total_ns:
         why = (
             f"{number(m.handed)} of {plural(m.requests, 'request')} were answered by another "
             "thread than the one that read them"
@@ -81,11 +81,11 @@ def _threads(m: MountQueue) -> list[str]:
         )
         if m.unanswered == m.requests:
             why = "it answered no request"
-        waited = share(m.waited, m.total)
-        queued = f" Requests waited in its queue for {waited} of their time." if m.total else ""
+        waited = share(m.waited_ns, m.total_ns)
+        queued = f" Requests waited in its queue for {waited} of their time." if m.total_ns else ""
         return prose(f"Whether the daemon has enough threads cannot be known: {why}.{queued}")
-    waited = share(m.waited, m.total) or "0 %"
-    short = share(m.short, m.total) or "0 %"
+    waited = share(m.waited_ns, m.total_ns) or "0 %"
+    short = share(m.short_ns, m.total_ns) or "0 %"
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
     waits = f"requests waited in its queue for {short} of their time while {threads} at work."
     if m.share_short >= SHORT:

@@ -14,11 +14,11 @@ from fusetools.results.show import Shown
 
 def render(result: Shown) -> str:
     r = result.request
-    details = [duration(r.duration), f"mount {printable(r.mount)}" if r.mount else ""]
+    details = [duration(r.duration_ns), f"mount {printable(r.mount)}" if r.mount else ""]
     details += [f"inode {r.inode}" if r.inode is not None else "", data_amount(r), outcome(r)]
     output = [f"request {r.unique}: {what(r, 60)}", *wrapped(details, "  ")]
     output += [*wrapped(stages_of(r, whole=True), "  "), ""]
-    times = [duration(moment.time, "us") for moment in result.moments]
+    times = [duration(moment.time_ns, "us") for moment in result.moments]
     wide = max(map(len, times), default=0)
     left = (width() - wide - 5) // 2
     caller = f"caller {printable(r.comm)} {r.tid}" if r.tid is not None else "caller not known"

@@ -40,7 +40,7 @@ def names_guessed(guessed: bool, requests: Iterable[Request]) -> list[str]:
 def _slow(r: Request, wide: int) -> list[str]:
     room = width() - 13 - wide
     unique = "" if r.unique is None else str(r.unique)
-    output = [f"{duration(r.duration):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
+    output = [f"{duration(r.duration_ns):>9}  {what(r, room):{room}}  {unique:>{wide}}".rstrip()]
     for parts in details(r):
         output += wrapped(parts, " " * 11)
     return output
@@ -51,10 +51,10 @@ def details(r: Request) -> list[list[str]]:
     by = f"{printable(r.comm)} {r.tid}".strip() if r.tid is not None else "caller not known"
     where = f" in {printable(r.syscall)}" if r.syscall else ""
     calls = [_called(*call) for call in r.meanwhile.syscalls] if r.meanwhile else []
-    asleep = unsplit(r.meanwhile.unsplit) if r.meanwhile and r.meanwhile.blocked else []
+    asleep = unsplit(r.meanwhile.unsplit_ns) if r.meanwhile and r.meanwhile.blocked_ns else []
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
-    about = [f"at {r.start / 1e9:.6f} s", by + where, data_amount(r), outcome(r)]
+    about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r)]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
         [part for part in about if part],
@@ -79,7 +79,7 @@ def _handed(r: Request) -> list[str]:
 def _helper(h: Helper) -> list[str]:
     """What another thread did while the request's thread waited for it."""
     calls = [_called(*call) for call in h.syscalls[:4]]
-    head = f"it waited {duration(h.waited)} for thread {h.tid}, which called {calls[0]}"
+    head = f"it waited {duration(h.waited_ns)} for thread {h.tid}, which called {calls[0]}"
     to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
     return [head, *calls[1:], *([f"connected to {to}"] if to else [])]
 
@@ -102,12 +102,12 @@ def what(r: Request, room: int) -> str:
 
 
 def data_amount(r: Request) -> str:
-    if r.size is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
+    if r.size_bytes is None or r.operation not in ("read", "write", "readdir", "readdirplus"):
         return ""
     got = ""
-    if r.answered is not None and r.operation != "write" and not r.error:
-        got = f"{number(r.answered)} of "
-    return f"{got}{plural(r.size, 'byte')} at {number(r.offset)}"
+    if r.answered_bytes is not None and r.operation != "write" and not r.error:
+        got = f"{number(r.answered_bytes)} of "
+    return f"{got}{plural(r.size_bytes, 'byte')} at {number(r.offset_bytes)}"
 
 
 def outcome(r: Request) -> str:
@@ -115,7 +115,7 @@ def outcome(r: Request) -> str:
         # The stage that it was in, if known.
         last = r.stages[-1][0] if r.stages else ""
         where = {"queue": ", in the queue"}.get(last, "")
-        where = where or (", with the daemon" if "read" in r.marks else "")
+        where = where or (", with the daemon" if "read" in r.marks_ns else "")
         error = f" ({r.error})" if r.error else ""
         return f"{REASONS[r.fate]}{error}{where}"
     if r.fate != "matched":
@@ -125,9 +125,9 @@ def outcome(r: Request) -> str:
 
 def stages_of(r: Request, whole: bool = False) -> Iterator[str]:
     """The stages from queue to reply; ``whole``: also those of the system call around it."""
-    for (name, ns), parts in zip(r.stages, r.parts):
+    for (name, ns), parts in zip(r.stages, r.parts_ns):
         # Outside the request itself, only significant stages.
-        matters = parts.get("runnable") or 10 * ns >= r.duration
+        matters = parts.get("runnable") or 10 * ns >= r.duration_ns
         if not whole and name.split("+")[0] not in IN_REQUEST and not matters:
             continue
         inside = ", ".join(

@@ -73,17 +73,17 @@ def operation(o: OperationStages, unit: str = "", overhead: bool = False) -> lis
     places: dict[int, int] = {}
     before = 0
     for stage in o.stages:
-        places.setdefault(stage.total, len(rows))
+        places.setdefault(stage.total_ns, len(rows))
         rows.append((*figures(stage, o, unit), _last(stage, o, before, overhead)))
-        before += stage.total
+        before += stage.total_ns
         rows += [
             ("  " + name, mean, "", "", "", share, "")
             for name, mean, share in parts(stage, o, unit)
         ]
-    last = duration(o.probes / o.timed) if overhead and o.probes is not None else ""
+    last = duration(o.probes_ns / o.timed) if overhead and o.probes_ns is not None else ""
     rows.append((*total(o, unit), last))
     lines = table(rows, "<>>>>>>" if overhead else "<>>>>><", indent="  ")
-    largest = max(stage.total for stage in o.stages)
+    largest = max(stage.total_ns for stage in o.stages)
     lines[places[largest]] = f"{BOLD}{lines[places[largest]]}{PLAIN}"
     return [heading, *lines]
 
@@ -94,8 +94,8 @@ def _column(overhead: bool) -> str:
 
 def _last(stage: Stage, o: OperationStages, before: int, overhead: bool) -> str:
     if not overhead:
-        return _place(before, stage.total, o.total)
-    return "-" if stage.probes is None else duration(stage.probes / o.timed)
+        return _place(before, stage.total_ns, o.total_ns)
+    return "-" if stage.probes_ns is None else duration(stage.probes_ns / o.timed)
 
 
 def _partly(operations: Iterable[OperationStages]) -> list[str]:
@@ -103,9 +103,9 @@ def _partly(operations: Iterable[OperationStages]) -> list[str]:
     notes = []
     if any(stage.requests < o.timed for o in operations for stage in o.stages):
         notes.append("(n): only n requests had it; the others count with 0")
-    if any(o.least is not None for o in operations):
+    if any(o.least_ns is not None for o in operations):
         notes.append("> at least: requests without an answer count until they were over")
-    return notes + unsplit(sum(stage.unsplit for o in operations for stage in o.stages))
+    return notes + unsplit(sum(stage.unsplit_ns for o in operations for stage in o.stages))
 
 
 def _place(before: int, total: int, whole: int) -> str:
@@ -123,21 +123,21 @@ def figures(stage: Stage, o: OperationStages, unit: str = "") -> list[str]:
     name = name_of(stage.name)
     if stage.requests < o.timed:
         name += f" ({number(stage.requests)})"
-    times = (stage.mean, stage.p50, stage.p99, stage.max)
-    return [name, *(duration(ns, unit) for ns in times), share(stage.total, o.total)]
+    times = (stage.mean_ns, stage.p50_ns, stage.p99_ns, stage.max_ns)
+    return [name, *(duration(ns, unit) for ns in times), share(stage.total_ns, o.total_ns)]
 
 
 def parts(stage: Stage, o: OperationStages, unit: str = "") -> Iterator[tuple[str, str, str]]:
     """The parts of a stage, each with its mean and its share of the total."""
-    for part, ns in stage.parts.items():
+    for part, ns in stage.parts_ns.items():
         if ns:
-            yield PARTS[part], duration(ns / o.timed, unit), share(ns, o.total)
+            yield PARTS[part], duration(ns / o.timed, unit), share(ns, o.total_ns)
 
 
 def total(o: OperationStages, unit: str = "") -> list[str]:
     """As figures(), for the total."""
-    mean = (">" if o.least is not None else "") + duration(o.mean, unit)
-    times = [at_least(ns, unit, o.least) for ns in (o.p50, o.p99, o.max)]
+    mean = (">" if o.least_ns is not None else "") + duration(o.mean_ns, unit)
+    times = [at_least(ns, unit, o.least_ns) for ns in (o.p50_ns, o.p99_ns, o.max_ns)]
     return ["total", mean, *times, "100.0 %"]
 
 
@@ -148,9 +148,9 @@ def _lines(operations: Iterable[OperationStages], by: str, unit: str) -> list[st
     rows: list[Sequence[str] | str] = [(first, "requests", "total", "mean", "p99", "")]
     for o in operations:
         name = _key(o.key, by) if by else title(o)
-        over = ">" if o.least is not None else ""
-        times = [over + duration(ns, unit) for ns in (o.total, o.mean)]
-        times.append(at_least(o.p99, unit, o.least))
+        over = ">" if o.least_ns is not None else ""
+        times = [over + duration(ns, unit) for ns in (o.total_ns, o.mean_ns)]
+        times.append(at_least(o.p99_ns, unit, o.least_ns))
         rows.append((name, number(o.timed), *times, _stacked(o)))
     return table(rows, "<>>>><")
 
@@ -171,9 +171,9 @@ def _stacked(o: OperationStages) -> str:
     bar = ""
     before = 0
     for stage in o.stages:
-        before += stage.total
+        before += stage.total_ns
         letters = "".join(WORDS[name][2] for name in stage.name.split("+"))
-        length = round(_LONG_BAR * before / o.total) - len(bar) if o.total else 0
+        length = round(_LONG_BAR * before / o.total_ns) - len(bar) if o.total_ns else 0
         bar += (letters * length)[:length]
     return bar
 
@@ -191,29 +191,29 @@ def cost(result: Stages, overhead: bool) -> list[str]:
     took = result.facts.took
     if result.facts.corrected:
         return []  # the footer reports it
-    waits = [o for o in result.operations if o.waits and o.timed and o.probes is not None]
-    if result.event_cost is None or not waits:
+    waits = [o for o in result.operations if o.waits and o.timed and o.probes_ns is not None]
+    if result.event_cost_ns is None or not waits:
         return [] if took else ["what recording itself added is not known"]
     if took and not overhead:
         return []  # the footer reports it
-    each = duration(sum(o.probes or 0 for o in waits) / sum(o.timed for o in waits))
-    measured = result.facts.event_cost is not None
+    each = duration(sum(o.probes_ns or 0 for o in waits) / sum(o.timed for o in waits))
+    measured = result.facts.event_cost_ns is not None
     about = "about" if measured else "at least"
     output = [f"recording adds {about} {each} to each synchronous request"]
     if not overhead:
         return [f"{output[0]} (--overhead)"]
     if measured:
-        output.append(f"  {duration(result.event_cost)} for each event, measured as it was made")
+        output.append(f"  {duration(result.event_cost_ns)} for each event, measured as it was made")
     else:
         output.append(
-            f"  {duration(result.event_cost)} for each event: the least time seen between a "
+            f"  {duration(result.event_cost_ns)} for each event: the least time seen between a "
             "request's end and"
         )
         output.append("  the waking of its caller; more where stacks are taken")
-    if result.facts.pair_cost is not None:
-        output.append(f"  {duration(result.facts.pair_cost)} for the two probes of a callback")
-    elif result.facts.probe_cost is not None:
-        output.append(f"  {duration(result.facts.probe_cost)} at least for those of a callback")
+    if result.facts.pair_cost_ns is not None:
+        output.append(f"  {duration(result.facts.pair_cost_ns)} for the two probes of a callback")
+    elif result.facts.probe_cost_ns is not None:
+        output.append(f"  {duration(result.facts.probe_cost_ns)} at least for those of a callback")
     if took:
         output.append("  the remaining cost is outside the stages: stacks, and events of who waits")
     return output

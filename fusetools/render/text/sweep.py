@@ -57,8 +57,8 @@ def points(result: Sweep) -> list[Sequence[str]]:
                 *(point.point[name] for name in axes),
                 seconds(point.seconds.median),
                 span(point.seconds, 1e9, duration),
-                seconds(point.user.median),
-                seconds(point.system.median),
+                seconds(point.user_seconds.median),
+                seconds(point.system_seconds.median),
                 number(round(point.switches.median)),
                 size(band.median if band else None),
                 span(band, 1, size) if band else "",
@@ -93,7 +93,7 @@ def main_operations(result: Sweep) -> tuple[list[str], list[str]]:
 def operation(result: Sweep, name: str) -> list[Sequence[str]]:
     """A table's heading and its rows: an operation's requests at each point."""
     axes = result.experiment.axes
-    sizes = any(of.size for point in result.points if (of := point.requests.get(name)))
+    sizes = any(of.size_bytes for point in result.points if (of := point.requests.get(name)))
     rows: list[Sequence[str]] = [
         (*axes, "requests", "mean size" if sizes else "", "p50", "", "p99", ""),
     ]
@@ -103,11 +103,11 @@ def operation(result: Sweep, name: str) -> list[Sequence[str]]:
             (
                 *(point.point[axis] for axis in axes),
                 number(round(at.count.median)) if at else "0",
-                size(at.size.median) if at and at.size else "",
-                duration(at.p50.median) if at and at.p50 else "",
-                span(at.p50, 1, duration) if at and at.p50 else "",
-                duration(at.p99.median) if at and at.p99 else "",
-                span(at.p99, 1, duration) if at and at.p99 else "",
+                size(at.size_bytes.median) if at and at.size_bytes else "",
+                duration(at.p50_ns.median) if at and at.p50_ns else "",
+                span(at.p50_ns, 1, duration) if at and at.p50_ns else "",
+                duration(at.p99_ns.median) if at and at.p99_ns else "",
+                span(at.p99_ns, 1, duration) if at and at.p99_ns else "",
             )
         )
     return rows

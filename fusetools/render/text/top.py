@@ -139,7 +139,7 @@ def _figures(top: Top, row: Row) -> dict[str, str]:
         "p50": duration(row.p50_ns if some else None),
         "p99": duration(row.p99_ns if some else None),
         "max": duration(row.max_ns if some else None),
-        "wait": f"{row.waited / top.seconds:.2f}",
+        "wait": f"{row.waited_seconds / top.seconds:.2f}",
         "now": "-" if row.under_way is None else number(row.under_way),
         "err": number(row.errors),
     }

@@ -12,12 +12,12 @@ HEAD = f"{'ended at':15}  {'time':>9}  {'operation':11}  {'caller':22}  path\n"
 
 
 def line(request: Ended) -> str:
-    second = time.strftime("%H:%M:%S", time.localtime(request.ended))
-    at = f"{second}.{int(request.ended % 1 * 1e6):06d}"
+    second = time.strftime("%H:%M:%S", time.localtime(request.ended_seconds))
+    at = f"{second}.{int(request.ended_seconds % 1 * 1e6):06d}"
     caller = f"{printable(request.comm) or '?'} ({request.pid})" if request.pid is not None else "-"
     path = printable(request.path or f"{request.mount} (path not known)")
     size = f"  {request.bytes:,} bytes" if request.bytes is not None else ""
-    at_offset = f" at {request.offset:,}" if request.offset is not None and size else ""
+    at_offset = f" at {request.offset_bytes:,}" if request.offset_bytes is not None and size else ""
     what = request.error or ("no such file" if request.negative else "")
     error = f"  {what}" if what else ""
     took = duration(request.duration_ns)
