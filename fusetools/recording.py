@@ -8,8 +8,8 @@
 Single calls come as numpy columns (this alone needs numpy):
 
 >>> calls = recording.calls("lookup")  # doctest: +SKIP
->>> slow = calls.duration > 1_000_000  # ns  # doctest: +SKIP
->>> calls.start[slow & calls.of("cvmfs_lookup")]  # doctest: +SKIP
+>>> slow = calls.duration_ns > 1_000_000  # ns  # doctest: +SKIP
+>>> calls.start_ns[slow & calls.of("cvmfs_lookup")]  # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -15,21 +15,21 @@ class Calls(Columns):
     """Matched calls as columns of equal length, by start; of system calls those that made a
     request.
 
-    ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start`` and ``duration`` are ns
-    on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
+    ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start_ns`` and ``duration_ns``
+    are ns on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
     """
 
     functions: tuple[str, ...]
     layer: NDArray[np.uint8]
     function: NDArray[np.uint16]
-    start: NDArray[np.uint64]
-    duration: NDArray[np.uint64]
+    start_ns: NDArray[np.uint64]
+    duration_ns: NDArray[np.uint64]
     pid: NDArray[np.int32]
     tid: NDArray[np.int32]
     unique: NDArray[np.uint64]
 
     def of(self, function: str) -> NDArray[np.bool_]:
-        """True for the calls of ``function``, e.g. ``calls.duration[calls.of("cvmfs_lookup")]``."""
+        """True for the calls of ``function``: ``calls.duration_ns[calls.of("cvmfs_lookup")]``."""
         codes = [i for i, name in enumerate(self.functions) if name == function]
         import numpy as np
 
@@ -40,20 +40,21 @@ class Calls(Columns):
 class RequestColumns(Columns):
     """FUSE requests as columns of equal length, by begin.
 
-    Times are ns on the recording's clock, 0 if not seen; ``callback_start`` and ``callback_end``
-    are the daemon's callback, ``sent`` when the daemon had copied the request, ``woken`` when the
-    caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0 or -errno.
+    Times are ns on the recording's clock, 0 if not seen; ``callback_start_ns`` and
+    ``callback_end_ns`` are the daemon's callback, ``sent_ns`` when the daemon had copied the
+    request, ``woken_ns`` when the caller ran on; ``pid`` and ``tid`` are the caller's; ``error``: 0
+    or -errno.
     """
 
     connection: NDArray[np.uint64]
     unique: NDArray[np.uint64]
     opcode: NDArray[np.uint32]
-    begin: NDArray[np.uint64]
-    end: NDArray[np.uint64]
+    begin_ns: NDArray[np.uint64]
+    end_ns: NDArray[np.uint64]
     error: NDArray[np.int32]
     pid: NDArray[np.int32]
     tid: NDArray[np.int32]
-    callback_start: NDArray[np.uint64]
-    callback_end: NDArray[np.uint64]
-    sent: NDArray[np.uint64]
-    woken: NDArray[np.uint64]
+    callback_start_ns: NDArray[np.uint64]
+    callback_end_ns: NDArray[np.uint64]
+    sent_ns: NDArray[np.uint64]
+    woken_ns: NDArray[np.uint64]

@@ -60,8 +60,8 @@ def test_the_answers_are_the_file_systems_own(sample_mount: Mounter, tmp_path: P
     calls = recording.calls("cvmfs_*")
     for name, h in truth.items():
         mine = calls.of(name)
-        assert len(calls.duration[mine]) == h.total
-        columns = (calls.unique, calls.start, calls.duration)
+        assert len(calls.duration_ns[mine]) == h.total
+        columns = (calls.unique, calls.start_ns, calls.duration_ns)
         recorded = sorted(zip(*(column[mine].tolist() for column in columns)))
         noted = sorted(
             (call.unique, call.entered, call.left)

@@ -259,7 +259,7 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     entries = {
         (int(tid), int(start)): int(ns)
         for tid, start, ns in zip(
-            columns.tid[syscalls], columns.start[syscalls], columns.duration[syscalls]
+            columns.tid[syscalls], columns.start_ns[syscalls], columns.duration_ns[syscalls]
         )
     }
     assert all(entries[call] == ns for call, ns in whole.items())

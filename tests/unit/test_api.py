@@ -28,7 +28,7 @@ def test_no_result_shows_itself_at_length() -> None:
     more = recording.show(int(columns.unique[0])), recording.stages(), recording.slowest()
     for result in (*results, *more):
         assert repr(result).startswith(f"<{type(result).__name__}") and len(repr(result)) < 80
-    assert repr(columns) == f"<RequestColumns: {len(columns.begin)} rows, 12 columns>"
+    assert repr(columns) == f"<RequestColumns: {len(columns.begin_ns)} rows, 12 columns>"
     shown = columns._repr_html_()
     assert shown.count("<tr>") == 1 + min(len(columns), 50)
     assert "<th>unique</th>" in shown and f"<td>{columns.unique[0]}</td>" in shown

@@ -254,16 +254,16 @@ def test_every_request_from_queue_to_end(recorded: Recorded) -> None:
     assert (asked.begun, asked.ended, asked.matched) == (expected,) * 3
     assert recording.hist().facts.requests == asked
     r = recording.requests()
-    assert (r.begin > 0).all() and (r.end > r.begin).all()
+    assert (r.begin_ns > 0).all() and (r.end_ns > r.begin_ns).all()
     if recorded.name == CLIENT:
         return  # its probe on the copy to the daemon has no field of that name
     theirs = requests_of_perf(recorded)
     assert sorted(zip(r.unique.tolist(), r.opcode.tolist(), r.error.tolist())) == sorted(theirs)
-    assert (r.sent > r.begin).all() and (r.end > r.sent).all()
+    assert (r.sent_ns > r.begin_ns).all() and (r.end_ns > r.sent_ns).all()
     # Nobody waits for two releases and a read-ahead; every other caller goes on.
-    waited = r.woken > 0
+    waited = r.woken_ns > 0
     assert waited.sum() == 28 and set(r.opcode[~waited].tolist()) == {18, 29, 15}
-    assert (r.woken[waited] > r.sent[waited]).all()
+    assert (r.woken_ns[waited] > r.sent_ns[waited]).all()
 
 
 @pytest.mark.parametrize("end", ["fuse_kernel:fuse_request_end", "fuse:fuse_request_end"])

@@ -107,7 +107,7 @@ def test_calls_are_perf_scripts(client: Path) -> None:
     assert len(theirs["cvmfs_lookup"]) == 1832 and len(theirs["request_wait_answer"]) == 5410
     for function, expected in theirs.items():
         mine = calls.of(function)
-        rows = zip(calls.start[mine], calls.duration[mine], calls.tid[mine])
+        rows = zip(calls.start_ns[mine], calls.duration_ns[mine], calls.tid[mine])
         assert sorted(tuple(map(int, row)) for row in rows) == sorted(expected)
     for h in recording.hist("cvmfs_*").histograms:
         durations = sorted(ns for _, ns, _ in theirs[h.function])
@@ -127,17 +127,17 @@ def test_calls_are_perf_scripts(client: Path) -> None:
 def test_columns_are_the_histograms(client: Path) -> None:
     recording = fusetools.open(client)
     requests = recording.requests()
-    done = requests.end > 0
-    times = (requests.end - requests.begin)[done]
+    done = requests.end_ns > 0
+    times = (requests.end_ns - requests.begin_ns)[done]
     found = [h for h in recording.hist(layers=["request"]).histograms if h.count]
     assert len(times) == sum(h.count for h in found) == 5525
     assert times.sum() == pytest.approx(sum(h.mean_ns * h.count for h in found if h.mean_ns))
     # Every request of the client but FLUSH has a callback, and it runs inside the request or past
     # its end, never before its begin.
-    seen = requests.callback_start > 0
+    seen = requests.callback_start_ns > 0
     assert (len(seen) - seen.sum(), set(requests.opcode[~seen])) == (1, {25})
-    assert (requests.callback_start[seen] > requests.begin[seen]).all()
-    assert (requests.callback_end[seen] > requests.callback_start[seen]).all()
+    assert (requests.callback_start_ns[seen] > requests.begin_ns[seen]).all()
+    assert (requests.callback_end_ns[seen] > requests.callback_start_ns[seen]).all()
 
 
 def test_a_time_span_splits_the_calls(client: Path) -> None:

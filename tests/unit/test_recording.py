@@ -249,7 +249,7 @@ def test_columns(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(core)
     calls = fusetools.open().calls()
     assert calls.of("cvmfs_lookup").tolist() == [True, False, True]
-    assert calls.duration[calls.of("cvmfs_open")].tolist() == [1]
+    assert calls.duration_ns[calls.of("cvmfs_open")].tolist() == [1]
     requests = fusetools.open().requests()
     assert requests.error.dtype == np.int32 and requests.error.tolist() == [0, 1, 2]
 

@@ -18,8 +18,8 @@ def test_demo() -> None:
     assert stories.fated("matched").all()
     for name in ("connection", "unique", "opcode", "begin", "end", "error", "pid", "tid"):
         assert (getattr(stories, name) == getattr(requests, name)).all()
-    assert (stories.callback_enter == requests.callback_start).all()
-    assert (stories.callback_return == requests.callback_end).all()
+    assert (stories.callback_enter == requests.callback_start_ns).all()
+    assert (stories.callback_return == requests.callback_end_ns).all()
     # All but the releases wait, and go through all of it.
     waits = stories.waits == 1
     released = stories.of("release") | stories.of("releasedir")

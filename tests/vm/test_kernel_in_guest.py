@@ -327,11 +327,13 @@ def test_answers_of_function_graph_kprobes_and_the_sample_agree(
         # Every request is seen queued, copied to the daemon, ended, and its caller running on;
         # for those in the background nobody waits.
         requests = recording.requests()
-        assert len(requests.begin) >= sum(calls.values())
-        assert (requests.begin > 0).all()
-        assert (requests.begin <= requests.sent).all() and (requests.sent <= requests.end).all()
-        woken = requests.woken > 0
-        assert (requests.end <= requests.woken)[woken].all()
+        assert len(requests.begin_ns) >= sum(calls.values())
+        assert (requests.begin_ns > 0).all()
+        assert (requests.begin_ns <= requests.sent_ns).all() and (
+            requests.sent_ns <= requests.end_ns
+        ).all()
+        woken = requests.woken_ns > 0
+        assert (requests.end_ns <= requests.woken_ns)[woken].all()
         alone = Counter(OPCODES[int(opcode)] for opcode in requests.opcode[~woken])
         assert alone == Counter({name: calls[name] for name in OPCODES.values()})
 
@@ -511,7 +513,7 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     # were, there is a call for each request, but for those that are under way as it begins.
     recording = fusetools.open(tmp_path / "perf.data")
     calls = recording.calls("request_wait_answer")
-    waits = calls.start[calls.of("request_wait_answer")]
+    waits = calls.start_ns[calls.of("request_wait_answer")]
     begun = recording.stories().begin
     # trace-cmd begins before it can be paused: what it recorded then is no part of that time.
     since = waits[waits >= begun.min()].min()
