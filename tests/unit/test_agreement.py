@@ -348,7 +348,7 @@ def test_corrected_is_as_recorded_less_what_recording_took(
             continue
         checked.add(h.layer)
         assert 0 <= (h.total_ns or 0) < (was_h.total_ns or 0), (h.layer, h.function, h.operation)
-        for part in ("min", "max", "mean"):
+        for part in ("min_ns", "max_ns", "mean_ns"):
             assert getattr(h, part) <= getattr(was_h, part)
         if h.layer == "request":
             assert (was_h.total_ns or 0) - (h.total_ns or 0) == taken[h.operation]

@@ -16,8 +16,9 @@ def test_demo() -> None:
     stories = recording.stories()
     requests = recording.requests()
     assert stories.fated("matched").all()
-    for name in ("connection", "unique", "opcode", "begin", "end", "error", "pid", "tid"):
+    for name in ("connection", "unique", "opcode", "error", "pid", "tid"):
         assert (getattr(stories, name) == getattr(requests, name)).all()
+    assert (stories.begin == requests.begin_ns).all() and (stories.end == requests.end_ns).all()
     assert (stories.callback_enter == requests.callback_start_ns).all()
     assert (stories.callback_return == requests.callback_end_ns).all()
     # All but the releases wait, and go through all of it.

@@ -113,9 +113,9 @@ def _of_operation(name: str) -> Iterable[_Figure]:
         return estimate
 
     yield _Figure(f"{name}: requests", of("count"), _count)
-    yield _Figure(f"{name}: p50", of("p50"), duration)
-    yield _Figure(f"{name}: p99", of("p99"), duration)
-    yield _Figure(f"{name}: mean size", of("size"), size)
+    yield _Figure(f"{name}: p50", of("p50_ns"), duration)
+    yield _Figure(f"{name}: p99", of("p99_ns"), duration)
+    yield _Figure(f"{name}: mean size", of("size_bytes"), size)
 
 
 def _count(value: float) -> str:
