@@ -252,7 +252,9 @@ impl<'a> Blocks<'a> {
     /// at this place; `next_block` goes on there.
     pub(super) fn next_pieces(&mut self) -> Vec<Piece> {
         let (mut pieces, mut size) = (Vec::new(), 0);
-        while size < self.size {
+        // What is left of a compressed record comes before the next record.
+        let between = self.input.is_empty() && !self.more;
+        while between && size < self.size {
             let Some(header) = self.header() else { break };
             let at = self.at;
             let piece = match self.packed(header) {
