@@ -519,6 +519,47 @@ fn compressed_records() {
 }
 
 #[test]
+fn plain_records_stay_behind_the_compressed_ones_before_them() {
+    let mut file = PerfData::fuse();
+    let at = |time| Sample {
+        id: 11,
+        time,
+        raw: send(43, time, 1),
+        ..Sample::default()
+    };
+    // More than is unpacked at once: two CPUs' buffers in a round, one after the other; two rounds' ends follow each.
+    let times = |round: u64| {
+        (0..2).flat_map(move |cpu| (0..2000).map(move |n| 100_000 * (round + 1) + 20 * n - cpu))
+    };
+    let records: Vec<Vec<u8>> = (0..32)
+        .flat_map(times)
+        .map(|time| file.events[0].sample(&at(time)))
+        .collect();
+    let of_a_round = 4000 * records[0].len();
+    let ends = [round(), round()].concat();
+    file.records = records
+        .chunks(4000)
+        .flat_map(|round| [round.concat(), ends.clone()])
+        .collect();
+    let expected = read(file.bytes());
+    assert_eq!(expected.events.len(), 128_000);
+    assert_eq!(expected.info.warnings, [""; 0]);
+    let pieces = compress(&records.concat(), of_a_round, 81);
+    assert_eq!(pieces.len(), 32);
+    let data: Vec<u8> = pieces
+        .into_iter()
+        .flat_map(|piece| [piece, ends.clone()].concat())
+        .collect();
+    let mut reader = Reader::from_bytes(file.with_data(&data, &file.features())).unwrap();
+    for chunk in [64, 1000, 4096, 4 << 20] {
+        reader.set_chunk(chunk);
+        let found = scan(&reader);
+        assert!(found.events == expected.events, "chunks of {chunk}");
+        assert_eq!(found.info, expected.info, "chunks of {chunk}");
+    }
+}
+
+#[test]
 fn a_bomb_does_not_blow_up() {
     let file = PerfData::fuse();
     // 1 GiB of records that say nothing: a hundred kilobytes.
