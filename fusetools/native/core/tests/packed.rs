@@ -2,20 +2,10 @@
 
 mod perf_data;
 
-use fusetools_core::events::{Ev, Layer, Meaning, Role, Side};
+use fusetools_core::events::{Ev, Role, Side};
 use fusetools_core::write::{merge_with, Extras, MergeInfo};
 use fusetools_core::{Reader, ScanInfo};
-use perf_data::{end, frame, record, round, send, PerfData, Random, Sample};
-
-fn meaning(event: &str, role: Role) -> Meaning {
-    Meaning {
-        event: event.into(),
-        layer: Layer::Request,
-        function: String::new(),
-        operation: String::new(),
-        role,
-    }
-}
+use perf_data::{end, frame, meaning, record, round, send, PerfData, Random, Sample};
 
 type Found = (Vec<Ev>, Vec<Side>, ScanInfo);
 

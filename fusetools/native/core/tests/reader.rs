@@ -6,21 +6,11 @@ mod perf_data;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fusetools_core::events::{Chain, Ev, Layer, Meaning, Role, Side, ABSENT};
+use fusetools_core::events::{Chain, Ev, Meaning, Role, Side, ABSENT};
 use fusetools_core::{Error, Reader, ScanInfo};
 use perf_data::{
-    compress, end, record, round, send, session, words, Event, PerfData, Random, Sample,
+    compress, end, meaning, record, round, send, session, words, Event, PerfData, Random, Sample,
 };
-
-fn meaning(event: &str, role: Role) -> Meaning {
-    Meaning {
-        event: event.into(),
-        layer: Layer::Request,
-        function: String::new(),
-        operation: String::new(),
-        role,
-    }
-}
 
 /// Kinds 0 and 1, and 2 so that switches come too.
 fn catalogue() -> Vec<Meaning> {

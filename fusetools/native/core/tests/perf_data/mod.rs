@@ -402,3 +402,14 @@ impl Random {
 pub fn frame(records: &[u8]) -> Vec<u8> {
     record(81, 0, &zstd::bulk::compress(records, 1).unwrap())
 }
+
+/// A row of a catalogue: the event in that role, for requests.
+pub fn meaning(event: &str, role: fusetools_core::events::Role) -> fusetools_core::events::Meaning {
+    fusetools_core::events::Meaning {
+        event: event.into(),
+        layer: fusetools_core::events::Layer::Request,
+        function: String::new(),
+        operation: String::new(),
+        role,
+    }
+}
