@@ -6,7 +6,7 @@ A class may name fields that are left out (JSON_HIDDEN) and properties that are 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import PurePath
 
@@ -35,18 +35,16 @@ def fields(value: object) -> dict[str, object]:
 @cache
 def members(cls: type) -> tuple[tuple[str, str], ...]:
     """(name, annotation) of a class's members in JSON."""
-    return tuple(_shown(cls))
-
-
-def _shown(cls: type) -> Iterator[tuple[str, str]]:
     hidden = getattr(cls, "JSON_HIDDEN", ())
     if dataclasses.is_dataclass(cls):
         rows = [(field.name, str(field.type)) for field in dataclasses.fields(cls)]
     else:
         rows = [(name, _text(note)) for name, note in cls.__annotations__.items()]
-    yield from ((name, note) for name, note in rows if name not in hidden)
-    for name in getattr(cls, "JSON_SHOWN", ()):
-        yield name, str(getattr(cls, name).fget.__annotations__["return"])
+    shown = [
+        (name, str(getattr(cls, name).fget.__annotations__["return"]))
+        for name in getattr(cls, "JSON_SHOWN", ())
+    ]
+    return (*((name, note) for name, note in rows if name not in hidden), *shown)
 
 
 def _text(annotation: object) -> str:
