@@ -2,24 +2,14 @@
 
 mod perf_data;
 
-use fusetools_core::events::{Batch, Layer, Meaning, Role};
+use fusetools_core::events::{Batch, Meaning, Role};
 use fusetools_core::filters::Filters;
 use fusetools_core::now::{By, Now, Sort, View};
 use fusetools_core::reader::Stream;
 use fusetools_core::wanted::Wanted;
 use fusetools_core::Reader;
-use perf_data::{end, round, send, PerfData, Sample};
+use perf_data::{end, meaning, round, send, PerfData, Sample};
 use rustc_hash::FxHashMap;
-
-fn row(event: &str, role: Role) -> Meaning {
-    Meaning {
-        event: event.into(),
-        layer: Layer::Request,
-        function: String::new(),
-        operation: String::new(),
-        role,
-    }
-}
 
 /// 200 requests, one in ten without an end; later ones begin before earlier ones end.
 fn requests() -> PerfData {
@@ -51,8 +41,8 @@ fn requests() -> PerfData {
 
 fn catalogue() -> Vec<Meaning> {
     vec![
-        row("fuse:fuse_request_send", Role::Begin),
-        row("fuse:fuse_request_end", Role::End),
+        meaning("fuse:fuse_request_send", Role::Begin),
+        meaning("fuse:fuse_request_end", Role::End),
     ]
 }
 
