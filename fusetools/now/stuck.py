@@ -352,6 +352,8 @@ class _Graph:
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes
+        if causes and causes[0].kind == "condition":
+            causes = self._with_outside(connection, daemon, waits, causes)
         if autofs:
             text = f"which of the threads of {daemon.comm} should mount it cannot be known"
             return causes or [Cause("unanswered", text)]
@@ -432,6 +434,35 @@ class _Graph:
         elif last.path or last.state == "D" or last.descriptors:
             kind = "file"
         return last.tid, Cause(kind, text, lines)
+
+    def _with_outside(
+        self, connection: Connection, daemon: Process, waits: list[Task], causes: list[Cause]
+    ) -> list[Cause]:
+        """These, of threads that wait for others to end a condition, with those others: threads
+        that wait for an answer from outside, however long; first if that cannot come now."""
+        silent: dict[object, Cause] = {}
+        lines: list[str] = []
+        for task in waits:
+            chain, circle = self._follow(task)
+            last = chain[-1]
+            if circle:
+                continue
+            if isinstance(last, Process):
+                cannot = bool(self.state(last))
+            elif isinstance(last, Task):
+                cannot = any(fd.socket and fd.socket.send_queue for fd in last.descriptors)
+            else:
+                continue
+            if cannot:
+                key, cause = self._cause(connection, daemon, task)
+                silent.setdefault(key, cause)
+            elif any(_ends(fd) or (fd.socket and fd.socket.peer) for fd in task.descriptors):
+                lines.append(self._line(task))
+        if lines:
+            more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+            text = f"what ends it may come from one of: {', '.join(lines[:3])}{more}"
+            causes = [replace(causes[0], chain=(*causes[0].chain, text)), *causes[1:]]
+        return [*silent.values(), *causes]
 
     def _follow(
         self, task: Task

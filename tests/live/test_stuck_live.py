@@ -408,6 +408,9 @@ def test_an_sftp_server_that_is_stopped(tmp_path: Path) -> None:
             wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the server")
             child = int(pid.read_text())
             os.stat(path)  # both have begun
+            time.sleep(
+                LONG
+            )  # who waits for the server's answers does so since long before the call
             os.kill(child, signal.SIGSTOP)
             caller = subprocess.Popen(["stat", path / "x"], stderr=subprocess.DEVNULL)
             time.sleep(LONG)

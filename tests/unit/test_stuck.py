@@ -171,6 +171,40 @@ def test_a_thread_that_waits_for_longer_than_any_caller_is_no_cause() -> None:
     assert [cause.kind for cause in found] == ["unanswered"]
 
 
+def test_whose_answer_ends_a_condition() -> None:
+    """Not only what began after the call: who hands out a server's answers always waits for one."""
+    server = Process(300, 100, "sftp-server", "T", threads=(300,))
+    pipe = Descriptor(3, "pipe:[7]", other=(300,))
+    waits = thread(102, call="futex")
+    answers = thread(101, 5000.0, call="read", descriptors=(pipe,))
+    everybody = (DAEMON, CALLER, server)
+    first, second = causes(caller(), waits, answers, reader(100), processes=everybody)
+    assert first.kind == "process" and second.kind == "condition"
+    assert first.text == "sftp-server (pid 300), which sshfs waits for, is stopped (SIGSTOP)"
+    assert [fix.command for fix in first.fixes] == ["kill -CONT 300"]
+
+    everybody = (DAEMON, CALLER, replace(server, state="S"))
+    (cause,) = causes(caller(), waits, answers, reader(100), processes=everybody)
+    assert cause.kind == "condition"
+    assert cause.chain[-1] == (
+        "what ends it may come from one of: sshfs (thread 101) waits in read for a pipe of "
+        "sftp-server (pid 300) (83 min)"
+    )
+
+    # A server that acknowledges nothing; one that only might not answer.
+    for bytes_, kind in ((52, "socket"), (0, "condition")):
+        tcp = Socket("tcp", "10.0.0.7:22", "established", send_queue=bytes_)
+        answers = thread(101, 5000.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+        (cause, *_) = causes(caller(), waits, answers, reader(100))
+        assert cause.kind == kind and "10.0.0.7:22" in cause.text + "".join(cause.chain)
+
+    # A thread that itself waits for a server, since the call, is what it is.
+    waits = thread(102, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+    answers = thread(101, 5000.0, call="read", descriptors=(pipe,))
+    (cause,) = causes(caller(), waits, answers, reader(100), processes=(DAEMON, CALLER, server))
+    assert cause.kind == "socket"
+
+
 def test_clocks_that_differ_hide_no_cause() -> None:
     """A hypervisor took the caller's CPU for a while: the thread seems to wait for longer. It is
     asked when nobody else can be the cause."""
