@@ -175,8 +175,10 @@ def question(
     if graph == "requests" and not begins:
         raise Error(f"{name} holds no requests", "where they begin was not recorded", record)
     with_stack = [switch, *begins, *([waking] if graph == "off-wake" else [])]
+    # Who is sampled waits no more.
+    samples = [Probe(event, "syscall", "", "", "sample") for event, _ in described["samples"]]
     # After the other rows of the same events.
-    return [*requests, *(stack(event) for event in with_stack if event in stacks)]
+    return [*requests, *samples, *(stack(event) for event in with_stack if event in stacks)]
 
 
 def _check_symbols(kallsyms: str | None, symfs: str | None) -> None:

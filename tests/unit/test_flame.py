@@ -491,3 +491,12 @@ def test_what_was_not_recorded(graph: str, events: list[str], stacks: list[str],
         question("x", graph, by_convention([]), described, False)
     assert error.value.what == said
     assert error.value.fix == "fusetools record -- WORKLOAD"
+
+
+@pytest.mark.parametrize("graph", ["off-cpu", "off-wake", "requests"])
+def test_who_is_sampled_waits_no_more(graph: str) -> None:
+    events = ["sched:sched_switch", "fuse:fuse_request_send"]
+    samples = [("cpu-clock", True)]
+    described: Any = {"events": events, "stacks": events, "samples": samples}
+    rows = question("x", graph, by_convention(events), described, False)
+    assert [row.event for row in rows if row.role == "sample"] == ["cpu-clock"]

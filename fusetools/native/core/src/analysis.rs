@@ -371,7 +371,8 @@ impl Analysis {
             | Role::Waking
             | Role::Connect
             | Role::Length
-            | Role::Stack => {}
+            | Role::Stack
+            | Role::Sample => {}
             Role::Begin | Role::Sent | Role::End | Role::Inode | Role::Name | Role::Taken => {}
         }
     }

@@ -40,6 +40,8 @@ pub enum Role {
     Connect,
     /// A sample's call chain, in addition to its other meaning, and after it.
     Stack,
+    /// A sample of what runs (cpu-clock), of which only that is of use.
+    Sample,
     /// How long a request or an answer is: another reading of the event that begins or ends it.
     Length,
 }

@@ -367,7 +367,7 @@ impl<'a> Engine<'a> {
             .get(ev.kind as usize)
             .copied()
             .unwrap_or(Use::None);
-        // Who makes a system call, or wakes another one up, runs, whatever became of its switch-in.
+        // Who makes a system call, wakes another one up or is sampled runs, whatever became of its switch-in.
         if matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking) {
             self.on(ev.tid, ev.time);
         }

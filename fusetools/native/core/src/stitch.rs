@@ -338,7 +338,8 @@ impl Stitch {
             Role::Return => self.kernel_return(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
-            Role::Stack | Role::Inode | Role::Name | Role::Taken | Role::Connect => {}
+            Role::Stack | Role::Sample | Role::Inode | Role::Name | Role::Taken | Role::Connect => {
+            }
         }
     }
 

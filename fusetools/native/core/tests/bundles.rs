@@ -56,11 +56,27 @@ fn recording(samples: &[(i32, u64, u16)], sample_type: u64) -> PerfData {
     data
 }
 
-fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (PathBuf, MergeInfo) {
-    let folder =
-        std::env::temp_dir().join(format!("fusetools-bundles-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (from, to) = (folder.join("raw"), folder.join("perf.data"));
+/// A folder that goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("fusetools-bundles-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (Folder, PathBuf, MergeInfo) {
+    let folder = Folder::new(name);
+    let (from, to) = (folder.0.join("raw"), folder.0.join("perf.data"));
     std::fs::write(&from, data.bytes()).unwrap();
     let probes = ["lookup", "read", "open"];
     let bundle = Bundle {
@@ -76,7 +92,7 @@ fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (PathBuf, Mer
         ..Extras::default()
     };
     let info = merge_with(&[from], &to, "{\"format\": 1}", &extras).unwrap();
-    (to, info)
+    (folder, to, info)
 }
 
 /// Event -> the `unique` of each of its samples.
@@ -116,7 +132,7 @@ fn expected(pairs: &[(&str, &[u64])]) -> BTreeMap<String, Vec<u64>> {
 fn each_probe_has_an_event_of_its_own() {
     let samples = [(7, 10, 1), (7, 11, 2), (8, 12, 1), (7, 13, 2), (7, 14, 2)];
     for (name, sample_type) in [("usual", USUAL), ("both-ids", USUAL | ID)] {
-        let (path, info) = merged(name, &recording(&samples, sample_type), None);
+        let (_folder, path, info) = merged(name, &recording(&samples, sample_type), None);
         let all = expected(&[
             ("lookup", &[10, 12]),
             ("read", &[11, 13, 14]),
@@ -137,7 +153,7 @@ fn each_probe_has_an_event_of_its_own() {
 #[test]
 fn what_other_daemons_did_is_counted_and_left_out() {
     let samples = [(7, 10, 1), (8, 11, 1), (8, 12, 2), (9, 13, 1)];
-    let (path, info) = merged("others", &recording(&samples, USUAL), Some(&[7, 6]));
+    let (_folder, path, info) = merged("others", &recording(&samples, USUAL), Some(&[7, 6]));
     assert_eq!(
         calls(&path),
         expected(&[("lookup", &[10]), ("read", &[]), ("open", &[])])
@@ -149,7 +165,7 @@ fn what_other_daemons_did_is_counted_and_left_out() {
 
 #[test]
 fn a_number_of_no_probe_is_left_out_with_a_warning() {
-    let (path, info) = merged(
+    let (_folder, path, info) = merged(
         "unknown",
         &recording(&[(7, 10, 1), (7, 11, 9)], USUAL),
         None,
@@ -163,7 +179,7 @@ fn a_number_of_no_probe_is_left_out_with_a_warning() {
 
 #[test]
 fn the_session_can_be_written_anew_in_its_place() {
-    let (path, info) = merged("session", &recording(&[(7, 10, 1)], USUAL), None);
+    let (_folder, path, info) = merged("session", &recording(&[(7, 10, 1)], USUAL), None);
     assert_eq!(info.session_at.len(), 1);
     let at = info.session_at[0].start as usize;
     let mut bytes = std::fs::read(&path).unwrap();
@@ -178,10 +194,8 @@ fn the_session_can_be_written_anew_in_its_place() {
 
 #[test]
 fn a_long_session_takes_several_samples() {
-    let folder =
-        std::env::temp_dir().join(format!("fusetools-bundles-long-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (from, to) = (folder.join("raw"), folder.join("perf.data"));
+    let folder = Folder::new("long");
+    let (from, to) = (folder.0.join("raw"), folder.0.join("perf.data"));
     std::fs::write(&from, recording(&[(7, 10, 1)], USUAL).bytes()).unwrap();
     let json = |n: usize| format!("{{\"text\": \"{}\"}}", "x\u{e4}".repeat(n));
     for n in [1, 19_990, 20_000, 20_010, 100_000] {
@@ -195,7 +209,7 @@ fn a_long_session_takes_several_samples() {
         assert_eq!(reader.session().unwrap(), json(n));
         assert!(reader.warnings().is_empty());
         // Merged again, it stays.
-        let again = folder.join("again");
+        let again = folder.0.join("again");
         fusetools_core::write::merge(std::slice::from_ref(&to), &again, "").unwrap();
         assert_eq!(Reader::open(&again).unwrap().session().unwrap(), json(n));
     }

@@ -238,3 +238,58 @@ fn where_a_stack_ends_depends_on_how_it_was_taken() {
     assert_eq!(cut(&[USER, work, beyond]), [1, 1, 0, 0]);
     assert_eq!(cut(&[USER, begin, work]), [1, 1, 0, 0]);
 }
+
+const SWITCH: &str = "name: sched_switch\nID: 600\nformat:\n\
+    \tfield:pid_t prev_pid;\toffset:0;\tsize:4;\tsigned:1;\n\
+    \tfield:pid_t next_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+    \tfield:long prev_state;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \nprint fmt: \"\"\n";
+
+/// ns that thread 7 waits, who is switched out at 100 and whose switch-in is not recorded.
+fn waited(sampled: bool) -> u64 {
+    let mut file = PerfData::fuse();
+    file.formats.push(("sched", SWITCH));
+    let switch = Event::new("sched:sched_switch", 600, &[16]);
+    let mut clock = Event::new("cpu-clock", 0, &[17]);
+    clock.sample_type &= !perf_data::RAW;
+    let of = |event: &Event, time| Sample {
+        id: event.ids[0],
+        pid: 7,
+        tid: 7,
+        time,
+        ..Sample::default()
+    };
+    let out = Sample {
+        raw: [perf_data::words(&[7, 0]), 1u64.to_le_bytes().to_vec()].concat(),
+        ..of(&switch, 100)
+    };
+    let begin = Sample {
+        raw: perf_data::send(45, 2, 1),
+        ..of(&file.events[0], 300)
+    };
+    file.records.push(switch.sample(&out));
+    if sampled {
+        file.records.push(clock.sample(&of(&clock, 160)));
+    }
+    file.records.push(file.events[0].sample(&begin));
+    file.events.extend([switch, clock]);
+    let reader = Reader::from_bytes(file.bytes()).unwrap();
+    let rows = [
+        row("sched:sched_switch", Layer::Syscall, "", Role::Switch),
+        row("fuse:fuse_request_send", Layer::Request, "", Role::Begin),
+        row("cpu-clock", Layer::Syscall, "", Role::Sample),
+    ];
+    let ask = Ask {
+        graph: Graph::OffCpu,
+        all: true,
+        ..Ask::default()
+    };
+    let (_, flame) = flame(&reader, &rows, &ask).unwrap();
+    flame.shown.ns
+}
+
+#[test]
+fn who_is_sampled_waits_no_more() {
+    assert_eq!(waited(true), 60);
+    assert_eq!(waited(false), 200);
+}

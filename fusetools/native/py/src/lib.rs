@@ -227,6 +227,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "waking" => Role::Waking,
         "connect" => Role::Connect,
         "stack" => Role::Stack,
+        "sample" => Role::Sample,
         "length" => Role::Length,
         _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
     };

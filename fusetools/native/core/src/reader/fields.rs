@@ -83,7 +83,7 @@ impl Take {
             Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
             Role::Waking => [&["pid"], &["common_flags"], &[], &[]],
             Role::Connect => [&["dport"], &[], &[], &[]],
-            Role::Stack => [&[], &[], &[], &[]],
+            Role::Stack | Role::Sample => [&[], &[], &[], &[]],
             Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
         };
         let find = |names: &[&str]| {
