@@ -22,8 +22,37 @@ R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
-BUSY = 4  # times the patience, for a child that does not sleep
+BUSY = 4  # times the patience, for a child that does not sleep; and the limit
 LARGEST = 16 << 20  # bytes of one answer
+
+
+class Limit:
+    """``seconds`` from now, without what this process and its children waited for a CPU meanwhile,
+    but at most BUSY times that: a busy host hides nothing. The kernel's own figure:
+    Documentation/scheduler/sched-stats.rst; where it has none, ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.begin = time.monotonic()
+        self._waited = -_waited_for_cpu("self")
+
+    def end(self, child: int | None = None) -> float:
+        """A time of time.monotonic(). ``child``: one that still runs."""
+        waited = self._waited + _waited_for_cpu("self")
+        if child is not None:
+            waited += _waited_for_cpu(child)
+        return self.begin + min(self.seconds + waited, BUSY * self.seconds)
+
+    def ends(self, child: int) -> None:
+        self._waited += _waited_for_cpu(child)
+
+
+def _waited_for_cpu(pid: int | str) -> float:
+    """Seconds since it began."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class _Child(Generic[R]):
@@ -53,11 +82,11 @@ class _Child(Generic[R]):
         finally:
             os._exit(status)
 
-    def next(self, patience: float, end: float) -> tuple[bool, R | None]:
+    def next(self, patience: float, limit: Limit) -> tuple[bool, R | None]:
         """(whether an answer came, and the answer): within ``patience`` seconds, or BUSY times that
-        if the child runs or waits for a CPU, and before ``end``, a time of time.monotonic()."""
+        if the child runs or waits for a CPU, and within the limit."""
         begin = time.monotonic()
-        until, last = min(begin + patience, end), min(begin + BUSY * patience, end)
+        until = min(begin + patience, limit.end(self.pid))
         while True:
             if len(self.buffer) >= _HEAD.size:
                 (size,) = _HEAD.unpack_from(self.buffer)
@@ -69,9 +98,11 @@ class _Child(Generic[R]):
                     return True, json.loads(data)
             left = until - time.monotonic()
             if left <= 0 or not select.select([self.reader], [], [], left)[0]:
-                if until >= last or not self._runs():
+                now = time.monotonic()
+                last = min(begin + BUSY * patience, limit.end(self.pid))
+                if now >= last or not self._runs():
                     return False, None
-                until = min(time.monotonic() + patience / 4, last)
+                until = min(now + patience / 4, last)
                 continue
             part = os.read(self.reader, 1 << 16)
             if not part:
@@ -95,25 +126,26 @@ class _Child(Generic[R]):
 
 
 def each(
-    items: Iterable[T], answer: Callable[[T], R], patience: float, end: float
+    items: Iterable[T], answer: Callable[[T], R], patience: float, limit: Limit
 ) -> Iterator[tuple[T, R | None]]:
     """(item, answer(item)) of each; None for one that slept or ran for longer than _Child.next()
-    waits, and for all that are left at ``end``, a time of time.monotonic().
+    waits, and for all that are left when the limit is over.
 
     ``answer`` runs in a child process, and its result must have a form in JSON: a tuple becomes a
     list.
     """
     left = list(items)
-    while left and time.monotonic() < end:
+    while left and time.monotonic() < limit.end():
         child = _Child(left, answer)
         try:
             while left:
-                came, result = child.next(patience, end)
+                came, result = child.next(patience, limit)
                 item = left.pop(0)
                 yield item, result
                 if not came:
                     break
         finally:
+            limit.ends(child.pid)
             child.end()
     for item in left:
         yield item, None

@@ -18,10 +18,10 @@ from typing import TypedDict, TypeVar
 
 from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
 from fusetools.now import children, sockets, syscalls
-from fusetools.now.bounded import each
+from fusetools.now.bounded import Limit, each
 from fusetools.now.moment import AUTOFS, Connection, Descriptor, Lock, Moment, Process, Task
 
-LIMIT = 1.8  # seconds for the whole
+LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
@@ -55,7 +55,7 @@ def read(limit: float = LIMIT) -> Moment:
 class _Reader:
     def __init__(self, limit: float) -> None:
         self.begin = time.monotonic()
-        self.end = self.begin + limit
+        self.limit = Limit(limit)
         self.silent: list[int] = []
         self.notes: list[str] = []
         self.machine = os.uname().machine
@@ -63,7 +63,7 @@ class _Reader:
     def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
         """The results of those that answered; the others are silent."""
         results = []
-        for item, result in each(items, answer, PATIENCE, self.end):
+        for item, result in each(items, answer, PATIENCE, self.limit):
             if result is None:
                 who = item[1] if isinstance(item, tuple) else item
                 if isinstance(who, int):

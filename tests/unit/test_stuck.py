@@ -6,9 +6,12 @@ import ctypes
 import json
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,8 +339,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
             time.sleep(60)
         return item * 10
 
-    begin = time.monotonic()
-    found = list(bounded.each([1, 2, 3], answer, 0.3, begin + 30))
+    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
     assert found == [(1, 10), (2, None), (3, 30)]
 
 
@@ -351,7 +353,7 @@ def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> 
         return item * 10
 
     monkeypatch.setattr(bounded, "BUSY", 10)
-    found = list(bounded.each([1, 2, 3], answer, 0.3, time.monotonic() + 30))
+    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
     assert found == [(1, 10), (2, None), (3, 30)]
 
 
@@ -361,7 +363,7 @@ def test_who_dies_is_left_out() -> None:
             os._exit(1)
         return item
 
-    assert list(bounded.each([1, 2, 3], answer, 5, time.monotonic() + 30)) == [
+    assert list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30))) == [
         (1, 1),
         (2, None),
         (3, 3),
@@ -369,10 +371,39 @@ def test_who_dies_is_left_out() -> None:
 
 
 def test_nobody_is_asked_when_the_time_is_over() -> None:
-    assert list(bounded.each([1, 2], lambda item: item, 5, time.monotonic() - 1)) == [
+    assert list(bounded.each([1, 2], lambda item: item, 5, bounded.Limit(-1))) == [
         (1, None),
         (2, None),
     ]
+
+
+def test_a_limit_does_not_count_what_was_waited_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = {"self": 5.0, 7: 0.0, 8: 0.25}
+    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
+    limit = bounded.Limit(2)
+    assert limit.end() == limit.begin + 2
+    waited["self"] = 5.5
+    assert limit.end() == limit.begin + 2.5
+    assert limit.end(8) == limit.begin + 2.75
+    limit.ends(8)
+    assert limit.end(7) == limit.end() == limit.begin + 2.75
+    waited[7] = 1000  # but it ends
+    assert limit.end(7) == limit.begin + 2 * bounded.BUSY
+
+
+def test_what_a_process_waited_for_a_cpu_is_known() -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel does not account for waits for a CPU (CONFIG_SCHED_INFO)")
+    spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
+    try:
+        # Each waits while the other runs: that comes without end.
+        while any(bounded._waited_for_cpu(one.pid) < 0.05 for one in spinning):
+            time.sleep(0.01)
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
 
 
 def _memory() -> int:
