@@ -84,7 +84,7 @@ def flame(
             notes += sampled(*session.stacks[:2])
     return Stacks(
         graph=graph,
-        asked=", ".join(selection),
+        selection=", ".join(selection),
         stacks=stacks,
         unit=unit,
         kinds=kinds,
@@ -123,7 +123,7 @@ def _of_graph(
     names = {frame for path in stacks for frame in path.split(";")}
     return Stacks(
         graph="graph",
-        asked=", ".join([*patterns, *filters.comms] + ["all"] * everything),
+        selection=", ".join([*patterns, *filters.comms] + ["all"] * everything),
         stacks=stacks,
         unit="us",
         kinds={name: kind_of(name, "", True) or "" for name in names},

@@ -130,8 +130,8 @@ def _stage(
     known, times, rest = stage["parts"]
     if known:
         parts = parts_of(name, times, rest)
-        parts["untold"] = total - sum(times) - rest
-        for part in ("elsewhere", "untold"):
+        parts["unknown"] = total - sum(times) - rest
+        for part in ("elsewhere", "unknown"):
             if not parts.get(part, 1):
                 del parts[part]
     probes: float | None = stage["taken"] if is_known else None

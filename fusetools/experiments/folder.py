@@ -81,9 +81,9 @@ class Run:
     """One run of a point.
 
     ``seconds`` on the clock; ``user`` and ``system``: CPU time, s, of the command and its children;
-    ``switches``: their context switches; ``bytes`` that it moved, as its output or, if ``told`` is
-    "kernel", its system calls show; ``bandwidth``: bytes/s; ``took``: seconds with all work around
-    it. Unknown figures are None.
+    ``switches``: their context switches; ``bytes`` that it moved, as its output or, if ``source``
+    is "kernel", its system calls show; ``bandwidth``: bytes/s; ``took``: seconds with all work
+    around it. Unknown figures are None.
     """
 
     round: int
@@ -93,7 +93,7 @@ class Run:
     switches: int
     bytes: int | None = None
     bandwidth: float | None = None
-    told: str = ""
+    source: str = ""
     took: float = 0.0
     lost: int = 0
     warnings: tuple[str, ...] = ()
@@ -105,6 +105,8 @@ class Run:
         if not isinstance(data, dict):
             raise TypeError("it is no run")
         operations = {str(k): Requests.from_json(v) for k, v in dict(data["requests"]).items()}
+        data = {**data, "source": data.get("source", data.get("told", ""))}
+        data.pop("told", None)  # its name in older sweeps
         run = cls(**{**data, "warnings": tuple(map(str, data["warnings"])), "requests": operations})
         _check([run.seconds, run.user, run.system, run.switches, run.round, run.took, run.lost])
         _check([n for n in (run.bytes, run.bandwidth) if n is not None])

@@ -128,8 +128,8 @@ def _cost(name: str, runs: Sequence[_Run], base: Sequence[float]) -> Cost:
         events=events,
         bytes=statistics.median(run.bytes for run in runs),
         event_ns=1e9 * extra / events if events else None,
-        told=statistics.median(estimates) if estimates else None,
-        told_least=any(run.took is not None and run.took.least for run in runs),
+        estimated=statistics.median(estimates) if estimates else None,
+        estimated_at_least=any(run.took is not None and run.took.least for run in runs),
     )
 
 

@@ -201,7 +201,7 @@ def _run_point(
                 switches=usage.switches,
                 bytes=moved,
                 bandwidth=None if moved is None else moved / (seconds or outcome.seconds),
-                told=source,
+                source=source,
                 took=time.monotonic() - begin,
                 lost=outcome.lost,
                 warnings=tuple(outcome.warnings),

@@ -58,7 +58,7 @@ class Named:
 class Stacks:
     """Stacks and their weights, for flame graphs.
 
-    ``graph``: one of GRAPHS; ``asked``: the selection, "" for all. ``stacks``:
+    ``graph``: one of GRAPHS; ``selection``: the selection, "" for all. ``stacks``:
     "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or for samples the unit of their
     period ("ns" for a clock). ``kinds``: kinds of frames, by name. ``count``: number of samples,
     waits, requests or calls shown, ``total``: their weight in ns (for samples in ``unit``),
@@ -71,7 +71,7 @@ class Stacks:
     """
 
     graph: str
-    asked: str
+    selection: str
     stacks: dict[str, float]
     unit: str
     kinds: dict[str, str]
@@ -92,5 +92,5 @@ class Stacks:
     JSON_HIDDEN = ("stacks", "kinds", "facts")
 
     def __repr__(self) -> str:
-        what = " ".join(filter(None, (self.graph, self.asked)))
+        what = " ".join(filter(None, (self.graph, self.selection)))
         return f"<Stacks of {self.facts.name}: {what}, {len(self.stacks)} stacks>"

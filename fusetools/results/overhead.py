@@ -17,9 +17,9 @@ class Cost:
     ``seconds``: of each run; ``slow_down``: their median divided by that of the runs without
     recording, with the interval of the rounds' own ratios; ``events`` and ``bytes``: the median of
     the runs; ``event_ns``: what an event costs the workload: its extra time divided by the events,
-    None without events. ``told``: the slow-down that the recordings themselves report, by the CPU
-    time that they took, if nothing runs in parallel; None if they report none. ``told_least``: it
-    is a lower bound.
+    None without events. ``estimated``: the slow-down that the recordings themselves report, by the
+    CPU time that they took, if nothing runs in parallel; None if they report none.
+    ``estimated_at_least``: it is a lower bound.
     """
 
     part: str
@@ -28,8 +28,8 @@ class Cost:
     events: float
     bytes: BytesFloat
     event_ns: float | None
-    told: float | None = None
-    told_least: bool = False
+    estimated: float | None = None
+    estimated_at_least: bool = False
 
     JSON_SHOWN = ("median_seconds", "events_per_second", "bytes_per_second")
 

@@ -24,7 +24,7 @@ class Stage:
     ``parts_ns``: how the ns of ``total_ns`` were spent, if the recording shows it: of the queue
     "no_thread", "runnable" (the thread that took it had no CPU), "wakeup" and "copy", of the daemon
     "blocked", "runnable", "elsewhere" and "on_cpu", of the caller's waking "runnable" and "wakeup",
-    of the others "blocked", "runnable" and "on_cpu"; and "untold". ``unsplit_ns``: ns of its
+    of the others "blocked", "runnable" and "on_cpu"; and "unknown". ``unsplit_ns``: ns of its
     "blocked" that may be "runnable", as no wake-up was recorded. ``probes_ns``: ns of ``total_ns``
     that recording itself took, an estimate, or that were subtracted from it (Facts.corrected); None
     if there is none.

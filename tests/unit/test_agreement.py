@@ -231,7 +231,7 @@ def test_flame_says_blocked_where_stages_does(path: Path) -> None:
     for operation, stages in of_operation(recording).items():
         shown = flames(recording, "requests", operation)
         told = parts(stages, "daemon", (True,))
-        if not shown.shared_ns and "blocked" in told and not told["untold"]:
+        if not shown.shared_ns and "blocked" in told and not told["unknown"]:
             assert not set(UNKNOWN) & {f for stack in shown.stacks for f in stack.split(";")}
             assert blocked(shown) == told["blocked"], operation
             assert runnable(shown) == told["runnable"], operation
@@ -240,7 +240,7 @@ def test_flame_says_blocked_where_stages_does(path: Path) -> None:
         daemon = flames(recording, "off-cpu", operation, layers=["daemon"])
         told = parts(stages, "daemon", (True, False))
         # Requests that began before the recording are not in stages, their callbacks' waits are.
-        if "blocked" in told and not told["untold"] and not any(o.unmatched for o in stages):
+        if "blocked" in told and not told["unknown"] and not any(o.unmatched for o in stages):
             told.update(parts(stages, "dispatch", (True, False)))
             assert blocked(daemon) == told["blocked"], operation
             assert runnable(daemon) == told["runnable"], operation

@@ -101,7 +101,7 @@ def test_overhead_as_json_has_the_texts_figures() -> None:
         assert f"{row['slow_down']['median']:.3f}" in text
         assert row["events_per_second"] == row["events"] / row["median_seconds"]
     assert "the recording's own estimate: about 1.460 times" in text
-    assert found["costs"][-1]["told"] == 1.46 and found["costs"][0]["told_least"]
+    assert found["costs"][-1]["estimated"] == 1.46 and found["costs"][0]["estimated_at_least"]
     assert found["pair_ns"] == 2870 and "2.87 us a call" in text
     assert found["lost"] == 3 and "3 LOST events" in text
 

@@ -549,3 +549,11 @@ def test_rounds_are_interleaved(tmp_path: Path) -> None:
     rounds = [[i for i, r in order if r == n] for n in range(1, 6)]
     assert all(sorted(one) == list(range(8)) for one in rounds)
     assert len(set(map(tuple, rounds))) == 5
+
+
+def test_an_older_run_is_read(tmp_path: Path) -> None:
+    run = made(tmp_path / "sweep", 1).of(0)[0]
+    older = asdict(run)
+    older["told"] = older.pop("source")
+    assert Run.from_json(older) == Run.from_json(asdict(run)) == run
+    assert run.source == "command"

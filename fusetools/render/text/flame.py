@@ -37,9 +37,9 @@ def title(shown: Stacks) -> str:
 def what(shown: Stacks) -> str:
     """What a picture shows."""
     text = _TITLES[shown.graph]
-    if "all" in shown.asked.split(", "):
+    if "all" in shown.selection.split(", "):
         text = text.replace(" in FUSE requests", "")
-    return f"{text} ({printable(shown.asked)})" if shown.asked else text
+    return f"{text} ({printable(shown.selection)})" if shown.selection else text
 
 
 def summary(shown: Stacks) -> str:

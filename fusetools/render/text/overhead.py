@@ -39,9 +39,9 @@ def render(result: Overhead) -> str:
         f"medians of {plural(how.runs, 'round')}; {confidence(how)}",
     ]
     whole = result.costs[-1]
-    if whole.told is not None:
-        about = "at least" if whole.told_least else "about"
-        factor = f"{about} {whole.told:.3f} times, for sequential workloads"
+    if whole.estimated is not None:
+        about = "at least" if whole.estimated_at_least else "about"
+        factor = f"{about} {whole.estimated:.3f} times, for sequential workloads"
         output.append(f"the recording's own estimate: {factor}")
     if result.pair_ns is None or result.inside_ns is None:
         output.append("no callback is probed here: a probe pair's cost was not measured")

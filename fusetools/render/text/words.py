@@ -29,7 +29,7 @@ PARTS = {
     "on_cpu": "on CPU",
     "blocked": "blocked",
     "elsewhere": "with another thread",
-    "untold": "unknown",
+    "unknown": "unknown",
 }
 
 
