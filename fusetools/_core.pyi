@@ -282,20 +282,20 @@ class MergeOptions(TypedDict, total=False):
     `avoid`: mount points below which nothing may be opened; not None: the recorded programs are on
     this machine, so copies of user stacks are unwound to call chains and the functions in user
     stacks become a part of the output. `bundles`: (event that several probes share, the field with
-    a probe's number, (number, event that becomes of it) …). `daemons`: processes whose samples are
-    kept in the group fuse_daemon (None: all). `scope`: of these and of what they start are
-    switches, wake-ups and system calls (None: all). `threads`: the process of those of which no
-    record tells. `window`: the perf.data are of perf's overwriting buffers; of them so many ns up
-    to a time, from a time on, are taken, as far as all CPUs' buffers of so many bytes reach back
-    (`kept`). `span`: samples before the one time and after the other are left out. `opener`: opens
-    the files of programs in this process's place, and gives the descriptor away. `packed`: the
-    output's records are packed, as by `perf record -z`.
+    a probe's number, (number, event that becomes of it, fields that this one does not have) …).
+    `daemons`: processes whose samples are kept in the group fuse_daemon (None: all). `scope`: of
+    these and of what they start are switches, wake-ups and system calls (None: all). `threads`: the
+    process of those of which no record tells. `window`: the perf.data are of perf's overwriting
+    buffers; of them so many ns up to a time, from a time on, are taken, as far as all CPUs' buffers
+    of so many bytes reach back (`kept`). `span`: samples before the one time and after the other
+    are left out. `opener`: opens the files of programs in this process's place, and gives the
+    descriptor away. `packed`: the output's records are packed, as by `perf record -z`.
     """
 
     kallsyms: str | PathLike[str] | None
     maps: Sequence[tuple[int, int, int, int, str, bytes, str]]
     avoid: Sequence[str | PathLike[str]] | None
-    bundles: Sequence[tuple[str, str, Sequence[tuple[int, str]]]]
+    bundles: Sequence[tuple[str, str, Sequence[tuple[int, str, Sequence[str]]]]]
     daemons: Sequence[int] | None
     scope: Sequence[int] | None
     threads: Mapping[int, int]

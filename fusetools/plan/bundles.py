@@ -3,8 +3,8 @@
 perf and the kernel take time for each event, not for each probe: closing 28 events of one uprobe
 each took 2.3 s, 2 events of 14 each 0.4 s (Linux 6.18, 2 CPUs). Since Linux 5.4 several probes with
 the same arguments can share an event, and an argument can be a constant: a number in each probe
-distinguishes them. In the recording each probe has its own event again
-(native/core/src/write/bundles.rs).
+distinguishes them, and a 0 stands for a number that only others of the event have. In the recording
+each probe has its own event and arguments again (native/core/src/write/bundles.rs).
 
 Simultaneous recordings cannot use the same event names in the kernel: in all but the first
 recording, event names contain the recording's number, by the same mechanism.
@@ -12,8 +12,9 @@ recording, event names contain the recording's number, by the same mechanism.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fusetools.host.facts import HostFacts
@@ -22,6 +23,8 @@ from fusetools.plan.planner import ProbePlan
 
 CONSTANT = "imm-value"  # as tracefs' README calls it
 MOST = 1 << 16  # numbers of a bundle's probes
+LONGEST = 8  # arguments: each takes 8 bytes of every sample
+_NUMBER = re.compile(r"[usx](8|16|32|64)")  # a type that can be a constant
 
 
 def can_be_numbered(fetch_args: Sequence[str]) -> bool:
@@ -30,35 +33,68 @@ def can_be_numbered(fetch_args: Sequence[str]) -> bool:
     return CONSTANT in fetch_args
 
 
-def bundled(facts: HostFacts, plan: ProbePlan, recording: int = 0) -> ProbePlan:
+def bundled(
+    facts: HostFacts, plan: ProbePlan, recording: int = 0, padded: bool = True
+) -> ProbePlan:
     """The plan with as few events for the probes in daemons as this kernel allows.
 
     ``recording``: its number among simultaneous recordings; other than 0 needs can_be_numbered().
+    ``padded``: also probes of different arguments share an event, which native.merge() undoes.
     """
     if not can_be_numbered(facts.fetch_args):
         return plan
     plan = _named(plan, recording)
     scopes = {event.name: replace(event, name="") for event in plan.events}
-    alike: dict[tuple[object, ...], list[Probe]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[_Bundle]] = defaultdict(list)
     for probe in plan.probes:
         if not probe.in_kernel and probe.recorded_as in scopes:
-            types = tuple((name, value.rpartition(":")[2]) for name, value in probe.arguments)
+            types = {name: value.rpartition(":")[2] for name, value in probe.arguments}
+            fixed = {n: t for n, t in types.items() if not (padded and _NUMBER.fullmatch(t))}
             group = probe.event.partition(":")[0]
-            alike[group, probe.kind, types, scopes[probe.recorded_as]].append(probe)
+            of_kind = alike[group, probe.kind, tuple(fixed.items()), scopes[probe.recorded_as]]
+            bundle = next((one for one in of_kind if one.takes(types)), None)
+            if bundle is None:
+                of_kind.append(bundle := _Bundle())
+            bundle.add(probe, types)
     bundled_probes: dict[str, Probe] = {}
     events: dict[str, Event] = {}
-    together = [probes for probes in alike.values() if 1 < len(probes) < MOST]
-    for index, probes in enumerate(together, 1):
-        group = probes[0].event.partition(":")[0]
+    together = [bundle for of_kind in alike.values() for bundle in of_kind if bundle.is_shared]
+    for index, bundle in enumerate(together, 1):
+        group = bundle.probes[0].event.partition(":")[0]
         name = f"{group}:{_prefix(recording)}bundle_{index}"
-        for number, probe in enumerate(probes, 1):
-            bundled_probes[probe.event] = replace(probe, bundle=name, number=number)
+        layout = tuple(bundle.types.items())
+        for number, probe in enumerate(bundle.probes, 1):
+            numbered = replace(probe, bundle=name, number=number, layout=layout)
+            bundled_probes[probe.event] = numbered
             events[probe.recorded_as] = replace(scopes[probe.recorded_as], name=name)
     return replace(
         plan,
         probes=tuple(bundled_probes.get(probe.event, probe) for probe in plan.probes),
         events=tuple(dict.fromkeys(events.get(event.name, event) for event in plan.events)),
     )
+
+
+class _Bundle:
+    """Probes that share an event, and the types of their arguments."""
+
+    def __init__(self) -> None:
+        self.probes: list[Probe] = []
+        self.types: dict[str, str] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.probes) > 1
+
+    def takes(self, types: Mapping[str, str]) -> bool:
+        """Whether a probe with these arguments fits in."""
+        both = {**self.types, **types}
+        short = len(both) <= LONGEST or types == self.types
+        alike = all(both[name] == kind for name, kind in self.types.items())
+        return short and alike and len(self.probes) < MOST - 1
+
+    def add(self, probe: Probe, types: Mapping[str, str]) -> None:
+        self.probes.append(probe)
+        self.types.update(types)
 
 
 def unbundled(plan: ProbePlan, recording: int = 0) -> ProbePlan:
@@ -72,7 +108,7 @@ def unbundled(plan: ProbePlan, recording: int = 0) -> ProbePlan:
         for event in plan.events
         for name in shared.get(event.name, [event.name])
     ]
-    probes = (replace(probe, bundle="", number=0) for probe in plan.probes)
+    probes = (replace(probe, bundle="", number=0, layout=()) for probe in plan.probes)
     return _named(replace(plan, probes=tuple(probes), events=tuple(events)), recording)
 
 

@@ -20,7 +20,7 @@ class Probe:
     kernel function); ``role`` as in the recording: entry, return, begin, sent, end, reply or
     inode; ``instances``: maximum number of concurrent calls (kretprobes), 0: the kernel's default;
     ``bundle``: the event that it shares with other probes during recording, in which ``number``
-    identifies it.
+    identifies it; ``layout``: (name, type) of that event's arguments: those of all its probes.
     """
 
     event: str  # "group:name"
@@ -35,6 +35,7 @@ class Probe:
     instances: int = 0
     bundle: str = ""
     number: int = 0
+    layout: tuple[tuple[str, str], ...] = ()
 
     @property
     def in_kernel(self) -> bool:
@@ -45,18 +46,32 @@ class Probe:
         """The event that perf records."""
         return self.bundle or self.event
 
+    @property
+    def padding(self) -> list[str]:
+        """The arguments of its event that it does not have itself."""
+        own = dict(self.arguments)
+        return [name for name, _ in self.layout if name not in own]
+
     def definition(self) -> str:
         """The line for tracefs' kprobe_events, uprobe_events or dynamic_events. Error: tracefs
         would misread it."""
         instances = self.instances or ""
-        words = [f"{self.kind}{instances}:{self.recorded_as.replace(':', '/', 1)}", self.place]
-        words += [f"{name}={value}" for name, value in self.arguments]
-        for word in words:
+        own = dict(self.arguments)
+        layout = self.layout or tuple(dict.fromkeys(own, "").items())
+        place = [f"{self.kind}{instances}:{self.recorded_as.replace(':', '/', 1)}", self.place]
+        values = [f"{name}={value}" for name, value in (*own.items(), *layout)]
+        for word in place + values:
             if not is_word(word):
                 raise Error(f"cannot probe {self.function}", f"tracefs does not take {word!r}")
+        values = [f"{name}={own.get(name, constant(0, kind))}" for name, kind in layout]
         if self.bundle:
-            words.append(f"{NUMBER}=\\{self.number}:u16")  # a constant
-        return " ".join(words)
+            values.append(f"{NUMBER}={constant(self.number, 'u16')}")
+        return " ".join(place + values)
+
+
+def constant(number: int, kind: str) -> str:
+    """A number as tracefs takes it for an argument's value."""
+    return f"\\{number}:{kind}"
 
 
 @dataclass(frozen=True)

@@ -223,12 +223,15 @@ class Finishing(Things):
         os.rename(part.name, name, **directories)
         return Path(self.output.parent, name)
 
-    def _bundles(self) -> list[tuple[str, str, list[tuple[int, str]]]]:
-        """(event, the field that tells its probes apart, (number, event) of each)."""
-        bundles: dict[str, list[tuple[int, str]]] = {}
+    def _bundles(self) -> list[tuple[str, str, list[tuple[int, str, list[str]]]]]:
+        """(event, the field that tells its probes apart, (number, event, fields that it does not
+        have) of each)."""
+        bundles: dict[str, list[tuple[int, str, list[str]]]] = {}
         for probe in self.plan.probes:
             if probe.bundle:
-                bundles.setdefault(probe.bundle, []).append((probe.number, probe.event))
+                bundles.setdefault(probe.bundle, []).append(
+                    (probe.number, probe.event, probe.padding)
+                )
         return [(event, NUMBER, probes) for event, probes in bundles.items()]
 
     def _clocks_disagree(self, whole: Path, graph: Path) -> str:

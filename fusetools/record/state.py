@@ -41,6 +41,7 @@ _FOLDER = re.compile(r"perf\.[a-z0-9_]{8}")
 _CGROUP = re.compile(r"/.*/fusetools-[0-9]{1,10}", re.DOTALL)
 _SETTING = re.compile(r"[A-Za-z0-9_:-]{1,64}")
 MOST = 4 << 20  # bytes of the note
+LONG = 160  # characters of another recording's command in a message
 
 
 @dataclass
@@ -186,7 +187,7 @@ class Lock:
 
     def beside(self) -> list[str]:
         """Who records beside this one, in words."""
-        return [_words(pid, path) for pid, path in self._others()]
+        return [_short(_words(pid, path)) for pid, path in self._others()]
 
     def theirs(self) -> set[int]:
         """The processes by which others record; each records its own events alone."""
@@ -208,7 +209,9 @@ class Lock:
         # A flight recorder never ends.
         flies = " --flight" in names[0]
         fix = fix or ("fusetools snap   (what happened last)" if flies else wait)
-        return Error(what, "; ".join(names), f"{fix}, or stop it: kill -INT {others[0][0]}")
+        return Error(
+            what, "; ".join(map(_short, names)), f"{fix}, or stop it: kill -INT {others[0][0]}"
+        )
 
     def __enter__(self) -> Lock:
         return self
@@ -305,6 +308,11 @@ def _words(pid: int, path: Path) -> str:
                 return f"pid {pid}: {' '.join(words)}"
         time.sleep(0.01)
     return f"pid {pid}: {comm(Files(Path('/')), pid)}"
+
+
+def _short(words: str) -> str:
+    """A command may have thousands of words."""
+    return words if len(words) <= LONG else f"{words[: LONG - 1]}…"
 
 
 def _read(file: Path) -> State | None:

@@ -235,7 +235,7 @@ class Streaming(Recording):
 def streaming(request: Request, arguments: Sequence[str]) -> Iterator[Streaming]:
     """A stream of requests, armed. Error: nothing can be recorded."""
     with prepared(request, arguments) as (lock, _, user, facts, plan):
-        plan = bundled(facts, plan, lock.number)
+        plan = bundled(facts, plan, lock.number, padded=False)  # nothing is merged
         stream = Streaming(lock, request, arguments, user, facts, plan)
         with stream:
             stream.arm()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from test_plan import KERNELS, host, make
 
-from fusetools.plan.bundles import bundled, can_be_numbered, unbundled
+from fusetools.plan.bundles import LONGEST, bundled, can_be_numbered, unbundled
 from fusetools.plan.events import RETURN
 from fusetools.plan.planner import ProbePlan
 
@@ -47,13 +48,48 @@ def test_the_probes_of_an_event_are_alike_and_told_apart() -> None:
         assert len(probes) > 1
         assert sorted(probe.number for probe in probes) == list(range(1, len(probes) + 1))
         assert len({probe.kind for probe in probes}) == 1
-        types = {tuple((n, v.split(":")[-1]) for n, v in probe.arguments) for probe in probes}
-        assert len(types) == 1
+        layouts = set()
         for probe in probes:
             kind, place, *arguments = probe.definition().split(" ")
             assert kind == f"{probe.kind}:{bundle.replace(':', '/')}"
             assert place == probe.place
             assert arguments[-1] == f"probe=\\{probe.number}:u16"
+            values = dict(argument.split("=", 1) for argument in arguments[:-1])
+            layouts.add(tuple((name, value.split(":")[-1]) for name, value in values.items()))
+            absent = [name for name, value in values.items() if value.startswith("\\0:")]
+            assert absent == probe.padding
+            own = [(name, value) for name, value in values.items() if name not in absent]
+            assert sorted(own) == sorted(probe.arguments)
+        assert len(layouts) == 1
+
+
+def test_probes_of_different_numbers_share_an_event() -> None:
+    """A text is read in the daemon's memory, so it cannot stand for none."""
+    plan = without("6.1")
+    of_daemon = [probe for probe in plan.probes if not probe.in_kernel]
+    assert len({probe.arguments for probe in of_daemon if probe.kind == "p"}) > 4
+    shared = bundled(host("6.1"), plan)
+    events = {probe.recorded_as for probe in shared.probes if not probe.in_kernel}
+    assert len(events) == 3, events
+    exact = bundled(host("6.1"), plan, padded=False)
+    assert not any(probe.padding for probe in exact.probes)
+    assert len({probe.recorded_as for probe in exact.probes if not probe.in_kernel}) > 4
+
+
+def test_an_event_with_many_arguments_is_not_shared() -> None:
+    plan = without("6.1")
+    first, *rest = [probe for probe in plan.probes if not probe.in_kernel and probe.kind == "p"]
+    many = tuple((f"number_{n}", "%si:u64") for n in range(LONGEST + 1))
+    other = replace(first, arguments=tuple((f"other_{n}", "%si:u64") for n in range(3)))
+    conflict = replace(rest[0], arguments=(("number_1", "%si:s32"),))
+    probes = {first.event: replace(first, arguments=many), rest[0].event: conflict}
+    probes |= {rest[1].event: replace(rest[1], arguments=other.arguments)}
+    plan = replace(plan, probes=tuple(probes.get(probe.event, probe) for probe in plan.probes))
+    shared = {probe.event: probe for probe in bundled(host("6.1"), plan).probes}
+    assert not shared[first.event].bundle
+    assert "number_1" in dict(shared[rest[0].event].layout)
+    assert dict(shared[rest[0].event].layout)["number_1"] == "s32"
+    assert shared[rest[1].event].bundle
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -22,7 +22,7 @@ from fusetools.host.files import Files
 from fusetools.plan.events import Event
 from fusetools.record import graceperiods, instance
 from fusetools.record.recorder import Recorder
-from fusetools.record.state import MOST_AT_ONCE, Lock, State, clean, started
+from fusetools.record.state import LONG, MOST_AT_ONCE, Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
 from fusetools.session import BYTES, Session, encoded
 
@@ -97,6 +97,17 @@ def test_recordings_run_beside_each_other(tmp_path: Path) -> None:
             second.stay_alone()
         assert caught.value.what == "another recording is running"
         assert caught.value.why == f"pid {os.getpid()}: fusetools top"
+
+
+def test_another_recording_s_long_command_is_cut(tmp_path: Path) -> None:
+    words = ["fusetools", "record", "--", "stat", *(f"/mnt/file-{n}" for n in range(10_000))]
+    with Lock(words, tmp_path), Lock(["fusetools"], tmp_path) as second:
+        (line,) = second.beside()
+        assert line.startswith(f"pid {os.getpid()}: fusetools record -- stat /mnt/file-0 ")
+        assert line.endswith("…") and len(line) <= LONG
+        with pytest.raises(Error) as caught:
+            second.stay_alone()
+        assert caught.value.why == line
 
 
 def test_more_recordings_than_there_are_numbers(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ fn samples(reader: &Reader) -> usize {
 /// An event that stands for two others.
 fn bundle() -> Bundle {
     let probes = ["a", "b"].map(|name| format!("fuse_daemon:{name}")).into_iter().zip(0..);
-    let probes = probes.map(|(name, number)| (number, name)).collect();
+    let probes = probes.map(|(name, number)| (number, name, vec!["error".to_owned()])).collect();
     Bundle { event: "fuse_daemon:fuse_reply_err".into(), field: "unique".into(), probes }
 }
 

@@ -14,13 +14,17 @@ const CALLS: &str = "name: bundle_1\nID: 600\nformat:\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:u64 unique;\toffset:8;\tsize:8;\tsigned:0;\n\
     \tfield:u16 probe;\toffset:16;\tsize:2;\tsigned:0;\n\
-    \nprint fmt: \"(%lx) unique=%Lu probe=%u\", REC->__probe_ip, REC->unique, REC->probe\n";
+    \tfield:__data_loc char[] name;\toffset:18;\tsize:4;\tsigned:1;\n\
+    \tfield:u64 sizes;\toffset:22;\tsize:8;\tsigned:0;\n\
+    \tfield:u64 size;\toffset:30;\tsize:8;\tsigned:0;\n\
+    \nprint fmt: \"(%lx) unique=%Lu probe=%u name=\\\"%s\\\" sizes=%Lu size=%Lu\", REC->__probe_ip, REC->unique, REC->probe, \
+    __get_str(name), REC->sizes, REC->size\n";
 
 fn raw(unique: u64, probe: u16) -> Vec<u8> {
-    let mut raw = vec![0; 18];
+    let mut raw = vec![0; 38];
     raw[..2].copy_from_slice(&600u16.to_le_bytes());
     raw[8..16].copy_from_slice(&unique.to_le_bytes());
-    raw[16..].copy_from_slice(&probe.to_le_bytes());
+    raw[16..18].copy_from_slice(&probe.to_le_bytes());
     raw
 }
 
@@ -78,12 +82,20 @@ fn merged(name: &str, data: &PerfData, daemons: Option<&[i32]>) -> (Folder, Path
     let folder = Folder::new(name);
     let (from, to) = (folder.0.join("raw"), folder.0.join("perf.data"));
     std::fs::write(&from, data.bytes()).unwrap();
-    let probes = ["lookup", "read", "open"];
+    let probes = [
+        ("lookup", vec!["size", "sizes"]),
+        ("read", vec![]),
+        ("open", vec!["size"]),
+    ];
     let bundle = Bundle {
         event: "fuse_daemon:bundle_1".into(),
         field: "probe".into(),
         probes: (1..)
-            .zip(probes.map(|name| format!("fuse_daemon:x_{name}")))
+            .zip(probes)
+            .map(|(number, (name, absent))| {
+                let absent = absent.into_iter().map(String::from).collect();
+                (number, format!("fuse_daemon:x_{name}"), absent)
+            })
             .collect(),
     };
     let extras = Extras {
@@ -147,6 +159,32 @@ fn each_probe_has_an_event_of_its_own() {
         let reader = Reader::open(&path).unwrap();
         let lost = reader.records().find(|record| record.kind == 2).unwrap();
         assert!(lost.event.is_some());
+    }
+}
+
+/// What only others of the bundle have is a constant in its samples, and must not look like a value.
+#[test]
+fn a_probe_has_only_the_fields_of_its_own() {
+    let (_folder, path, _) = merged("fields", &recording(&[(7, 10, 1)], USUAL), None);
+    let reader = Reader::open(&path).unwrap();
+    let all = ["unique", "probe", "name", "sizes", "size"];
+    let start = "\"(%lx) unique=%Lu probe=%u name=\\\"%s\\\"";
+    for (name, fields, printed) in [
+        ("lookup", &all[..3], format!("{start}\", REC->__probe_ip, REC->unique, REC->probe, __get_str(name)")),
+        ("read", &all[..], format!("{start} sizes=%Lu size=%Lu\", REC->__probe_ip, REC->unique, REC->probe, __get_str(name), REC->sizes, REC->size")),
+        ("open", &all[..4], format!("{start} sizes=%Lu\", REC->__probe_ip, REC->unique, REC->probe, __get_str(name), REC->sizes")),
+    ] {
+        let event = format!("fuse_daemon:x_{name}");
+        let info = reader.events().iter().find(|info| info.name == event).unwrap();
+        let format = info.format.as_ref().unwrap();
+        let has = all.into_iter().filter(|field| format.field(field).is_some());
+        assert_eq!(has.collect::<Vec<_>>(), fields, "{name}");
+        let text = std::fs::read(&path).unwrap();
+        let of_event = format!("name: x_{name}\n");
+        let at = text.windows(of_event.len()).position(|w| w == of_event.as_bytes()).unwrap();
+        let text = String::from_utf8_lossy(&text[at..at + 1000]).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix("print fmt: ")).unwrap();
+        assert_eq!(line, printed);
     }
 }
 

@@ -96,8 +96,8 @@ fn merged(name: &str, events: &[Vec<u8>], more: Extras) -> (Samples, MergeInfo) 
             event: "fuse_daemon:bundle_1".into(),
             field: "probe".into(),
             probes: vec![
-                (1, "fuse_daemon:x_read".into()),
-                (2, "fuse_daemon:x_open".into()),
+                (1, "fuse_daemon:x_read".into(), vec![]),
+                (2, "fuse_daemon:x_open".into(), vec![]),
             ],
         }],
         daemons: Some(vec![70]),

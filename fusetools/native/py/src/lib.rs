@@ -508,8 +508,8 @@ fn graph<'py>(
 /// (pid, start, length, offset in the file, path, build id, where the file can be read: "" by its path)
 type MapRow = (i32, u64, u64, u64, OsString, Vec<u8>, PathBuf);
 
-/// (event, the field that identifies its probes, (number, resulting event) …)
-type BundleRow = (String, String, Vec<(u64, String)>);
+/// (event, the field that identifies its probes, (number, resulting event, fields that it does not have) …)
+type BundleRow = (String, String, Vec<(u64, String, Vec<String>)>);
 
 /// Opens files with the descriptors that `opener(path)` returns.
 fn opener_of(opener: Py<PyAny>) -> Opener {

@@ -21,8 +21,9 @@ pub struct Bundle {
     /// "system:name".
     pub event: String,
     pub field: String,
-    /// (number, "system:name" of the event that is made of it), of the same system.
-    pub probes: Vec<(u64, String)>,
+    /// (number, "system:name" of the event that is made of it, of the same system, fields that only others of the
+    /// bundle have).
+    pub probes: Vec<(u64, String, Vec<String>)>,
 }
 
 /// How samples of a bundle become those of its probes.
@@ -111,7 +112,7 @@ impl Head<'_> {
             let mut free = (0..=u16::MAX)
                 .rev()
                 .filter(|kind| !used.contains(&u64::from(*kind)));
-            for (index, (number, name)) in bundle.probes.iter().enumerate() {
+            for (index, (number, name, absent)) in bundle.probes.iter().enumerate() {
                 let kind = free
                     .next()
                     .ok_or_else(|| wrong("no event number is left"))?;
@@ -119,6 +120,7 @@ impl Head<'_> {
                 probes.insert(*number, (*free_id, kind, name.clone()));
                 *free_id = free_id.wrapping_add(1);
                 let short = name.split_once(':').map_or(&name[..], |(_, short)| short);
+                let rest = without(rest, absent);
                 let text = format!("name: {short}\nID: {kind}\n{rest}");
                 tracing.add(system, Cow::Owned(text.into_bytes()));
                 if index == 0 {
@@ -133,6 +135,42 @@ impl Head<'_> {
         }
         Ok(apart)
     }
+}
+
+/// A format's text without some fields: their lines, and their part of what is printed, as the kernel writes it of
+/// probes (kernel/trace/trace_probe.c, __set_print_fmt): `"(%lx) ino=%Lu", REC->__probe_ip, REC->ino`.
+fn without<'a>(text: &'a str, absent: &[String]) -> Cow<'a, str> {
+    if absent.is_empty() {
+        return text.into();
+    }
+    let (fields, printed) = text.split_once("print fmt:").unwrap_or((text, ""));
+    let is_absent = |line: &str| {
+        let declared = line
+            .trim_start()
+            .strip_prefix("field:")
+            .and_then(|l| l.split(';').next());
+        let name = declared.and_then(|declared| declared.split_whitespace().last());
+        name.is_some_and(|name| absent.iter().any(|other| other == name))
+    };
+    let kept = fields.split_inclusive('\n').filter(|line| !is_absent(line));
+    let mut text: String = kept.collect();
+    let mut printed = format!("print fmt:{printed}");
+    for name in absent {
+        if let Some(at) = printed.find(&format!(" {name}=%")) {
+            let value = &printed[at + 1..];
+            let len = value.find([' ', '"']).unwrap_or(value.len());
+            printed.replace_range(at..at + 1 + len, "");
+        }
+        let argument = format!(", REC->{name}");
+        let is_whole = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let place = printed.match_indices(&argument);
+        let mut ends = place.map(|(at, _)| (at, at + argument.len()));
+        if let Some((at, end)) = ends.find(|(_, end)| is_whole(&printed[*end..])) {
+            printed.replace_range(at..end, "");
+        }
+    }
+    text.push_str(&printed);
+    text.into()
 }
 
 impl Event {
