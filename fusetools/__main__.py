@@ -1,3 +1,3 @@
-from fusetools.cli import main
+from fusetools.cli import run
 
-main(prog_name="fusetools")
+run()

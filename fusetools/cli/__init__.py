@@ -170,3 +170,16 @@ def main() -> None:
     """Trace FUSE file systems: how often each operation is called, and how long it takes,
     in every layer from the system call to the file system's daemon.
     """
+
+
+def run() -> None:
+    """The program. It ends without taking the interpreter down: all is written, and that would take
+    a tenth of a short command's time (tests/bench/bench.py)."""
+    try:
+        main(prog_name="fusetools")
+    except SystemExit as ended:
+        if not isinstance(ended.code, int):
+            raise
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(ended.code)
