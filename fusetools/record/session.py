@@ -159,6 +159,7 @@ class Recording(Probing, Finishing):
         self.scratch = self.made.path
         self.raw = self.scratch / DATA
 
+        self._expedite(True)
         self._make_probes()
         assert self.tracefs is not None
         if self.plan.graph:
@@ -197,6 +198,7 @@ class Recording(Probing, Finishing):
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
         self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
+        self._expedite(False)
         if self.attached:
             self.attached.look()
             self.maps += self.attached.maps()
