@@ -83,3 +83,14 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
     getattr_reply = found["daemon", "getattr"]
     least = getattr_reply["min"]
     assert getattr_reply["count"] == 211 and least is not None and least < 100_000
+
+
+def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Else their buffers fill on a busy machine while they wait for one."""
+    nice = tmp_path / "nice"
+    look = f"ps -o pid=,ni= --ppid $PPID >{nice}; echo $$ 0 >>{nice}"
+    recorded(tmp_path / "perf.data", "--mount", sample_mount().path, "--", "sh", "-c", look)
+    *children, workload = (line.split() for line in nice.read_text().splitlines())
+    assert workload in children
+    # perf, and who empties ftrace's buffers
+    assert [nice for pid, nice in children if pid != workload[0]] == ["-20", "-20"]
