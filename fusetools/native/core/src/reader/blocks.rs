@@ -1,5 +1,7 @@
 //! The file as blocks of records, unpacked where they were compressed.
 
+use std::cell::RefCell;
+
 use super::*;
 
 /// Bytes of whole records: in the file, or unpacked from compressed records.
@@ -55,7 +57,11 @@ pub(super) enum Piece {
 
 /// The pieces' records, as far as they are whole, and what is damaged after those.
 pub(super) fn unpack(bytes: &[u8], pieces: &[Piece]) -> (Block<'static>, Option<String>) {
-    let mut out = Vec::new();
+    let len = |piece: &Piece| match piece {
+        Piece::Plain(range) => range.len(),
+        Piece::Frame { len, .. } => *len,
+    };
+    let mut out = Vec::with_capacity(pieces.iter().map(len).sum());
     let mut damage = None;
     for piece in pieces {
         let unpacked = match piece {
@@ -78,12 +84,27 @@ fn damaged(at: usize, what: &str) -> String {
     format!("damaged at byte {at}: {what}; what follows is left out")
 }
 
+thread_local! {
+    /// Making one takes as long as unpacking a third of a frame.
+    static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Writes what a whole frame holds to `out`; how much that is.
+fn decompress(frame: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
+    UNPACKER.with_borrow_mut(|kept| {
+        let unpacker = match kept {
+            Some(unpacker) => unpacker,
+            None => kept.insert(Decompressor::new()?),
+        };
+        unpacker.decompress_to_buffer(frame, out)
+    })
+}
+
 /// Appends the records of a whole frame to `out`, as far as they are whole.
 fn unpack_frame(frame: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String> {
     let start = out.len();
     out.resize(start + len, 0);
-    let unpacked = Decompressor::new()
-        .and_then(|mut zstd| zstd.decompress_to_buffer(frame, &mut out[start..]))
+    let unpacked = decompress(frame, &mut out[start..])
         .map_err(|error| format!("compressed records: {error}"));
     let (whole, why) = match unpacked {
         Ok(written) => whole_records(&out[start..start + written]),
