@@ -483,9 +483,6 @@ def live_stacks(
 def calibrate(n: int) -> int:
     """Calls the exported, empty function `fusetools_calibrate` n times; ns that took."""
 
-def calibrate_syscalls(n: int) -> float:
-    """Makes n system calls that do nothing; ns of one, in the quickest part of them."""
-
 def describe(path: str | PathLike[str]) -> Description:
     """What a recording says of itself: its header, and the records up to the session sample."""
 

@@ -180,6 +180,7 @@ def run() -> None:
     except SystemExit as ended:
         if not isinstance(ended.code, int):
             raise
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
+        if sys.stderr is not None:  # it was closed before we began
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()
         os._exit(ended.code)

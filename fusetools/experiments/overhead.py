@@ -15,7 +15,7 @@ from fusetools.plan.parts import parts
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Workload
 from fusetools.record.preflight import output_of, prepared
-from fusetools.record.session import Interrupted, Recording, call_ns
+from fusetools.record.session import Interrupted, Recording
 from fusetools.record.timed import check, timed
 from fusetools.results.estimate import Estimate
 from fusetools.results.overhead import Cost, Overhead
@@ -29,7 +29,7 @@ class _Run:
     seconds: float
     events: int = 0
     bytes: float = 0.0
-    calibration: float | None = None
+    pair: int | None = None
     inside: int | None = None
     took: Took | None = None
 
@@ -89,7 +89,6 @@ def overhead(
         plans = {**cut, ALL: plan}
         plans = {name: plans[name] for name in only or plans}
         done: dict[str, list[_Run]] = {name: [] for name in ("", *plans)}
-        bare = call_ns()
         total = repeat * len(done)
         progress(0, total, "warming up")
         plain()
@@ -104,7 +103,7 @@ def overhead(
 
     base = [run.seconds for run in done.pop("")]
     inside = [r.inside for runs in done.values() for r in runs if r.inside is not None]
-    pairs = [r.calibration - bare for runs in done.values() for r in runs if r.calibration]
+    pairs = [r.pair for runs in done.values() for r in runs if r.pair is not None]
     return Overhead(
         workload=request.command,
         plain_seconds=tuple(base),
@@ -156,7 +155,7 @@ class _Measured(Recording):
             self.outcome.seconds,
             events,
             self.outcome.size_bytes * events / (events + own) if events else 0.0,
-            self.outcome.calibration,
+            self.pair_cost,
             self.cost,
             self.outcome.took,
         )

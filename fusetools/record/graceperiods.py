@@ -1,8 +1,9 @@
 """The kernel's RCU grace periods, expedited while a recording is armed, and while it ends.
 
 Closing a probe's event waits for several of them, one event after the other: with 28 events 3.0 s
-became 1.9 s; making an instance of ftrace's took 50 ms, and 10 ms since (Linux 6.18, 2 CPUs). An expedited one interrupts all CPUs instead of waiting for them,
-so nothing is expedited while something is measured.
+became 1.9 s; making an instance of ftrace's took 50 ms, and 10 ms since (Linux 6.18, 2 CPUs). An
+expedited one interrupts all CPUs instead of waiting for them, so nothing is expedited while
+something is measured.
 Source: Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited.
 """
 

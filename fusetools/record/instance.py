@@ -12,10 +12,10 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from fusetools.core import native
 from fusetools.errors import Error
@@ -24,6 +24,7 @@ from fusetools.plan.events import Event
 from fusetools.record import tracecmd
 from fusetools.record.tracefs import NOT_SUPPORTED
 
+T = TypeVar("T")
 NAME = re.compile(r"fusetools_[0-9a-f]{8}")
 # All CPUs' buffers together, and one at most and at least. 50,000 requests a second fill some 15 MB
 # of all of them; they are emptied 25 times in it.
@@ -74,23 +75,28 @@ class Instance:
         theirs.close()
         return self.pid
 
-    def measured(self, action: Callable[[], float]) -> float | None:
-        """What ``action`` answers while each system call of this thread has two events, before
-        anything else is recorded; the events are thrown away. None: that cannot be."""
+    def measured(self, action: Callable[[Callable[[bool], None]], T]) -> T | None:
+        """What ``action`` answers, which is given how to switch two events of each system call of
+        younger processes on and off, before anything else is recorded; the events are thrown away.
+        None: that cannot be."""
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
+
+        def switch(on: bool) -> None:
+            for place in tracepoints:
+                self._write(f"{place}/enable", "1" if on else "0")
+
         try:
             for place in tracepoints:
-                self._write(f"{place}/filter", f"common_pid == {threading.get_native_id()}")
-                self._write(f"{place}/enable", "1")
+                self._write(f"{place}/filter", f"common_pid > {os.getpid()}")
             self.resume()
-            return action()
+            return action(switch)
         except OSError:
             return None
         finally:
             self.pause()
-            for place in tracepoints:
-                with contextlib.suppress(OSError):
-                    self._write(f"{place}/enable", "0")
+            with contextlib.suppress(OSError):
+                switch(False)
+                for place in tracepoints:
                     self._write(f"{place}/filter", "0")
             # Opened so, it is emptied (tracing_open() in kernel/trace/trace.c).
             os.close(os.open(self.path / "trace", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC))

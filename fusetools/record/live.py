@@ -15,9 +15,10 @@ from fusetools.plan.bundles import unbundled
 from fusetools.plan.counting import ANY, Counted, counting, others_call, too_many
 from fusetools.plan.events import DURATIONS
 from fusetools.plan.request import Count
+from fusetools.record.costs import Costs
 from fusetools.record.perf import Perf
 from fusetools.record.preflight import prepared
-from fusetools.record.session import Recording, call_ns
+from fusetools.record.session import Recording
 from fusetools.record.workload import Workload
 
 # What is missing matters where it would have been counted.
@@ -115,14 +116,15 @@ class _Counting(Recording):
         directory = self._folder()
         self.raw = directory / "counts"
         self._make_probes()
+        self.costs = Costs()
         if self.request.command:
             self.workload = Workload(self.request.command, self.user, os.environ)
-        before = call_ns()
         self._start_perf(self._rows_command_line)
         if self.by_process:
             self._start_second()
         if any(row.function == CALIBRATION for row in self.rows):
-            self.cost = max(round(call_ns() - before), 0)
+            self.cost = self.costs.pair()
+        self.costs.close()
         self.before = self._all_hits()
         self._check_signals()
 

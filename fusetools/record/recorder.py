@@ -34,8 +34,6 @@ class Recorder:
         def begin() -> None:
             # A script's background jobs begin with it ignored, which a program may keep.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            with contextlib.suppress(OSError):
-                os.nice(-20)  # on a busy machine its buffers filled while it waited for a CPU
             prepare()
 
         with self._log.open("wb") as log:

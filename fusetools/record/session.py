@@ -14,7 +14,6 @@ import errno
 import os
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
+from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
@@ -55,8 +55,6 @@ from fusetools.record.workload import Workload
 from fusetools.results.record import Outcome
 
 CALIBRATIONS = 1000
-SYSCALLS = 2_000
-SYSCALL = "raw_syscalls:sys_enter"
 GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs to go on
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
@@ -135,6 +133,8 @@ class Recording(Probing, Finishing):
 
     def __exit__(self, *_: object) -> None:
         try:
+            if self.costs:  # its processes have what the workload waits for the end of
+                self.costs.close()
             self._stop()
             self._unmake()
             for name in self.state.folders:
@@ -171,10 +171,8 @@ class Recording(Probing, Finishing):
         if self.request.max_size < self.room.limit:
             self.room = replace(self.room, limit=self.request.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
-        bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS, _syscall()
-        calls_recorded = any(event.name == SYSCALL for event in self.plan.events)
-        if self.ring and not calls_recorded:
-            self._note_event_cost(self.ring.measured(_syscall), bare[1])
+        self.costs = Costs()
+        event_cost = self.ring.measured(self.costs.event) if self.ring else None
         group = None
         if isinstance(self.request, Caller):
             self.attached = Attached(self.request.caller, self.user)
@@ -207,19 +205,23 @@ class Recording(Probing, Finishing):
         if self.ring:
             self.span = time.monotonic_ns(), NEVER
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
-            self.outcome.calibration = native.calibrate(CALIBRATIONS) / CALIBRATIONS
-            self.pair_cost = round(max(self.outcome.calibration - bare[0], 0))
-        if self.plan.by_pid and calls_recorded:
-            self._note_event_cost(_recorded_syscall(), bare[1])
+            native.calibrate(CALIBRATIONS)  # what is seen of them is the part inside a call
+            self.pair_cost = self.costs.pair()
+        if event_cost is not None:
+            self.event_cost = round(event_cost + self.thrown_away)
+        elif self.plan.by_pid and self._records_round_trips():
+            self.event_cost = round(self.costs.recorded_event(self._switch_perf) or 0) or None
+        self.costs.close()
         self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
             why = "the kernel took a probe on it, and has not placed it: it can never fire"
             self.missing.append(Missing(f"kernel function {place}", why, layer="kernel"))
         self._check_signals()
 
-    def _note_event_cost(self, recorded: float | None, bare: float) -> None:
-        """From ns of a system call that is recorded, and of one that is not: it has two events."""
-        self.event_cost = round(max((recorded or 0.0) - bare, 0) / 2) or None
+    def _records_round_trips(self) -> bool:
+        """Whether all events of them are recorded, and none with a stack."""
+        cheap = {event.name for event in self.plan.events if not event.stack}
+        return not self.ring and cheap.issuperset(OF_ROUND_TRIPS)
 
     @staticmethod
     def _check_signals() -> None:
@@ -251,6 +253,9 @@ class Recording(Probing, Finishing):
                 if self.ring:  # while perf begins
                     self.ring.choose(event for event in events if event not in later)
                 self.perf.enable()
+                if self.ring and self.costs and later:
+                    # perf looks at each of them, too
+                    self.thrown_away = self.costs.thrown_away(self._switch_perf) or 0.0
                 if self.ring:  # perf is to be told before it, of each
                     self.ring.choose(later)
                 break
@@ -268,6 +273,10 @@ class Recording(Probing, Finishing):
         if self.ring and self.perf:
             self.ring.start()
             self.ring.resume()
+
+    def _switch_perf(self, on: bool) -> None:
+        assert self.perf is not None
+        (self.perf.enable if on else self.perf.pause)()
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]
@@ -609,32 +618,6 @@ class Recording(Probing, Finishing):
             graceperiods.expedite(True)
         elif not on and self.state.expedited:
             self.state.expedited = not graceperiods.expedite(False)
-
-
-def call_ns() -> float:
-    """What a call of the function that is probed takes, the median of several tries."""
-    return sorted(native.calibrate(CALIBRATIONS) / CALIBRATIONS for _ in range(5))[2]
-
-
-def _syscall() -> float:
-    return native.calibrate_syscalls(SYSCALLS)
-
-
-def _recorded_syscall() -> float:
-    """ns of a system call of a process that is recorded, as all that are made now are: it is not of
-    the workload, so that what it does is left out at the end."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write, struct.pack("d", _syscall()))
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        ns = answer.read(8)
-    os.waitpid(pid, 0)
-    return float(struct.unpack("d", ns)[0]) if len(ns) == 8 else 0.0
 
 
 def _forks() -> tuple[int, int]:

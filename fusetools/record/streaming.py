@@ -17,9 +17,10 @@ from fusetools.host.processes import cpu_seconds
 from fusetools.names import CALIBRATION
 from fusetools.plan.bundles import bundled
 from fusetools.plan.request import Request
+from fusetools.record.costs import Costs
 from fusetools.record.perf import Perf, Sizes, buffer_size, command_line
 from fusetools.record.preflight import prepared
-from fusetools.record.session import CALIBRATIONS, Recording
+from fusetools.record.session import Recording
 from fusetools.record.signals import ENDING, arrived
 
 # What perf may fall behind: a second and more of 50,000 requests/s (25 MB/s).
@@ -115,11 +116,11 @@ class Streaming(Recording):
         assert self.facts.perf is not None and self.facts.tracefs is not None
         self.raw = self._folder() / "none"
         self._make_probes()
-        bare = native.calibrate(CALIBRATIONS) / CALIBRATIONS
+        self.costs = Costs()
         self._start_perf(self._pipe_command_line)
         if any(probe.function == CALIBRATION for probe in self.plan.probes):
-            measured = native.calibrate(CALIBRATIONS) / CALIBRATIONS
-            self.pair_cost = round(max(measured - bare, 0))
+            self.pair_cost = self.costs.pair()
+        self.costs.close()
         self.before = self._all_hits()
 
     def _pipe_command_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Request
 from fusetools.record import throttling
 from fusetools.record.attached import Attached
+from fusetools.record.costs import Costs
 from fusetools.record.instance import Instance
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
@@ -63,6 +64,7 @@ class Things:
         self.graph: TraceCmd | None = None
         self.ring: Instance | None = None
         self.slices: Slices | None = None
+        self.costs: Costs | None = None  # while it is armed
         self.tracefs: Tracefs | None = None
         self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}
@@ -85,6 +87,7 @@ class Things:
         self.forks = 0
         self.pair_cost: int | None = None  # ns of the two probes of a call
         self.event_cost: int | None = None  # ns of an event without a stack
+        self.thrown_away = 0.0  # ns of an event that perf looks at and does not record
         self.stacks_ns = 0  # that taking stacks took those whose they are
         self.cost: int | None = None  # ns that a daemon call's duration holds of its probes'
         # By whose they are: what quotas of cgroups had taken before, and during the recording.

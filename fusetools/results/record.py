@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusetools.missing import Missing
-from fusetools.results.units import Bytes, NsFloat, Seconds
+from fusetools.results.units import Bytes, Seconds
 from fusetools.session import Throttled, Took
 
 
@@ -45,6 +45,3 @@ class Outcome:
     interrupted: bool = False  # by a signal
     usage: Usage | None = None  # the workload's
     took: Took | None = None  # from the recorded processes
-    calibration: NsFloat | None = None  # ns of one call of the calibration function
-
-    JSON_HIDDEN = ("calibration",)

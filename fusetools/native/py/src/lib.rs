@@ -154,23 +154,6 @@ fn calibrate(py: Python<'_>, n: u64) -> u64 {
     })
 }
 
-/// The quickest of many batches: what disturbs makes them slower only.
-#[pyfunction]
-fn calibrate_syscalls(py: Python<'_>, n: u64) -> f64 {
-    const BATCH: u64 = 200;
-    py.detach(|| {
-        let batch = || {
-            let start = std::time::Instant::now();
-            for _ in 0..BATCH {
-                std::hint::black_box(std::os::unix::process::parent_id());
-            }
-            start.elapsed().as_nanos() as f64 / BATCH as f64
-        };
-        let batches = (0..n.div_ceil(BATCH)).map(|_| batch());
-        batches.fold(f64::INFINITY, f64::min)
-    })
-}
-
 #[pyfunction]
 fn describe(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let (reader, session) = py
@@ -674,7 +657,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
-    module.add_function(wrap_pyfunction!(calibrate_syscalls, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_function(wrap_pyfunction!(columns, module)?)?;
