@@ -26,7 +26,7 @@ from fusetools.plan import kernel, tasks
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
-from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
+from fusetools.plan.probeset import GENERIC, HELPERS, OFFSET, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Count, Request
 from fusetools.plan.returns import no_returns
@@ -529,7 +529,17 @@ def _arguments(
     wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
     fetches = []
     abi = group.abi or ("go" if library.runtime == "Go" else "c")
+    file = os.path.basename(library.path)
+    offsets = {
+        name: str(number)
+        for name, rows in group.offsets.items()
+        for library_name, number in reversed(rows)
+        if library_name.fullmatch(file)
+    }
     for name, text in wanted.items():
+        if not offsets.keys() >= set(OFFSET.findall(text)):
+            continue
+        text = OFFSET.sub(lambda match: offsets[match[1]], text)
         value = fetch(text, facts.arch, library.machine, abi)
         if value is not None:
             fetches.append((name, value))

@@ -562,8 +562,37 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
             ("fuse_req_userdata", "taken"),
             ("fuse_reply_err", "reply"),
         ]
-        assert plan.probes[0].arguments == (("name", "+0(%si):string"),)
+        assert dict(plan.probes[0].arguments)["name"] == "+0(%si):string"
         assert plan.probes[2].operation == "read"
+
+
+@pytest.mark.parametrize(
+    ("file", "read", "getattr", "opened"),
+    [
+        ("libfuse3.so.3.14.0", "+16(%r9):u64", "+16(%cx):u64", "+16(%si):u64"),
+        ("libfuse.so.2.9.9", "+24(%r9):u64", None, "+24(%si):u64"),
+        ("daemon", None, None, None),  # which version is inside is not known
+    ],
+)
+def test_handles_of_open_files(
+    file: str, read: str | None, getattr: str | None, opened: str | None
+) -> None:
+    """By the version of libfuse: of a daemon that wants no paths they are all that it is given."""
+    one = mount(libraries=(library(file, 8),), program=library(file, 8).path)
+    names = (
+        "fuse_fs_read",
+        "fuse_fs_getattr",
+        "fuse_reply_open",
+        "fuse_fs_symlink",
+        "fuse_req_userdata",
+    )
+    rows = [(name, 0x100 * i, 9, 0x100 * i) for i, name in enumerate(names, 1)]
+    plan = make(host("6.18", one), symbols={**SYMBOLS, library(file, 8).host_path: rows})
+    handles = {p.function: dict(p.arguments).get("fh") for p in plan.probes if p.role != "return"}
+    assert [handles[name] for name in names[:3]] == [read, getattr, opened]
+    # A symbolic link's own path, not what it leads to.
+    links = [p for p in plan.probes if p.function == "fuse_fs_symlink" and p.role == "entry"]
+    assert [dict(p.arguments)["name"] for p in links] == ["+0(%dx):string"]
 
 
 def test_programs_with_everything_inside() -> None:

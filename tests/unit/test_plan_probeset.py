@@ -100,6 +100,25 @@ def test_a_good_one() -> None:
         ("+8(arg1):u64", "arg9:u64", "group 1, arguments, all, unique", "arg1 to arg6"),
         ("+8(arg1):u64", "arg1 b=%si", "group 1, arguments, all, unique", "no fetch argument"),
         ('"+8(arg1):u64"', "8", "group 1, arguments, all, unique", "must be a string, not 8"),
+        ('"+8(arg1):u64"', '"+{a}(arg1):u64"', "group 1, arguments, all, unique", "{a} is not in"),
+        (
+            "[group.arg",
+            "[group.offsets]\na = 5\n[group.arg",
+            "group 1, offsets, a",
+            "must be a table",
+        ),
+        (
+            "[group.arg",
+            "[group.offsets.a]\n'x' = -5\n[group.arg",
+            "group 1, offsets, a, x",
+            "no offset",
+        ),
+        (
+            "[group.arg",
+            "[group.offsets.a]\n'(' = 5\n[group.arg",
+            "group 1, offsets, a, (",
+            "no reg",
+        ),
         ('{ unique = "+8(arg1):u64" }', "5", "group 1, arguments, all", "must be a table"),
     ],
 )

@@ -373,7 +373,8 @@ impl Analysis {
             | Role::Length
             | Role::Stack
             | Role::Sample => {}
-            Role::Begin | Role::Sent | Role::End | Role::Inode | Role::Name | Role::Taken => {}
+            Role::Begin | Role::Sent | Role::End | Role::Taken => {}
+            Role::Inode | Role::Handle | Role::Name => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Role {
     Reply,
     /// The daemon answers with an inode (fuse_reply_entry).
     Inode,
+    /// The daemon answers with the handle of a file that it has opened (fuse_reply_open, fuse_reply_create).
+    Handle,
     /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
     Taken,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
@@ -89,6 +91,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Return of the daemon | unique | | | |
 /// | Taken | unique | | | |
 /// | Reply, Inode | unique | ino (0: there is no such file) | | |
+/// | Handle | unique | fh | | |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
@@ -147,6 +150,8 @@ pub enum Side {
         tid: i32,
         unique: u64,
         ino: u64,
+        /// Of an open file.
+        handle: u64,
         name: String,
     },
     /// PERF_RECORD_SWITCH: `out` false = the task runs again.

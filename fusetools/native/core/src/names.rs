@@ -1,5 +1,6 @@
 //! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
-//! joined they are paths.
+//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle
+//! that it answered the open with; so does this.
 
 use rustc_hash::FxHashMap;
 
@@ -20,6 +21,8 @@ pub struct Details {
     pub ino: u64,
     /// Of a file in a directory, or of an attribute.
     pub name: Option<String>,
+    /// Of the open file.
+    handle: u64,
     /// Requested bytes, and their offset.
     pub size: u64,
     pub offset: u64,
@@ -31,6 +34,7 @@ pub struct Details {
 pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
+    handle: ABSENT,
     size: ABSENT,
     offset: ABSENT,
     answer: ABSENT,
@@ -49,9 +53,20 @@ pub struct Path {
 /// looked up; a daemon's number is its process.
 #[derive(Clone, Debug)]
 pub struct Names {
-    roles: Vec<Option<Role>>,
+    roles: Vec<Option<(Role, Operation)>>,
     open: FxHashMap<(i32, u64), Details>,
     names: FxHashMap<(i32, u64), (u64, Box<str>)>,
+    /// By daemon and handle.
+    files: FxHashMap<(i32, u64), OpenFile>,
+}
+
+/// What a daemon has answered with one handle.
+#[derive(Clone, Debug)]
+struct OpenFile {
+    /// None: unknown, or there are several.
+    path: Option<Box<str>>,
+    /// Not released yet.
+    times: u32,
 }
 
 impl Names {
@@ -59,14 +74,14 @@ impl Names {
     pub fn new(catalogue: &[Meaning]) -> Names {
         let role = |row: &Meaning| {
             let daemon = row.layer == crate::events::Layer::Daemon;
-            matches!(row.role, Role::Entry | Role::Inode)
-                .then_some(row.role)
-                .filter(|_| daemon)
+            let of_use = matches!(row.role, Role::Entry | Role::Inode | Role::Handle);
+            (daemon && of_use).then(|| (row.role, Operation::of_name(&row.operation)))
         };
         Names {
             roles: catalogue.iter().map(role).collect(),
             open: FxHashMap::default(),
             names: FxHashMap::default(),
+            files: FxHashMap::default(),
         }
     }
 
@@ -80,11 +95,29 @@ impl Names {
     pub fn event(&mut self, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
-            Some(Some(Role::Entry)) if unique != ABSENT && ino != ABSENT => {
+            Some(Some((Role::Entry, operation))) if unique != ABSENT => {
+                let operation = *operation;
                 let details = self.details(ev.pid, unique);
-                (details.ino, details.size, details.offset) = (ino, size, offset);
+                if ino != ABSENT {
+                    details.ino = ino;
+                }
+                // One request may lead to several calls.
+                if size != ABSENT || offset != ABSENT {
+                    (details.size, details.offset) = (size, offset);
+                }
+                if operation == Operation::RELEASE {
+                    let handle = details.handle;
+                    self.released(ev.pid, handle);
+                } else if matches!(operation, Operation::RENAME | Operation::RENAME2) {
+                    let path = details.name.clone();
+                    self.renamed(ev.pid, path.as_deref());
+                }
             }
-            Some(Some(Role::Inode)) => {
+            Some(Some((Role::Handle, _))) => {
+                let path = self.details(ev.pid, unique).name.clone();
+                self.opened(ev.pid, ino, path.as_deref());
+            }
+            Some(Some((Role::Inode, _))) => {
                 let details = self.details(ev.pid, unique);
                 details.answer = ino;
                 if let (Some(name), directory) = (details.name.clone(), details.ino) {
@@ -100,14 +133,62 @@ impl Names {
             pid,
             unique,
             ino,
+            handle,
             name,
             ..
         } = record
         {
-            // Empty: the kernel could not read it.
+            // Empty: the kernel could not read it, or libfuse gives the daemon no path.
+            let name = Some(name.as_str()).filter(|name| !name.is_empty());
+            let file = self.files.get(&(*pid, *handle));
+            let name = name.or(file.and_then(|file| file.path.as_deref()));
+            let name = name.map(str::to_owned);
             let details = self.details(*pid, *unique);
-            details.ino = *ino;
-            details.name = Some(name.clone()).filter(|name| !name.is_empty());
+            (details.ino, details.handle, details.name) = (*ino, *handle, name);
+        }
+        if let Side::Lost { .. } = record {
+            // A close may be among what is lost, and a handle another file's since.
+            self.files.clear();
+        }
+    }
+
+    /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
+    fn opened(&mut self, daemon: i32, handle: u64, path: Option<&str>) {
+        // 0: the daemon does not use handles.
+        if matches!(handle, 0 | ABSENT) {
+            return;
+        }
+        let path = path.filter(|path| path.starts_with('/'));
+        let new = || OpenFile {
+            path: path.map(Box::from),
+            times: 0,
+        };
+        let file = self.files.entry((daemon, handle)).or_insert_with(new);
+        file.times = file.times.saturating_add(1);
+        if file.path.as_deref() != path {
+            file.path = None;
+        }
+    }
+
+    fn released(&mut self, daemon: i32, handle: u64) {
+        if let Some(file) = self.files.get_mut(&(daemon, handle)) {
+            file.times -= 1;
+            if file.times == 0 {
+                self.files.remove(&(daemon, handle));
+            }
+        }
+    }
+
+    /// `path` leads elsewhere, or nowhere; None: one that is unknown does.
+    fn renamed(&mut self, daemon: i32, path: Option<&str>) {
+        let below = |opened: &str| match path.map(|path| opened.strip_prefix(path)) {
+            Some(rest) => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            None => true,
+        };
+        for ((of, _), file) in &mut self.files {
+            if *of == daemon && file.path.as_deref().is_some_and(below) {
+                file.path = None;
+            }
         }
     }
 
@@ -131,6 +212,9 @@ impl Names {
     pub fn keep(&mut self, most: usize) {
         if self.names.len() > most {
             self.names = FxHashMap::default();
+        }
+        if self.files.len() > most {
+            self.files = FxHashMap::default();
         }
     }
 
@@ -228,6 +312,143 @@ mod tests {
         names.learn(DAEMON, 12, "b", 11);
         let path = names.path(DAEMON, 11).unwrap();
         assert!(!path.whole && path.text.len() < 2 * DEEPEST);
+    }
+
+    /// A daemon's callbacks without a request number or inode, as libfuse's high-level API has them.
+    struct Calls {
+        names: Names,
+        unique: u64,
+    }
+
+    const OPEN: u32 = 0;
+    const READ: u32 = 1;
+    const RELEASE: u32 = 2;
+    const RENAME: u32 = 3;
+    const REPLY: u32 = 4;
+
+    impl Calls {
+        fn new() -> Calls {
+            let row = |operation: &str, role| Meaning {
+                event: format!("d:{operation}"),
+                layer: crate::events::Layer::Daemon,
+                function: String::new(),
+                operation: operation.to_owned(),
+                role,
+            };
+            let catalogue = [
+                row("open", Role::Entry),
+                row("read", Role::Entry),
+                row("release", Role::Entry),
+                row("rename", Role::Entry),
+                row("", Role::Handle),
+            ];
+            let names = Names::new(&catalogue);
+            Calls { names, unique: 0 }
+        }
+
+        fn event(&mut self, kind: u32, value: u64) {
+            let v = [self.unique, value, ABSENT, ABSENT];
+            let (time, pid, tid, cpu) = (0, DAEMON, DAEMON, 0);
+            self.names.event(&Ev {
+                time,
+                pid,
+                tid,
+                kind,
+                cpu,
+                v,
+            });
+        }
+
+        /// The path of the callback's file.
+        fn call(&mut self, kind: u32, path: &str, handle: u64) -> Option<String> {
+            self.unique += 2;
+            self.names.side(&Side::Name {
+                time: 0,
+                pid: DAEMON,
+                tid: DAEMON,
+                unique: self.unique,
+                ino: ABSENT,
+                handle,
+                name: path.to_owned(),
+            });
+            self.event(kind, ABSENT);
+            self.names.details_of(DAEMON, self.unique).name.clone()
+        }
+
+        fn open(&mut self, path: &str, handle: u64) {
+            self.call(OPEN, path, 0);
+            self.event(REPLY, handle);
+        }
+
+        fn read(&mut self, handle: u64) -> Option<String> {
+            self.call(READ, "", handle)
+        }
+    }
+
+    fn some(path: &str) -> Option<String> {
+        Some(path.to_owned())
+    }
+
+    #[test]
+    fn an_open_file_is_known_by_its_handle() {
+        let mut calls = Calls::new();
+        calls.open("/a", 7);
+        calls.open("/b/c", 9);
+        assert_eq!(calls.read(7), some("/a"));
+        assert_eq!(calls.read(9), some("/b/c"));
+        assert_eq!(calls.read(8), None);
+        assert_eq!(calls.call(READ, "/d", 7), some("/d"));
+        // Once more, as a dup'ed open file's two closes: the first does not end it.
+        calls.open("/a", 7);
+        assert_eq!(calls.call(RELEASE, "", 7), some("/a"));
+        assert_eq!(calls.read(7), some("/a"));
+        assert_eq!(calls.call(RELEASE, "", 7), some("/a"));
+        assert_eq!(calls.read(7), None);
+        calls.open("/e", 7);
+        assert_eq!(calls.read(7), some("/e"));
+        assert_eq!(
+            calls
+                .names
+                .path_of(DAEMON, Operation::of_name("read"), ABSENT, Some("/e"))
+                .unwrap()
+                .text,
+            "e"
+        );
+    }
+
+    #[test]
+    fn a_handle_that_may_be_anothers_is_no_name() {
+        let mut calls = Calls::new();
+        // The daemon does not use them.
+        calls.open("/a", 0);
+        assert_eq!(calls.read(0), None);
+        // One for two files, until both are closed.
+        calls.open("/a", 7);
+        calls.open("/b", 7);
+        assert_eq!(calls.read(7), None);
+        calls.call(RELEASE, "", 7);
+        calls.open("/c", 7);
+        assert_eq!(calls.read(7), None);
+        calls.call(RELEASE, "", 7);
+        calls.call(RELEASE, "", 7);
+        calls.open("/c", 7);
+        assert_eq!(calls.read(7), some("/c"));
+        // Its release may be what was lost.
+        calls.names.side(&Side::Lost { time: 0 });
+        assert_eq!(calls.read(7), None);
+    }
+
+    #[test]
+    fn a_renamed_file_has_not_the_name_it_was_opened_by() {
+        let mut calls = Calls::new();
+        for (handle, path) in [(1, "/a"), (2, "/a/b"), (3, "/ab"), (4, "/c/a")] {
+            calls.open(path, handle);
+        }
+        calls.call(RENAME, "/a", 0);
+        let read: Vec<_> = (1..5).map(|handle| calls.read(handle)).collect();
+        assert_eq!(read, [None, None, some("/ab"), some("/c/a")]);
+        calls.call(RENAME, "", 0);
+        assert_eq!(calls.read(3), None);
     }
 
     #[test]

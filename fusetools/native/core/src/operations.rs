@@ -69,6 +69,9 @@ impl Operation {
     pub const UNKNOWN: Operation = Operation(0);
     pub const LOOKUP: Operation = Operation(1);
     pub const FORGET: Operation = Operation(2);
+    pub const RENAME: Operation = Operation(12);
+    pub const RELEASE: Operation = Operation(18);
+    pub const RENAME2: Operation = Operation(45);
     /// CUSE_INIT, 4096 in the enumeration.
     const CUSE_INIT: Operation = Operation(63);
 

@@ -338,8 +338,8 @@ impl Stitch {
             Role::Return => self.kernel_return(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
-            Role::Stack | Role::Sample | Role::Inode | Role::Name | Role::Taken | Role::Connect => {
-            }
+            Role::Inode | Role::Handle | Role::Name | Role::Taken => {}
+            Role::Stack | Role::Sample | Role::Connect => {}
         }
     }
 

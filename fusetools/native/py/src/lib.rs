@@ -219,6 +219,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "end" => Role::End,
         "reply" => Role::Reply,
         "inode" => Role::Inode,
+        "handle" => Role::Handle,
         "taken" => Role::Taken,
         "name" => Role::Name,
         "sys_enter" => Role::SysEnter,

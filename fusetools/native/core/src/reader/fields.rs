@@ -72,7 +72,9 @@ impl Take {
             }
             Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
             Role::Return | Role::Taken => [&["unique"], &[], &[], &[]],
-            Role::Reply | Role::Inode | Role::Name => [&["unique"], &["ino"], &[], &[]],
+            Role::Reply | Role::Inode => [&["unique"], &["ino"], &[], &[]],
+            Role::Handle => [&["unique"], &["fh"], &[], &[]],
+            Role::Name => [&["unique"], &["ino"], &["fh"], &[]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
             Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
             Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],

@@ -363,6 +363,7 @@ impl ScanPlan {
                         tid,
                         unique: v[0],
                         ino: v[1],
+                        handle: v[2],
                         name: until_nul(text),
                     });
                 }
