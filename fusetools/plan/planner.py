@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -269,6 +270,7 @@ def plan(
             missing.append(Missing(what, target.why, layer="daemon"))
         settled.append(target)
     chosen = settled
+    missing += _shared(facts, chosen)
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
         missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
@@ -495,6 +497,24 @@ def _probes(
     if all(probe.role in HELPERS for probe in probes):
         probes = []
     return probes, missing
+
+
+def _shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Missing]:
+    """Mounts that are not recorded, of processes that serve recorded ones, too."""
+    recorded = {target.mount.connection for target in chosen}
+    for pid in dict.fromkeys(target.mount.daemon_pid for target in chosen):
+        own = [target.mount for target in chosen if target.mount.daemon_pid == pid]
+        others = {m.connection: m for m in reversed(facts.mounts) if m.daemon_pid == pid}
+        beside = [others[c].path for c in sorted(others.keys() - recorded, key=str)]
+        if pid is None or not beside:
+            continue
+        paths = " ".join(f"--mount {shlex.quote(p)}" for p in (*(m.path for m in own), *beside))
+        yield Missing(
+            f"which mount the calls of {own[0].comm} are for",
+            f"its process (pid {pid}) also serves {', '.join(beside)}, which is not recorded",
+            f"fusetools record {paths} -- …",
+            "daemon",
+        )
 
 
 # What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments

@@ -519,6 +519,23 @@ def test_a_library_that_cannot_be_read() -> None:
     assert any(one.what == "daemon of /x" for one in plan.missing)
 
 
+def test_a_process_that_serves_other_mounts_too() -> None:
+    """Whose its calls are is not known without those: so the other mounts are named."""
+    mounts = mount("/a b"), mount("/c", connection=46), mount("/d", connection=47, daemon_pid=9)
+    facts = host("6.18", *mounts, mount("/bound", connection=46))
+
+    def shared(*paths: str) -> list[tuple[str, str]]:
+        request = Attach(mounts=paths)
+        found = planner.targets(facts, request, builtin())
+        plan = planner.plan(facts, request, found, SYMBOLS, PLAIN, OWN)
+        return [(one.why, one.fix) for one in plan.missing if one.what.startswith("which mount")]
+
+    ((why, fix),) = shared("/a b")
+    assert why == "its process (pid 2024) also serves /c, which is not recorded"
+    assert fix == "fusetools record --mount '/a b' --mount /c -- …"
+    assert shared("/a b", "/c") == shared("/d") == []
+
+
 HIGH = {
     **SYMBOLS,
     FUSE.host_path: [

@@ -97,7 +97,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Begin | unique | connection | opcode | req |
 /// | Sent | unique | connection | write (0: it is the answer that is copied) | req |
 /// | End | unique | connection | error (32 bits) | req |
-/// | SysEnter | id | | | |
+/// | SysEnter | id | first argument | third argument | |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
 /// | Waking | pid | common_flags (8, 16: in an interrupt) | | |

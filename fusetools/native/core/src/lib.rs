@@ -33,6 +33,7 @@ pub mod reader;
 pub mod record;
 mod requests;
 pub mod ring;
+pub(crate) mod serves;
 pub mod slowest;
 pub mod spaces;
 pub mod stacks;

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::events::{Ev, Meaning, Role, Side, ABSENT};
 use crate::operations::Operation;
+use crate::serves::Serves;
 
 /// FUSE_ROOT_ID, include/uapi/linux/fuse.h.
 const ROOT: u64 = 1;
@@ -49,15 +50,19 @@ pub struct Path {
     pub whole: bool,
 }
 
+/// A process, and, where it serves several, the connection: each has requests, inodes and handles of its own.
+pub type Daemon = (i32, u64);
+
 /// Callbacks' arguments by daemon and request, and names by daemon and inode. Grows with the inodes that were
-/// looked up; a daemon's number is its process.
+/// looked up.
 #[derive(Clone, Debug)]
 pub struct Names {
+    serves: Serves,
     roles: Vec<Option<(Role, Operation)>>,
-    open: FxHashMap<(i32, u64), Details>,
-    names: FxHashMap<(i32, u64), (u64, Box<str>)>,
+    open: FxHashMap<(Daemon, u64), Details>,
+    names: FxHashMap<(Daemon, u64), (u64, Box<str>)>,
     /// By daemon and handle.
-    files: FxHashMap<(i32, u64), OpenFile>,
+    files: FxHashMap<(Daemon, u64), OpenFile>,
 }
 
 /// What a daemon has answered with one handle.
@@ -70,14 +75,15 @@ struct OpenFile {
 }
 
 impl Names {
-    /// `catalogue` as given to the reader.
-    pub fn new(catalogue: &[Meaning]) -> Names {
+    /// `catalogue` as given to the reader; `daemons`: as in `Filters`.
+    pub fn new(catalogue: &[Meaning], daemons: &[(i32, u64)]) -> Names {
         let role = |row: &Meaning| {
             let daemon = row.layer == crate::events::Layer::Daemon;
             let of_use = matches!(row.role, Role::Entry | Role::Inode | Role::Handle);
             (daemon && of_use).then(|| (row.role, Operation::of_name(&row.operation)))
         };
         Names {
+            serves: Serves::new(daemons),
             roles: catalogue.iter().map(role).collect(),
             open: FxHashMap::default(),
             names: FxHashMap::default(),
@@ -85,19 +91,30 @@ impl Names {
         }
     }
 
-    fn details(&mut self, daemon: i32, unique: u64) -> &mut Details {
+    fn details(&mut self, daemon: Daemon, unique: u64) -> &mut Details {
         if self.open.len() >= MOST_OPEN {
             self.open.clear();
         }
         self.open.entry((daemon, unique)).or_insert(NOTHING)
     }
 
-    pub fn event(&mut self, ev: &Ev) {
+    /// Of a process whose events are about several connections.
+    pub fn several(&self, pid: i32) -> bool {
+        self.serves.several(pid)
+    }
+
+    pub fn daemon(&self, pid: i32, connection: u64) -> Daemon {
+        let connection = Some(connection).filter(|_| self.several(pid));
+        (pid, connection.unwrap_or(ABSENT))
+    }
+
+    /// Of `daemon`'s.
+    pub fn event(&mut self, daemon: Daemon, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
             Some(Some((Role::Entry, operation))) if unique != ABSENT => {
                 let operation = *operation;
-                let details = self.details(ev.pid, unique);
+                let details = self.details(daemon, unique);
                 if ino != ABSENT {
                     details.ino = ino;
                 }
@@ -107,30 +124,29 @@ impl Names {
                 }
                 if operation == Operation::RELEASE {
                     let handle = details.handle;
-                    self.released(ev.pid, handle);
+                    self.released(daemon, handle);
                 } else if matches!(operation, Operation::RENAME | Operation::RENAME2) {
                     let path = details.name.clone();
-                    self.renamed(ev.pid, path.as_deref());
+                    self.renamed(daemon, path.as_deref());
                 }
             }
             Some(Some((Role::Handle, _))) => {
-                let path = self.details(ev.pid, unique).name.clone();
-                self.opened(ev.pid, ino, path.as_deref());
+                let path = self.details(daemon, unique).name.clone();
+                self.opened(daemon, ino, path.as_deref());
             }
             Some(Some((Role::Inode, _))) => {
-                let details = self.details(ev.pid, unique);
+                let details = self.details(daemon, unique);
                 details.answer = ino;
                 if let (Some(name), directory) = (details.name.clone(), details.ino) {
-                    self.learn(ev.pid, directory, &name, ino);
+                    self.learn(daemon, directory, &name, ino);
                 }
             }
             _ => {}
         }
     }
 
-    pub fn side(&mut self, record: &Side) {
+    pub fn side(&mut self, daemon: Daemon, record: &Side) {
         if let Side::Name {
-            pid,
             unique,
             ino,
             handle,
@@ -140,10 +156,10 @@ impl Names {
         {
             // Empty: the kernel could not read it, or libfuse gives the daemon no path.
             let name = Some(name.as_str()).filter(|name| !name.is_empty());
-            let file = self.files.get(&(*pid, *handle));
+            let file = self.files.get(&(daemon, *handle));
             let name = name.or(file.and_then(|file| file.path.as_deref()));
             let name = name.map(str::to_owned);
-            let details = self.details(*pid, *unique);
+            let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
         }
         if let Side::Lost { .. } = record {
@@ -153,7 +169,7 @@ impl Names {
     }
 
     /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
-    fn opened(&mut self, daemon: i32, handle: u64, path: Option<&str>) {
+    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<&str>) {
         // 0: the daemon does not use handles.
         if matches!(handle, 0 | ABSENT) {
             return;
@@ -170,7 +186,7 @@ impl Names {
         }
     }
 
-    fn released(&mut self, daemon: i32, handle: u64) {
+    fn released(&mut self, daemon: Daemon, handle: u64) {
         if let Some(file) = self.files.get_mut(&(daemon, handle)) {
             file.times -= 1;
             if file.times == 0 {
@@ -180,7 +196,7 @@ impl Names {
     }
 
     /// `path` leads elsewhere, or nowhere; None: one that is unknown does.
-    fn renamed(&mut self, daemon: i32, path: Option<&str>) {
+    fn renamed(&mut self, daemon: Daemon, path: Option<&str>) {
         let below = |opened: &str| match path.map(|path| opened.strip_prefix(path)) {
             Some(rest) => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
             None => true,
@@ -193,7 +209,7 @@ impl Names {
     }
 
     /// In `directory` `name` leads to `ino`.
-    pub fn learn(&mut self, daemon: i32, directory: u64, name: &str, ino: u64) {
+    pub fn learn(&mut self, daemon: Daemon, directory: u64, name: &str, ino: u64) {
         let (directory, name) = match name.strip_prefix('/') {
             Some(path) => (ROOT, path),
             None => (directory, name),
@@ -204,7 +220,7 @@ impl Names {
         self.names.insert((daemon, ino), (directory, name.into()));
     }
 
-    pub fn knows(&self, daemon: i32, ino: u64) -> bool {
+    pub fn knows(&self, daemon: Daemon, ino: u64) -> bool {
         ino == ROOT || self.names.contains_key(&(daemon, ino))
     }
 
@@ -219,19 +235,19 @@ impl Names {
     }
 
     /// What is known about a request so far.
-    pub fn details_of(&self, daemon: i32, unique: u64) -> &Details {
+    pub fn details_of(&self, daemon: Daemon, unique: u64) -> &Details {
         self.open.get(&(daemon, unique)).unwrap_or(&NOTHING)
     }
 
     /// What is known about a request; removes it.
-    pub fn take(&mut self, daemon: i32, unique: u64) -> Option<Details> {
+    pub fn take(&mut self, daemon: Daemon, unique: u64) -> Option<Details> {
         self.open.remove(&(daemon, unique))
     }
 
     /// The path of the file that a request is about, which was given an inode and a name.
     pub fn path_of(
         &self,
-        daemon: i32,
+        daemon: Daemon,
         operation: Operation,
         ino: u64,
         name: Option<&str>,
@@ -257,7 +273,7 @@ impl Names {
     }
 
     /// The path of an inode; None where no name led to it.
-    pub fn path(&self, daemon: i32, ino: u64) -> Option<Path> {
+    pub fn path(&self, daemon: Daemon, ino: u64) -> Option<Path> {
         let mut names: Vec<&str> = Vec::new();
         let mut at = ino;
         while at != ROOT && names.len() < DEEPEST {
@@ -280,11 +296,11 @@ impl Names {
 mod tests {
     use super::*;
 
-    const DAEMON: i32 = 7;
+    const DAEMON: Daemon = (7, ABSENT);
 
     #[test]
     fn paths() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         names.learn(DAEMON, 1, "usr", 10);
         names.learn(DAEMON, 10, "bin", 11);
         names.learn(DAEMON, 99, "deep", 12);
@@ -294,15 +310,28 @@ mod tests {
         assert_eq!(path(11), Some(("usr/bin".to_owned(), true)));
         assert_eq!(path(13), Some(("deep/er".to_owned(), false)));
         assert_eq!(path(99), None);
-        assert_eq!(names.path(DAEMON + 1, 11), None);
+        assert_eq!(names.path((8, ABSENT), 11), None);
         let of = |name| names.path_of(DAEMON, Operation::of_name(name), 11, Some("sh"));
         assert_eq!(of("lookup").unwrap().text, "usr/bin/sh");
         assert_eq!(of("getxattr").unwrap().text, "usr/bin");
     }
 
     #[test]
+    fn connections_of_one_process_have_names_of_their_own() {
+        let mut names = Names::new(&[], &[(7, 45), (7, 46), (8, 47)]);
+        let (first, second) = (names.daemon(7, 45), names.daemon(7, 46));
+        names.learn(first, 1, "a", 10);
+        names.learn(second, 1, "b", 10);
+        let path = |daemon| names.path(daemon, 10).map(|path| path.text);
+        assert_eq!(path(first), some("a"));
+        assert_eq!(path(second), some("b"));
+        assert_eq!(path(names.daemon(7, ABSENT)), None);
+        assert_eq!(names.daemon(8, 47), names.daemon(8, ABSENT));
+    }
+
+    #[test]
     fn what_leads_nowhere() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         names.learn(DAEMON, 10, "gone", 0);
         names.learn(DAEMON, 10, "..", 1);
         names.learn(DAEMON, 10, ".", 10);
@@ -342,35 +371,41 @@ mod tests {
                 row("rename", Role::Entry),
                 row("", Role::Handle),
             ];
-            let names = Names::new(&catalogue);
+            let names = Names::new(&catalogue, &[]);
             Calls { names, unique: 0 }
         }
 
         fn event(&mut self, kind: u32, value: u64) {
             let v = [self.unique, value, ABSENT, ABSENT];
-            let (time, pid, tid, cpu) = (0, DAEMON, DAEMON, 0);
-            self.names.event(&Ev {
-                time,
-                pid,
-                tid,
-                kind,
-                cpu,
-                v,
-            });
+            let (time, pid, tid, cpu) = (0, 7, 7, 0);
+            self.names.event(
+                DAEMON,
+                &Ev {
+                    time,
+                    pid,
+                    tid,
+                    kind,
+                    cpu,
+                    v,
+                },
+            );
         }
 
         /// The path of the callback's file.
         fn call(&mut self, kind: u32, path: &str, handle: u64) -> Option<String> {
             self.unique += 2;
-            self.names.side(&Side::Name {
-                time: 0,
-                pid: DAEMON,
-                tid: DAEMON,
-                unique: self.unique,
-                ino: ABSENT,
-                handle,
-                name: path.to_owned(),
-            });
+            self.names.side(
+                DAEMON,
+                &Side::Name {
+                    time: 0,
+                    pid: 7,
+                    tid: 7,
+                    unique: self.unique,
+                    ino: ABSENT,
+                    handle,
+                    name: path.to_owned(),
+                },
+            );
             self.event(kind, ABSENT);
             self.names.details_of(DAEMON, self.unique).name.clone()
         }
@@ -434,7 +469,7 @@ mod tests {
         calls.open("/c", 7);
         assert_eq!(calls.read(7), some("/c"));
         // Its release may be what was lost.
-        calls.names.side(&Side::Lost { time: 0 });
+        calls.names.side(DAEMON, &Side::Lost { time: 0 });
         assert_eq!(calls.read(7), None);
     }
 
@@ -453,7 +488,7 @@ mod tests {
 
     #[test]
     fn what_is_never_answered_is_bounded() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         for unique in 0..3 * MOST_OPEN as u64 {
             names.details(DAEMON, unique);
         }

@@ -200,6 +200,15 @@ impl Arch {
         }
     }
 
+    /// splice: its first argument is what is read from, its third what is written to.
+    pub fn is_splice(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => number == 275,
+            Arch::Aarch64 => number == 76,
+            Arch::Other => false,
+        }
+    }
+
     /// A system call that can bring a daemon a request: read, readv, pread64, preadv, splice, io_uring_enter.
     pub fn is_read(self, number: u64) -> bool {
         match self {

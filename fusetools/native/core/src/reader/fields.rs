@@ -102,6 +102,18 @@ impl Take {
             // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
             v[2].signed = false;
         }
+        if meaning.role == Role::SysEnter {
+            let arguments = format.and_then(|format| format.field("args"));
+            let arguments = arguments.filter(|field| field.size == 48);
+            if let Some(offset) = arguments.and_then(|field| u32::try_from(field.offset).ok()) {
+                let argument = |number: u32| Number {
+                    offset: offset.saturating_add(8 * number),
+                    size: 8,
+                    signed: false,
+                };
+                (v[1], v[2]) = (argument(0), argument(2));
+            }
+        }
         if meaning.role == Role::Connect {
             let address = format.and_then(|format| format.field("daddr_v6"));
             let address = address.filter(|field| field.size == 16);
