@@ -12,9 +12,11 @@ A set holds groups, each of functions in one library:
                                            # library (or none of it: it looks them up at run time)
     function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
     role = "call"                          # or "reply": the function answers a request; "inode":
-                                           # it answers with an inode; "taken": it is entered when a
+                                           # it answers with an inode; "listed": it lists a file
+                                           # with its inode; "taken": it is entered when a
                                            # thread takes a request, calls without `unique` that
                                            # follow in that thread are of this request
+    returns = false                        # probes on entries alone
     abi = "go"                             # how its arguments are passed, "c" or "go"; else as the
                                            # file's language does
     [group.operations]                     # what the function's group matched -> FUSE operation
@@ -54,8 +56,8 @@ GENERIC = "libfuse"  # for daemons that no other set matches
 OFFSET = re.compile(r"\{(\w+)\}")  # in a fetch argument
 MOST_OFFSET = 1 << 16
 
-ROLES = ("call", "reply", "inode", "taken")
-HELPERS = ("inode", "taken")  # useful only with other roles
+ROLES = ("call", "reply", "inode", "listed", "taken")
+HELPERS = ("inode", "listed", "taken")  # useful only with other roles
 FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "fh", "size", "off")
 
 
@@ -77,6 +79,7 @@ class Group:
     program: bool = False
     uses: re.Pattern[str] | None = None
     abi: str = ""
+    returns: bool = True
     offsets: Mapping[str, tuple[tuple[re.Pattern[str], int], ...]] = field(default_factory=dict)
 
 
@@ -178,7 +181,7 @@ class _Reader:
 
 def _group(reader: _Reader, at: str, value: object) -> Group:
     data = reader.table(at, value)
-    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi")
+    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi", "returns")
     reader.known(at, data, (*keys, "operations", "arguments", "offsets"))
     name = reader.text(f"{at}, name", data.get("name", "callbacks"))
     if not re.fullmatch(r"[\w-]+", name):
@@ -189,6 +192,9 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
     program = data.get("program", False)
     if not isinstance(program, bool):
         raise reader.mistake(f"{at}, program", "must be true or false")
+    returns = data.get("returns", True)
+    if not isinstance(returns, bool):
+        raise reader.mistake(f"{at}, returns", "must be true or false")
     library = None
     if not program or "library" in data:
         library = reader.pattern(f"{at}, library", data.get("library"))
@@ -242,6 +248,7 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         program=program,
         uses=reader.pattern(f"{at}, uses", data["uses"]) if "uses" in data else None,
         abi=abi,
+        returns=returns,
         offsets=offsets,
     )
 

@@ -475,7 +475,7 @@ def test_which_probe_set() -> None:
     told = {p.function: dict(p.arguments).get("ino") for p in plan.probes}
     assert told["fuse_reply_entry"] == "+0(%si):u64" and told["fuse_reply_err"] is None
     (target,) = targets(host(), Attach(), fs="libfuse")
-    assert [library.path for _, library in target.groups] == [FUSE.path]
+    assert {library.path for _, library in target.groups} == {FUSE.path}
     with pytest.raises(Error) as caught:
         targets(host("6.18", sshfs), Attach(), fs="cvmfs")
     assert "fits no daemon here" in caught.value.what
@@ -483,6 +483,37 @@ def test_which_probe_set() -> None:
     with pytest.raises(Error) as caught:
         targets(host(), Attach(), fs="cvmfs+stubb")
     assert caught.value.why == "its groups: callbacks, inodes, stub"
+
+
+def test_handlers_of_libfuse() -> None:
+    """What the library calls a low-level daemon's callbacks by: its inodes, names and sizes."""
+    program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_add_direntry_plus"))
+    one = mount(comm="lowlevel", libraries=(program, FUSE))
+    names = ("do_lookup", "do_read", "do_rename2", "do_init", "fuse_add_direntry_plus")
+    more = [(name, 0x1000 * i, 0, 0x1000 * i) for i, name in enumerate(names, 1)]
+    symbols = {**SYMBOLS, FUSE.host_path: [*SYMBOLS[FUSE.host_path], *more]}
+    plan = make(host("6.18", one), symbols=symbols)
+    found = {p.function: p for p in plan.probes if p.role != "return"}
+    assert "do_init" not in found  # answers no request of a caller
+    handlers = [p for p in plan.probes if p.function.startswith("do_")]
+    assert {p.operation for p in handlers} == {"lookup", "read", "rename2"}
+    assert {p.role for p in handlers} == {"entry"}
+    assert dict(found["do_lookup"].arguments) == {
+        "unique": "+8(%di):u64",
+        "ino": "%si:u64",
+        "name": "+0(%dx):string",
+    }
+    read = dict(found["do_read"].arguments)
+    assert (read["size"], read["off"]) == ("+16(%dx):u32", "+8(%dx):s64")
+    assert dict(found["do_rename2"].arguments)["name"] == "+16(%dx):string"
+    assert found["fuse_add_direntry_plus"].role == "listed"
+    # A library without such a table is no worse off than before, nor is it called stripped.
+    plan = make(host("6.18", one))
+    assert [p.function for p in plan.probes if p.role == "reply"] == [
+        "fuse_reply_err",
+        "fuse_reply_entry",
+    ]
+    assert not [lack for lack in plan.missing if "stripped" in lack.why]
 
 
 def test_a_stripped_library() -> None:

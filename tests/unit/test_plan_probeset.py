@@ -92,6 +92,7 @@ def test_a_good_one() -> None:
         ("library", "role = 'x'\nlibrary", "group 1, role", "none of 'call', 'reply', 'inode'"),
         ("library", "optional = 1\nlibrary", "group 1, optional", "must be true or false"),
         ("library", "optional = true\nlibrary", "group", "nothing would be probed"),
+        ("library", "returns = 1\nlibrary", "group 1, returns", "must be true or false"),
         ("library", "name = 'a b'\nlibrary", "group 1, name", "no plain word"),
         ("look = {", "loop = {", "group 1, arguments, loop", "is not in operations"),
         ("unique =", "unic =", "group 1, arguments, all, unic", "unknown argument; known: unique"),

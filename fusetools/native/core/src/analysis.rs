@@ -247,7 +247,7 @@ impl Analysis {
             }
             Side::Exit { tid, time, .. } => self.forget_task(*tid, *time),
             Side::Lost { .. } => self.losses += 1,
-            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } => {}
+            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } | Side::Listed { .. } => {}
         }
     }
 
@@ -375,7 +375,7 @@ impl Analysis {
             | Role::Stack
             | Role::Sample => {}
             Role::Begin | Role::Sent | Role::End | Role::Taken => {}
-            Role::Inode | Role::Handle | Role::Name => {}
+            Role::Inode | Role::Handle | Role::Name | Role::Listed => {}
         }
     }
 

@@ -30,6 +30,9 @@ pub enum Role {
     Inode,
     /// The daemon answers with the handle of a file that it has opened (fuse_reply_open, fuse_reply_create).
     Handle,
+    /// The daemon lists a file in a directory, with its inode (fuse_add_direntry_plus): makes no event but
+    /// `Side::Listed`.
+    Listed,
     /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
     Taken,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
@@ -154,6 +157,16 @@ pub enum Side {
         handle: u64,
         name: String,
     },
+    /// A request for a directory's list is answered with this, among others. Only if the catalogue requests it
+    /// (Role::Listed).
+    Listed {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        unique: u64,
+        ino: u64,
+        name: String,
+    },
     /// PERF_RECORD_SWITCH: `out` false = the task runs again.
     Switch {
         time: u64,
@@ -220,9 +233,10 @@ impl Batch {
 impl Side {
     pub(crate) fn comes_before(&self, event: u64) -> bool {
         match self {
-            Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
-                *time <= event
-            }
+            Side::Comm { time, .. }
+            | Side::Fork { time, .. }
+            | Side::Name { time, .. }
+            | Side::Listed { time, .. } => *time <= event,
             Side::Map(map) => map.time <= event,
             Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
                 *time < event

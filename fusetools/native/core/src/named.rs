@@ -219,6 +219,9 @@ impl<L: Listener> Teller<L> {
         let daemon = match record {
             Side::Name {
                 pid, tid, unique, ..
+            }
+            | Side::Listed {
+                pid, tid, unique, ..
             } => self.daemon(*pid, *tid, *unique),
             _ => (-1, ABSENT),
         };
@@ -237,6 +240,7 @@ impl<L: Listener> Teller<L> {
             .stitch
             .finish(&mut |story| complete.push(story.clone()));
         all.tell(&mut complete, &comms);
+        all.names.end();
         all.listener.end(&all.names);
         all.counts
     }

@@ -4,7 +4,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::events::{Ev, Meaning, Role, Side, ABSENT};
+use crate::events::{Ev, Layer, Meaning, Role, Side, ABSENT};
 use crate::operations::Operation;
 use crate::serves::Serves;
 
@@ -60,9 +60,26 @@ pub struct Names {
     serves: Serves,
     roles: Vec<Option<(Role, Operation)>>,
     open: FxHashMap<(Daemon, u64), Details>,
-    names: FxHashMap<(Daemon, u64), (u64, Box<str>)>,
+    names: FxHashMap<(Daemon, u64), Name>,
+    /// By daemon and directory: when a name there last led elsewhere, counted as in `Name`.
+    moved: FxHashMap<(Daemon, u64, Box<str>), u64>,
+    learned: u64,
+    /// By daemon: how many were learned before its inodes may have got other names.
+    unsure: FxHashMap<Daemon, u64>,
+    /// What is asked for is what was before all that.
+    past: bool,
+    /// Inodes may come from elsewhere than from lookups: a forgotten one's number may be another file's then.
+    listed: bool,
     /// By daemon and handle.
     files: FxHashMap<(Daemon, u64), OpenFile>,
+}
+
+#[derive(Clone, Debug)]
+struct Name {
+    directory: u64,
+    name: Box<str>,
+    /// How many were learned before.
+    learned: u64,
 }
 
 /// What a daemon has answered with one handle.
@@ -78,7 +95,7 @@ impl Names {
     /// `catalogue` as given to the reader; `daemons`: as in `Filters`.
     pub fn new(catalogue: &[Meaning], daemons: &[(i32, u64)]) -> Names {
         let role = |row: &Meaning| {
-            let daemon = row.layer == crate::events::Layer::Daemon;
+            let daemon = row.layer == Layer::Daemon;
             let of_use = matches!(row.role, Role::Entry | Role::Inode | Role::Handle);
             (daemon && of_use).then(|| (row.role, Operation::of_name(&row.operation)))
         };
@@ -87,6 +104,13 @@ impl Names {
             roles: catalogue.iter().map(role).collect(),
             open: FxHashMap::default(),
             names: FxHashMap::default(),
+            moved: FxHashMap::default(),
+            learned: 0,
+            unsure: FxHashMap::default(),
+            past: false,
+            listed: catalogue
+                .iter()
+                .any(|row| row.layer == Layer::Daemon && row.operation == "readdirplus"),
             files: FxHashMap::default(),
         }
     }
@@ -122,12 +146,21 @@ impl Names {
                 if size != ABSENT || offset != ABSENT {
                     (details.size, details.offset) = (size, offset);
                 }
-                if operation == Operation::RELEASE {
-                    let handle = details.handle;
-                    self.released(daemon, handle);
-                } else if matches!(operation, Operation::RENAME | Operation::RENAME2) {
-                    let path = details.name.clone();
-                    self.renamed(daemon, path.as_deref());
+                let (handle, of, name) = (details.handle, details.ino, details.name.clone());
+                match operation {
+                    Operation::RELEASE => self.released(daemon, handle),
+                    Operation::RENAME | Operation::RENAME2 => {
+                        self.renamed(daemon, of, name.as_deref());
+                    }
+                    Operation::FORGET if self.listed => {
+                        self.unsure.entry(daemon).or_insert(self.learned);
+                        self.names.remove(&(daemon, of));
+                    }
+                    Operation::BATCH_FORGET if self.listed => {
+                        self.unsure.entry(daemon).or_insert(self.learned);
+                        self.names.retain(|(own, _), _| *own != daemon);
+                    }
+                    _ => {}
                 }
             }
             Some(Some((Role::Handle, _))) => {
@@ -162,6 +195,15 @@ impl Names {
             let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
         }
+        if let Side::Listed {
+            unique, ino, name, ..
+        } = record
+        {
+            let directory = self.details_of(daemon, *unique).ino;
+            if directory != ABSENT {
+                self.learn(daemon, directory, name, *ino);
+            }
+        }
         if let Side::Lost { .. } = record {
             // A close may be among what is lost, and a handle another file's since.
             self.files.clear();
@@ -195,8 +237,22 @@ impl Names {
         }
     }
 
-    /// `path` leads elsewhere, or nowhere; None: one that is unknown does.
-    fn renamed(&mut self, daemon: Daemon, path: Option<&str>) {
+    /// `path`, of a name in `directory`, leads elsewhere, or nowhere; None: one that is unknown does.
+    fn renamed(&mut self, daemon: Daemon, directory: u64, path: Option<&str>) {
+        self.unsure.entry(daemon).or_insert(self.learned);
+        if self.moved.len() >= MOST_OPEN {
+            // No name learned before is sure any more.
+            self.names.retain(|(own, _), _| *own != daemon);
+            self.moved.clear();
+        }
+        match path {
+            Some(name) if directory != ABSENT => {
+                let key = (daemon, directory, Box::from(name));
+                self.moved.insert(key, self.learned);
+            }
+            Some(_) => {}
+            None => self.names.retain(|(own, _), _| *own != daemon),
+        }
         let below = |opened: &str| match path.map(|path| opened.strip_prefix(path)) {
             Some(rest) => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
             None => true,
@@ -217,7 +273,14 @@ impl Names {
         if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "" | "." | "..") {
             return;
         }
-        self.names.insert((daemon, ino), (directory, name.into()));
+        self.learned += 1;
+        let (name, learned) = (name.into(), self.learned);
+        let name = Name {
+            directory,
+            name,
+            learned,
+        };
+        self.names.insert((daemon, ino), name);
     }
 
     pub fn knows(&self, daemon: Daemon, ino: u64) -> bool {
@@ -231,6 +294,9 @@ impl Names {
         }
         if self.files.len() > most {
             self.files = FxHashMap::default();
+        }
+        if self.names.is_empty() {
+            self.moved = FxHashMap::default();
         }
     }
 
@@ -272,16 +338,31 @@ impl Names {
         }
     }
 
+    /// From now on requests of any time before are asked about.
+    pub fn end(&mut self) {
+        self.past = true;
+    }
+
+    /// Not renamed since it was learned; nor learned too late.
+    fn is_sure(&self, daemon: Daemon, name: &Name) -> bool {
+        let Some(unsure) = self.unsure.get(&daemon) else {
+            return true;
+        };
+        let moved = self.moved.get(&(daemon, name.directory, name.name.clone()));
+        moved.is_none_or(|moved| name.learned > *moved) && !(self.past && name.learned > *unsure)
+    }
+
     /// The path of an inode; None where no name led to it.
     pub fn path(&self, daemon: Daemon, ino: u64) -> Option<Path> {
         let mut names: Vec<&str> = Vec::new();
         let mut at = ino;
         while at != ROOT && names.len() < DEEPEST {
-            let Some((directory, name)) = self.names.get(&(daemon, at)) else {
+            let name = self.names.get(&(daemon, at));
+            let Some(name) = name.filter(|name| self.is_sure(daemon, name)) else {
                 break;
             };
-            names.push(name);
-            at = *directory;
+            names.push(&name.name);
+            at = name.directory;
         }
         names.reverse();
         let whole = at == ROOT;
@@ -359,7 +440,7 @@ mod tests {
         fn new() -> Calls {
             let row = |operation: &str, role| Meaning {
                 event: format!("d:{operation}"),
-                layer: crate::events::Layer::Daemon,
+                layer: Layer::Daemon,
                 function: String::new(),
                 operation: operation.to_owned(),
                 role,
@@ -449,6 +530,111 @@ mod tests {
                 .text,
             "e"
         );
+    }
+
+    /// (ino, name) of a callback that has an inode.
+    fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
+        names.side(
+            DAEMON,
+            &Side::Name {
+                time: 0,
+                pid: 7,
+                tid: 7,
+                unique: 2,
+                ino,
+                handle: ABSENT,
+                name: name.to_owned(),
+            },
+        );
+        let v = [2, ino, ABSENT, ABSENT];
+        let (time, pid, tid, cpu) = (0, 7, 7, 0);
+        names.event(
+            DAEMON,
+            &Ev {
+                time,
+                pid,
+                tid,
+                kind,
+                cpu,
+                v,
+            },
+        );
+    }
+
+    fn with_rows(rows: &[&str]) -> Names {
+        let row = |operation: &&str| Meaning {
+            event: format!("d:{operation}"),
+            layer: Layer::Daemon,
+            function: String::new(),
+            operation: (*operation).to_owned(),
+            role: Role::Entry,
+        };
+        Names::new(&rows.iter().map(row).collect::<Vec<_>>(), &[])
+    }
+
+    #[test]
+    fn a_renamed_inode_has_no_name_until_it_is_looked_up_again() {
+        let mut names = with_rows(&["rename"]);
+        names.learn(DAEMON, 1, "a", 10);
+        names.learn(DAEMON, 10, "b", 11);
+        names.learn(DAEMON, 1, "c", 12);
+        of_inode(&mut names, 0, 1, "a");
+        let path = |names: &Names, ino| names.path(DAEMON, ino).map(|p| (p.text, p.whole));
+        assert_eq!(path(&names, 10), None);
+        assert_eq!(path(&names, 11), Some(("b".to_owned(), false)));
+        assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
+        names.learn(DAEMON, 1, "z", 10);
+        assert_eq!(path(&names, 11), Some(("z/b".to_owned(), true)));
+        // Another file by the old name, and then no name that is known.
+        names.learn(DAEMON, 1, "a", 13);
+        assert_eq!(path(&names, 13), Some(("a".to_owned(), true)));
+        // What a file was called before is not what it was called later.
+        names.end();
+        assert_eq!(path(&names, 13), None);
+        assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
+        of_inode(&mut names, 0, 1, "");
+        assert_eq!(path(&names, 12), None);
+    }
+
+    #[test]
+    fn a_forgotten_inode_may_be_another_file_where_lists_give_inodes() {
+        for listed in [true, false] {
+            let rows: &[&str] = match listed {
+                true => &["forget", "batch_forget", "readdirplus"],
+                false => &["forget", "batch_forget"],
+            };
+            let mut names = with_rows(rows);
+            for ino in 10..13 {
+                names.learn(DAEMON, 1, "a", ino);
+            }
+            of_inode(&mut names, 0, 10, "");
+            assert_eq!(names.knows(DAEMON, 10), !listed);
+            assert!(names.knows(DAEMON, 11));
+            of_inode(&mut names, 1, 0, "");
+            assert_eq!(names.knows(DAEMON, 11), !listed);
+        }
+    }
+
+    #[test]
+    fn a_list_names_its_files() {
+        let mut names = with_rows(&["readdirplus"]);
+        names.learn(DAEMON, 1, "usr", 10);
+        of_inode(&mut names, 0, 10, "");
+        for (ino, name) in [(11, "bin"), (10, "."), (1, ".."), (0, "gone")] {
+            names.side(
+                DAEMON,
+                &Side::Listed {
+                    time: 0,
+                    pid: 7,
+                    tid: 7,
+                    unique: 2,
+                    ino,
+                    name: name.to_owned(),
+                },
+            );
+        }
+        assert_eq!(names.path(DAEMON, 11).unwrap().text, "usr/bin");
+        assert_eq!(names.path(DAEMON, 10).unwrap().text, "usr");
     }
 
     #[test]

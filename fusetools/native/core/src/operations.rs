@@ -70,6 +70,7 @@ impl Operation {
     pub const LOOKUP: Operation = Operation(1);
     pub const FORGET: Operation = Operation(2);
     pub const RENAME: Operation = Operation(12);
+    pub const BATCH_FORGET: Operation = Operation(42);
     pub const RELEASE: Operation = Operation(18);
     pub const RENAME2: Operation = Operation(45);
     /// CUSE_INIT, 4096 in the enumeration.
@@ -99,7 +100,15 @@ impl Operation {
     pub fn names_a_file(self) -> bool {
         matches!(
             self.name(),
-            "lookup" | "create" | "mknod" | "mkdir" | "unlink" | "rmdir" | "rename" | "rename2"
+            "lookup"
+                | "create"
+                | "mknod"
+                | "mkdir"
+                | "symlink"
+                | "unlink"
+                | "rmdir"
+                | "rename"
+                | "rename2"
         )
     }
 

@@ -339,7 +339,7 @@ impl Stitch {
             Role::Return => self.kernel_return(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
-            Role::Inode | Role::Handle | Role::Name | Role::Taken => {}
+            Role::Inode | Role::Handle | Role::Name | Role::Listed | Role::Taken => {}
             Role::Stack | Role::Sample | Role::Connect => {}
         }
     }

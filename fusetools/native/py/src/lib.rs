@@ -220,6 +220,7 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "reply" => Role::Reply,
         "inode" => Role::Inode,
         "handle" => Role::Handle,
+        "listed" => Role::Listed,
         "taken" => Role::Taken,
         "name" => Role::Name,
         "sys_enter" => Role::SysEnter,

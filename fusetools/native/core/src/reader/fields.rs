@@ -57,8 +57,9 @@ pub(super) struct Take {
     pub(super) kind: u32,
     pub(super) v: [Number; 4],
     pub(super) stack: bool,
-    /// Of a callback's name (Role::Name).
+    /// Of a callback's name (Role::Name, Role::Listed).
     pub(super) name: Option<Field>,
+    pub(super) listed: bool,
     /// Of an event of several probes: where a sample has its probe's number, and that of this one.
     probe: Option<(Number, u64)>,
 }
@@ -72,7 +73,7 @@ impl Take {
             }
             Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
             Role::Return | Role::Taken => [&["unique"], &[], &[], &[]],
-            Role::Reply | Role::Inode => [&["unique"], &["ino"], &[], &[]],
+            Role::Reply | Role::Inode | Role::Listed => [&["unique"], &["ino"], &[], &[]],
             Role::Handle => [&["unique"], &["fh"], &[], &[]],
             Role::Name => [&["unique"], &["ino"], &["fh"], &[]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
@@ -92,7 +93,8 @@ impl Take {
             let field = names.iter().find_map(|name| format?.field(name));
             field.and_then(Number::new).unwrap_or_default()
         };
-        let name = if meaning.role == Role::Name {
+        let listed = meaning.role == Role::Listed;
+        let name = if meaning.role == Role::Name || listed {
             format.and_then(|format| format.field("name")).cloned()
         } else {
             None
@@ -132,6 +134,7 @@ impl Take {
             v,
             stack: meaning.role == Role::Stack,
             name,
+            listed,
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
         }
     }
