@@ -14,7 +14,7 @@ use crate::operations::Operation;
 /// Rows, and the bytes of one: two addresses.
 const ROWS: u64 = 64;
 const ROW: u64 = 16;
-/// Places where a table may be.
+/// Places where a table may be, and segments.
 const MOST: usize = 64;
 
 /// (address, name) of each; none where it is not sure.
@@ -40,6 +40,7 @@ impl File<'_> {
         let loads = segments
             .filter(|segment| segment.p_type(endian) == PT_LOAD)
             .filter_map(|s| Some((s.p_vaddr(endian), s.data(endian, data).ok()?)))
+            .take(MOST)
             .collect();
         let sections = header.sections(endian, data).ok()?;
         let tables = sections.iter().filter(|s| s.sh_type(endian) == SHT_RELA);
