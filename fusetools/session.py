@@ -37,6 +37,7 @@ ROLES = (
     "end",
     "reply",
     "inode",
+    "listed",
     "taken",
     "sys_enter",
     "sys_exit",

@@ -217,6 +217,8 @@ def catalogue(probes: Sequence[Probe], events: Sequence[str]) -> list[Probe]:
             rows.append(probe._replace(role="name"))
         elif probe.role == "reply" and probe.function in ("fuse_reply_entry", "fuse_reply_create"):
             rows.append(probe._replace(role="inode"))
+        if probe.role == "reply" and probe.function in ("fuse_reply_open", "fuse_reply_create"):
+            rows.append(probe._replace(role="handle"))
     if CONNECT in events:
         rows.append(Probe(CONNECT, "syscall", "", "", "connect"))
     return rows

@@ -138,7 +138,9 @@ class _Thread:
             return ""
         probe = self.probes[kind]
         role = probe.role
-        if role in ("name", "length") or (role == "entry" and probe.event in self.points):
+        if role in ("name", "handle", "listed", "length") or (
+            role == "entry" and probe.event in self.points
+        ):
             return ""
         if role == "switch":
             before, state, _, _ = values

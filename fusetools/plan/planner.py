@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,7 +27,7 @@ from fusetools.plan import kernel, tasks
 from fusetools.plan.capabilities import NO_UPROBES
 from fusetools.plan.events import DURATIONS, RETURN, Event, Probe
 from fusetools.plan.instances import OF_BOTH, THREADS, by_name, by_perf
-from fusetools.plan.probeset import GENERIC, HELPERS, Group, ProbeSet
+from fusetools.plan.probeset import GENERIC, HELPERS, OFFSET, Group, ProbeSet
 from fusetools.plan.registers import fetch
 from fusetools.plan.request import Count, Request
 from fusetools.plan.returns import no_returns
@@ -269,6 +270,7 @@ def plan(
             missing.append(Missing(what, target.why, layer="daemon"))
         settled.append(target)
     chosen = settled
+    missing += _shared(facts, chosen)
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
         missing.append(Missing("daemon", *NO_UPROBES, layer="daemon"))
@@ -276,7 +278,7 @@ def plan(
         stripped = next(why for why in missing if isinstance(why, _Stripped))
         raise Error(f"cannot probe the {stripped.what}: {stripped.why}", "", stripped.fix)
     if not request.names:
-        probes = [probe for probe in probes if probe.role != "inode"]
+        probes = [probe for probe in probes if probe.role not in ("inode", "listed")]
     probes = _named_apart(probes)
     if probes and calibration:
         probes += _calibration(facts, calibration, symbols)
@@ -405,9 +407,11 @@ def _settled(
     for probe_set, groups in ((target.probe_set, target.groups), *target.otherwise):
         tried = replace(target, probe_set=probe_set, groups=groups, otherwise=())
         probes, missing = _probes(facts, tried, symbols, demangle, unreadable)
-        wanted = "entry" if any(group.role == "call" for group, _ in groups) else "reply"
+        calls = any(group.role == "call" for group, _ in groups) and not _is_generic(tried)
+        wanted = "entry" if calls else "reply"
         if any(probe.role == wanted for probe in probes):
-            return tried, probes, [*map(_instead, lacking), *missing]
+            calls = any(probe.role == "entry" for probe in probes)
+            return tried, probes, [*(_instead(lack, calls) for lack in lacking), *missing]
         # A program of any name need not have them: nothing to report.
         if not target.otherwise or not any(
             _by_program(group, library) for group, library in groups
@@ -423,9 +427,9 @@ def _by_program(group: Group, library: Library) -> bool:
     return group.library is None or not group.library.fullmatch(name)
 
 
-def _instead(lacking: Missing) -> Missing:
-    """What is missing where the replies are recorded instead."""
-    what = lacking.what.replace("daemon of", "callbacks of", 1)
+def _instead(lacking: Missing, calls: bool) -> Missing:
+    """What is missing where the library's replies are recorded instead, or its callbacks, too."""
+    what = lacking.what.replace("daemon of", "own callbacks of" if calls else "callbacks of", 1)
     fix = lacking.fix.splitlines()[-1] if lacking.fix else ""
     return replace(lacking, what=what, fix=fix)
 
@@ -474,7 +478,7 @@ def _probes(
                 else _arguments(group, key, facts, library),
             )
             probes.append(probe)
-            if group.role == "call" and not refused:
+            if group.role == "call" and group.returns and not refused:
                 probes.append(
                     replace(
                         probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
@@ -482,19 +486,39 @@ def _probes(
                 )
         if len(probes) == before and group.role in HELPERS:
             why = f"{os.path.basename(library.path)} does not show the function that tells them"
-            inode = group.role == "inode"
+            inode = group.role != "taken"
             what = "inodes" if inode else "the callbacks' requests"
             layer = "names" if inode else "daemon"
             missing.append(Missing(f"{what} of {target.mount.path}", why, layer=layer))
+        elif len(probes) == before and group.role == "call" and _is_generic(target):
+            pass  # a libfuse whose handlers are not known: the replies are what is promised
         elif len(probes) == before:
             missing.append(_stripped(target, group, library))
-        elif refused and group.role == "call":
+        elif refused and group.role == "call" and group.returns:
             what = f"{DURATIONS} of the callbacks of {target.mount.path}"
             why = f"no return probes in {os.path.basename(library.path)}: {refused}"
             missing.append(Missing(what, why, layer="daemon"))
     if all(probe.role in HELPERS for probe in probes):
         probes = []
     return probes, missing
+
+
+def _shared(facts: HostFacts, chosen: Sequence[Target]) -> Iterator[Missing]:
+    """Mounts that are not recorded, of processes that serve recorded ones, too."""
+    recorded = {target.mount.connection for target in chosen}
+    for pid in dict.fromkeys(target.mount.daemon_pid for target in chosen):
+        own = [target.mount for target in chosen if target.mount.daemon_pid == pid]
+        others = {m.connection: m for m in reversed(facts.mounts) if m.daemon_pid == pid}
+        beside = [others[c].path for c in sorted(others.keys() - recorded, key=str)]
+        if pid is None or not beside:
+            continue
+        paths = " ".join(f"--mount {shlex.quote(p)}" for p in (*(m.path for m in own), *beside))
+        yield Missing(
+            f"which mount the calls of {own[0].comm} are for",
+            f"its process (pid {pid}) also serves {', '.join(beside)}, which is not recorded",
+            f"fusetools record {paths} -- …",
+            "daemon",
+        )
 
 
 # What compilers append to a function's name: it is local to a link (llvm, lto_priv), its arguments
@@ -529,20 +553,34 @@ def _arguments(
     wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
     fetches = []
     abi = group.abi or ("go" if library.runtime == "Go" else "c")
+    file = os.path.basename(library.path)
+    offsets = {
+        name: str(number)
+        for name, rows in group.offsets.items()
+        for library_name, number in reversed(rows)
+        if library_name.fullmatch(file)
+    }
     for name, text in wanted.items():
+        if not offsets.keys() >= set(OFFSET.findall(text)):
+            continue
+        text = OFFSET.sub(lambda match: offsets[match[1]], text)
         value = fetch(text, facts.arch, library.machine, abi)
         if value is not None:
             fetches.append((name, value))
     return tuple(fetches)
 
 
+def _is_generic(target: Target) -> bool:
+    return target.probe_set is not None and target.probe_set.name == GENERIC
+
+
 def _stripped(target: Target, group: Group, library: Library) -> Missing:
     name = os.path.basename(library.path)
     ways = "install its debug symbols (a package such as NAME-dbgsym or NAME-debuginfo)"
-    if not (target.probe_set and target.probe_set.name == GENERIC):
+    if not _is_generic(target):
         ways = (
             f"fusetools record --fs {GENERIC} -- …   "
-            "(works without symbols; no names of callbacks)\n" + ways
+            "(works without symbols; libfuse's callbacks, not the daemon's)\n" + ways
         )
     return _Stripped(
         f"daemon of {target.mount.path}",

@@ -12,15 +12,20 @@ A set holds groups, each of functions in one library:
                                            # library (or none of it: it looks them up at run time)
     function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
     role = "call"                          # or "reply": the function answers a request; "inode":
-                                           # it answers with an inode; "taken": it is entered when a
+                                           # it answers with an inode; "listed": it lists a file
+                                           # with its inode; "taken": it is entered when a
                                            # thread takes a request, calls without `unique` that
                                            # follow in that thread are of this request
+    returns = false                        # probes on entries alone
     abi = "go"                             # how its arguments are passed, "c" or "go"; else as the
                                            # file's language does
     [group.operations]                     # what the function's group matched -> FUSE operation
     forget_multi = "batch_forget"
     [group.arguments]                      # fetch arguments by that name; "all": of every function
     all = { unique = "+8(arg1):u64" }
+    read = { fh = "+{fh}(arg5):u64" }
+    [group.offsets.fh]                     # number by library, as ``library``; an argument with
+    'libfuse3\\.so[.\\d]*' = 16            # {fh} is left out of another one
 
 In a fetch argument (Documentation/trace/uprobetracer.rst) ``argN`` stands for the register of the
 function's Nth argument, whatever the architecture.
@@ -48,16 +53,21 @@ else:
 
 GENERIC = "libfuse"  # for daemons that no other set matches
 
-ROLES = ("call", "reply", "inode", "taken")
-HELPERS = ("inode", "taken")  # useful only with other roles
-FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "size", "off")
+OFFSET = re.compile(r"\{(\w+)\}")  # in a fetch argument
+MOST_OFFSET = 1 << 16
+
+ROLES = ("call", "reply", "inode", "listed", "taken")
+HELPERS = ("inode", "listed", "taken")  # useful only with other roles
+FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "fh", "size", "off")
 
 
 @dataclass(frozen=True)
 class Group:
     """Functions of one library. ``library``, ``function`` and ``uses`` match whole names;
     ``operations`` and ``arguments`` are keyed by what ``function``'s first group matched. Without
-    ``library`` the file is the daemon's program; with ``program`` also if no library matches."""
+    ``library`` the file is the daemon's program; with ``program`` also if no library matches.
+    ``offsets``: by the name that stands for them in ``arguments``; the first library that matches.
+    """
 
     name: str
     library: re.Pattern[str] | None
@@ -69,6 +79,8 @@ class Group:
     program: bool = False
     uses: re.Pattern[str] | None = None
     abi: str = ""
+    returns: bool = True
+    offsets: Mapping[str, tuple[tuple[re.Pattern[str], int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,8 +181,8 @@ class _Reader:
 
 def _group(reader: _Reader, at: str, value: object) -> Group:
     data = reader.table(at, value)
-    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi")
-    reader.known(at, data, (*keys, "operations", "arguments"))
+    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi", "returns")
+    reader.known(at, data, (*keys, "operations", "arguments", "offsets"))
     name = reader.text(f"{at}, name", data.get("name", "callbacks"))
     if not re.fullmatch(r"[\w-]+", name):
         raise reader.mistake(f"{at}, name", f"{name!r} is no plain word")
@@ -180,6 +192,9 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
     program = data.get("program", False)
     if not isinstance(program, bool):
         raise reader.mistake(f"{at}, program", "must be true or false")
+    returns = data.get("returns", True)
+    if not isinstance(returns, bool):
+        raise reader.mistake(f"{at}, returns", "must be true or false")
     library = None
     if not program or "library" in data:
         library = reader.pattern(f"{at}, library", data.get("library"))
@@ -203,6 +218,15 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         if function.groups != 1:
             reason = "needs one group (…) that matches the name used in operations"
             raise reader.mistake(f"{at}, function", reason)
+    offsets: dict[str, tuple[tuple[re.Pattern[str], int], ...]] = {}
+    for key, by_library in reader.table(f"{at}, offsets", data.get("offsets", {})).items():
+        where = f"{at}, offsets, {key}"
+        rows = []
+        for pattern, number in reader.table(where, by_library).items():
+            if type(number) is not int or not 0 <= number < MOST_OFFSET:
+                raise reader.mistake(f"{where}, {pattern}", f"{number!r} is no offset in bytes")
+            rows.append((reader.pattern(f"{where}, {pattern}", pattern), number))
+        offsets[key] = tuple(rows)
     arguments: dict[str, dict[str, str]] = {}
     for key, wanted in reader.table(f"{at}, arguments", data.get("arguments", {})).items():
         where = f"{at}, arguments, {key}"
@@ -210,7 +234,7 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         if key != "all" and not known:
             raise reader.mistake(where, "is not in operations")
         arguments[key] = {
-            argument: _fetch(reader, f"{where}, {argument}", argument, fetch, abi)
+            argument: _fetch(reader, f"{where}, {argument}", argument, fetch, abi, offsets)
             for argument, fetch in reader.table(where, wanted).items()
         }
     return Group(
@@ -224,15 +248,22 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         program=program,
         uses=reader.pattern(f"{at}, uses", data["uses"]) if "uses" in data else None,
         abi=abi,
+        returns=returns,
+        offsets=offsets,
     )
 
 
-def _fetch(reader: _Reader, at: str, name: str, value: object, abi: str) -> str:
+def _fetch(
+    reader: _Reader, at: str, name: str, value: object, abi: str, offsets: Mapping[str, object]
+) -> str:
     if name not in FIELDS:
         raise reader.mistake(at, f"unknown argument; known: {', '.join(FIELDS)}")
     fetch = reader.text(at, value)
+    for offset in OFFSET.findall(fetch):
+        if offset not in offsets:
+            raise reader.mistake(at, f"{{{offset}}} is not in offsets")
     # dereferences +N( … ), one argN, a type; nothing that could end the kernel's line
-    if not re.fullmatch(r"(?:[+-]u?\d+\()*arg\d\)*(?::\w+)?", fetch) or (
+    if not re.fullmatch(r"(?:[+-]u?(?:\d+|\{\w+\})\()*arg\d\)*(?::\w+)?", fetch) or (
         fetch.count("(") != fetch.count(")")
     ):
         raise reader.mistake(at, f"{fetch!r} is no fetch argument such as '+8(arg1):u64'")

@@ -21,6 +21,7 @@ from fusetools.plan.events import NUMBER
 from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
+from fusetools.plan.probeset import HELPERS
 from fusetools.record import merger, symbols, tracecmd
 from fusetools.record.state import started
 from fusetools.record.things import Things
@@ -380,7 +381,7 @@ class Finishing(Things):
             ours = [
                 p
                 for p in self.plan.probes
-                if p.place.rpartition(":")[0] in places and p.role != "inode"
+                if p.place.rpartition(":")[0] in places and p.role not in HELPERS
             ]
             if not ours or any(samples[probe.event] for probe in ours):
                 continue

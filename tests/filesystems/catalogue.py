@@ -148,8 +148,8 @@ class FileSystem:
     """start: mounts it in a place; returns the daemon. needs: commands.
 
     direct: the daemon itself, or a process it talks to, sleeps in injected_delay(); else it waits
-    for the file system below it. names: the daemon passes paths through libfuse's exported
-    functions of its high-level interface. sleeps: a regular expression for the stack of a thread of
+    for the file system below it. names: the daemon answers through libfuse's library, which
+    has what files requests are about. sleeps: a regular expression for the stack of a thread of
     the daemon that is made slow: its innermost function and, where other waits have the same, what
     it does in the kernel. cannot: what the workload cannot do there.
     builds: the daemon, of daemons/Makefile.
@@ -226,7 +226,7 @@ def sshfs(place: Place) -> subprocess.Popen[bytes]:
     return daemon
 
 
-@file_system("fuse-overlayfs")
+@file_system("fuse-overlayfs", names=True)
 def fuse_overlayfs(place: Place) -> subprocess.Popen[bytes]:
     upper, work = place.folder / "upper", place.folder / "work"
     upper.mkdir()
@@ -274,6 +274,16 @@ def ntfs_3g(place: Place) -> subprocess.Popen[bytes]:
     return place.serve("ntfs-3g", "-o", options, image, place.mount)
 
 
+@file_system("fuse2fs", "mkfs.ext4", names=True)
+def fuse2fs(place: Place) -> subprocess.Popen[bytes]:
+    """It asks libfuse for no paths of open files."""
+    image = place.folder / f"{MARK}.ext4"
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    run("mkfs.ext4", "-q", "-F", "-d", place.source, image)
+    return place.serve("fuse2fs", "-f", "-o", "rw,fakeroot", image, place.mount)
+
+
 @file_system("gocryptfs", "bindfs", direct=False, sleeps=IN_GO)
 def gocryptfs(place: Place) -> subprocess.Popen[bytes]:
     password = place.folder / "password"
@@ -306,7 +316,7 @@ def rclone(place: Place) -> subprocess.Popen[bytes]:
     )
 
 
-@file_system()
+@file_system(names=True)
 def pyfuse3(place: Place) -> subprocess.Popen[bytes]:
     """With PyPI's pyfuse3 where this Python has it, else with Debian's."""
     for python in (sys.executable, "/usr/bin/python3"):

@@ -355,4 +355,5 @@ def test_no_path_is_shown_as_an_attributes_name(of: Recorded) -> None:
 @only(lambda fs: fs.names)
 def test_slow_names_the_file(of: Recorded) -> None:
     named = {row["path"].rpartition("/")[2] for row in around(of).values()}
-    assert named == {f"{MARK}-{i}" for i in range(SLOW)}
+    # Some are slow in the directory, too.
+    assert named - {MARK} == {f"{MARK}-{i}" for i in range(SLOW)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,12 +81,88 @@ def by_pyelftools(path: Path) -> set[tuple[str, int, int, int]]:
 @pytest.mark.parametrize("path", real_files(), ids=lambda path: path.name)
 def test_functions_of_real_files(path: Path) -> None:
     expected = by_pyelftools(path)
-    found = _core.elf_functions(path)
+    # Those of libfuse's table have no size.
+    found = [row for row in _core.elf_functions(path) if row[2] or not row[0].startswith("do_")]
     assert set(found) <= expected
     # One row per name and address, though the two tables may disagree on the size.
     assert {(name, address) for name, address, *_ in found} == {row[:2] for row in expected}
     assert len({row[:2] for row in found}) == len(found)
     assert found == sorted(found, key=lambda row: (row[1], row[0]))
+
+
+HANDLERS = """
+typedef void (*handler)(void *req, unsigned long ino, const void *arg);
+#define HANDLER(name) static void do_##name(void *req, unsigned long ino, const void *arg) \\
+  { __asm__ volatile("" :: "r"(#name), "r"(req)); }
+HANDLER(lookup) HANDLER(forget) HANDLER(getattr) HANDLER(open) HANDLER(read) HANDLER(access)
+static struct { handler function; const char *name; } TABLE fuse_ll_ops[] = {
+  [1] = {do_lookup, "LOOKUP"}, [2] = {do_forget, "FORGET"}, [3] = {do_getattr, "GETATTR"},
+  [14] = {do_open, "OPEN"}, [15] = {do_read, "READ"}, [34] = {do_access, "ACCESS"},
+  [31] = {do_access, "GETLK"}, [41] = {0, "NOTIFY_REPLY"}, [43] = {do_forget + 1, "OTHER"},
+};
+#ifdef TWO
+static struct { handler function; const char *name; } fuse_ll_ops2[] = {
+  [1] = {do_lookup, "LOOKUP"}, [2] = {do_forget, "FORGET"}, [3] = {do_getattr, "GETATTR"},
+  [14] = {do_open, "OPEN"}, [15] = {do_read, "READ"},
+};
+void second(int opcode) { fuse_ll_ops2[opcode].function(0, 0, fuse_ll_ops2[opcode].name); }
+#endif
+void fuse_reply_entry(int opcode) { fuse_ll_ops[opcode].function(0, 0, fuse_ll_ops[opcode].name); }
+int main(void) { return 0; }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-shared", "-fPIC"), ("-no-pie",)], ids=("library", "program"))
+def test_handlers_of_libfuse_without_symbols(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """By the library's table of them; what stands there for two operations has no name."""
+    source, out = tmp_path / "a.c", tmp_path / "a.out"
+    source.write_text(HANDLERS)
+    build = ("gcc", "-O1", *flags, "-rdynamic", source, "-o", out)
+    run(*build, "-DTABLE=")
+    named = {name: int(at, 16) for at, kind, name in map(str.split, nm(out)) if kind == "t"}
+    run("strip", out)
+    handlers = {n: a for n, a, *_ in _core.elf_functions(out) if n.startswith("do_")}
+    wanted = ("do_lookup", "do_forget", "do_getattr", "do_open", "do_read")
+    assert handlers == {name: named[name] for name in wanted}
+    # Which of two tables the library goes by is not known; and what else has those names is none.
+    run(*build, "-DTABLE=", "-DTWO")
+    run("strip", out)
+    assert not [name for name, *_ in _core.elf_functions(out) if name.startswith("do_")]
+
+
+def nm(path: Path) -> list[str]:
+    return [line for line in run("nm", path).splitlines() if len(line.split()) == 3]
+
+
+def test_handlers_of_this_hosts_libfuse() -> None:
+    """Each probe is on an instruction, and where it is not the function's first one, on a jump or a
+    push, before which nothing writes the arguments' registers: as the disassembler has it."""
+    (path,) = [path for path in real_files() if path.name.startswith("libfuse3")]
+    rows = [row for row in _core.elf_functions(path) if row[0].startswith("do_")]
+    if not rows:
+        pytest.skip(f"{path} has several tables of handlers, or none")
+    names = {name for name, *_ in rows}
+    assert len(names) > 35 and {"do_lookup", "do_readdirplus", "do_write"} <= names
+    inside = 0
+    for _, address, _, offset in rows:
+        # In libfuse3 the addresses of code are its offsets.
+        span = [f"--start-address={address}", f"--stop-address={offset + 16}"]
+        listing = run("objdump", "-d", "--no-show-raw-insn", *span, path).splitlines()
+        code = [
+            line.strip().split(":", 1) for line in listing if re.match(r"\s+[0-9a-f]+:\s", line)
+        ]
+        at = [int(where, 16) for where, _ in code].index(offset)
+        if at and platform.machine() == "x86_64":
+            inside += 1
+            assert re.match(r"\s*(j[a-z]+|push)\s", code[at][1]), code
+            for _, before in code[:at]:
+                written = re.search(r"%(\w+)$", before.partition("#")[0].strip())
+                compares = re.match(r"\s*(test|cmp)", before)
+                assert compares or not written or written[1] not in ARGUMENTS, code
+    assert inside > 10 or platform.machine() != "x86_64"
+
+
+ARGUMENTS = {"rdi", "edi", "rsi", "esi", "rdx", "edx", "di", "si", "dx", "dl", "dh", "sil", "dil"}
 
 
 def test_cold_halves_and_offsets(library: Path) -> None:

@@ -475,7 +475,7 @@ def test_which_probe_set() -> None:
     told = {p.function: dict(p.arguments).get("ino") for p in plan.probes}
     assert told["fuse_reply_entry"] == "+0(%si):u64" and told["fuse_reply_err"] is None
     (target,) = targets(host(), Attach(), fs="libfuse")
-    assert [library.path for _, library in target.groups] == [FUSE.path]
+    assert {library.path for _, library in target.groups} == {FUSE.path}
     with pytest.raises(Error) as caught:
         targets(host("6.18", sshfs), Attach(), fs="cvmfs")
     assert "fits no daemon here" in caught.value.what
@@ -483,6 +483,37 @@ def test_which_probe_set() -> None:
     with pytest.raises(Error) as caught:
         targets(host(), Attach(), fs="cvmfs+stubb")
     assert caught.value.why == "its groups: callbacks, inodes, stub"
+
+
+def test_handlers_of_libfuse() -> None:
+    """What the library calls a low-level daemon's callbacks by: its inodes, names and sizes."""
+    program = replace(library("lowlevel", 8), imports=("fuse_reply_err", "fuse_add_direntry_plus"))
+    one = mount(comm="lowlevel", libraries=(program, FUSE))
+    names = ("do_lookup", "do_read", "do_rename2", "do_init", "fuse_add_direntry_plus")
+    more = [(name, 0x1000 * i, 0, 0x1000 * i) for i, name in enumerate(names, 1)]
+    symbols = {**SYMBOLS, FUSE.host_path: [*SYMBOLS[FUSE.host_path], *more]}
+    plan = make(host("6.18", one), symbols=symbols)
+    found = {p.function: p for p in plan.probes if p.role != "return"}
+    assert "do_init" not in found  # answers no request of a caller
+    handlers = [p for p in plan.probes if p.function.startswith("do_")]
+    assert {p.operation for p in handlers} == {"lookup", "read", "rename2"}
+    assert {p.role for p in handlers} == {"entry"}
+    assert dict(found["do_lookup"].arguments) == {
+        "unique": "+8(%di):u64",
+        "ino": "%si:u64",
+        "name": "+0(%dx):string",
+    }
+    read = dict(found["do_read"].arguments)
+    assert (read["size"], read["off"]) == ("+16(%dx):u32", "+8(%dx):s64")
+    assert dict(found["do_rename2"].arguments)["name"] == "+16(%dx):string"
+    assert found["fuse_add_direntry_plus"].role == "listed"
+    # A library without such a table is no worse off than before, nor is it called stripped.
+    plan = make(host("6.18", one))
+    assert [p.function for p in plan.probes if p.role == "reply"] == [
+        "fuse_reply_err",
+        "fuse_reply_entry",
+    ]
+    assert not [lack for lack in plan.missing if "stripped" in lack.why]
 
 
 def test_a_stripped_library() -> None:
@@ -517,6 +548,23 @@ def test_a_library_that_cannot_be_read() -> None:
     facts = host("6.18", mount(), lost)
     plan = planner.plan(facts, Attach(), planner.targets(facts, Attach(), builtin()), SYMBOLS, {})
     assert any(one.what == "daemon of /x" for one in plan.missing)
+
+
+def test_a_process_that_serves_other_mounts_too() -> None:
+    """Whose its calls are is not known without those: so the other mounts are named."""
+    mounts = mount("/a b"), mount("/c", connection=46), mount("/d", connection=47, daemon_pid=9)
+    facts = host("6.18", *mounts, mount("/bound", connection=46))
+
+    def shared(*paths: str) -> list[tuple[str, str]]:
+        request = Attach(mounts=paths)
+        found = planner.targets(facts, request, builtin())
+        plan = planner.plan(facts, request, found, SYMBOLS, PLAIN, OWN)
+        return [(one.why, one.fix) for one in plan.missing if one.what.startswith("which mount")]
+
+    ((why, fix),) = shared("/a b")
+    assert why == "its process (pid 2024) also serves /c, which is not recorded"
+    assert fix == "fusetools record --mount '/a b' --mount /c -- …"
+    assert shared("/a b", "/c") == shared("/d") == []
 
 
 HIGH = {
@@ -562,8 +610,37 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
             ("fuse_req_userdata", "taken"),
             ("fuse_reply_err", "reply"),
         ]
-        assert plan.probes[0].arguments == (("name", "+0(%si):string"),)
+        assert dict(plan.probes[0].arguments)["name"] == "+0(%si):string"
         assert plan.probes[2].operation == "read"
+
+
+@pytest.mark.parametrize(
+    ("file", "read", "getattr", "opened"),
+    [
+        ("libfuse3.so.3.14.0", "+16(%r9):u64", "+16(%cx):u64", "+16(%si):u64"),
+        ("libfuse.so.2.9.9", "+24(%r9):u64", None, "+24(%si):u64"),
+        ("daemon", None, None, None),  # which version is inside is not known
+    ],
+)
+def test_handles_of_open_files(
+    file: str, read: str | None, getattr: str | None, opened: str | None
+) -> None:
+    """By the version of libfuse: of a daemon that wants no paths they are all that it is given."""
+    one = mount(libraries=(library(file, 8),), program=library(file, 8).path)
+    names = (
+        "fuse_fs_read",
+        "fuse_fs_getattr",
+        "fuse_reply_open",
+        "fuse_fs_symlink",
+        "fuse_req_userdata",
+    )
+    rows = [(name, 0x100 * i, 9, 0x100 * i) for i, name in enumerate(names, 1)]
+    plan = make(host("6.18", one), symbols={**SYMBOLS, library(file, 8).host_path: rows})
+    handles = {p.function: dict(p.arguments).get("fh") for p in plan.probes if p.role != "return"}
+    assert [handles[name] for name in names[:3]] == [read, getattr, opened]
+    # A symbolic link's own path, not what it leads to.
+    links = [p for p in plan.probes if p.function == "fuse_fs_symlink" and p.role == "entry"]
+    assert [dict(p.arguments)["name"] for p in links] == ["+0(%dx):string"]
 
 
 def test_programs_with_everything_inside() -> None:

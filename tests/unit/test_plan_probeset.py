@@ -92,6 +92,7 @@ def test_a_good_one() -> None:
         ("library", "role = 'x'\nlibrary", "group 1, role", "none of 'call', 'reply', 'inode'"),
         ("library", "optional = 1\nlibrary", "group 1, optional", "must be true or false"),
         ("library", "optional = true\nlibrary", "group", "nothing would be probed"),
+        ("library", "returns = 1\nlibrary", "group 1, returns", "must be true or false"),
         ("library", "name = 'a b'\nlibrary", "group 1, name", "no plain word"),
         ("look = {", "loop = {", "group 1, arguments, loop", "is not in operations"),
         ("unique =", "unic =", "group 1, arguments, all, unic", "unknown argument; known: unique"),
@@ -100,6 +101,25 @@ def test_a_good_one() -> None:
         ("+8(arg1):u64", "arg9:u64", "group 1, arguments, all, unique", "arg1 to arg6"),
         ("+8(arg1):u64", "arg1 b=%si", "group 1, arguments, all, unique", "no fetch argument"),
         ('"+8(arg1):u64"', "8", "group 1, arguments, all, unique", "must be a string, not 8"),
+        ('"+8(arg1):u64"', '"+{a}(arg1):u64"', "group 1, arguments, all, unique", "{a} is not in"),
+        (
+            "[group.arg",
+            "[group.offsets]\na = 5\n[group.arg",
+            "group 1, offsets, a",
+            "must be a table",
+        ),
+        (
+            "[group.arg",
+            "[group.offsets.a]\n'x' = -5\n[group.arg",
+            "group 1, offsets, a, x",
+            "no offset",
+        ),
+        (
+            "[group.arg",
+            "[group.offsets.a]\n'(' = 5\n[group.arg",
+            "group 1, offsets, a, (",
+            "no reg",
+        ),
         ('{ unique = "+8(arg1):u64" }', "5", "group 1, arguments, all", "must be a table"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fusetools.figures import duration, number, took
 from fusetools.printable import printable
-from fusetools.render.text.footer import footer, missing
+from fusetools.render.text.footer import footer, missing, warnings
 from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.count import Counts
 
@@ -32,7 +32,7 @@ def render_live(result: Counts) -> str:
             f"overhead: {duration(cost)} in each daemon call, {duration(whole)} in all "
             f"({share:.2g} % of one CPU's time); less per request"
         )
-    output += [f"warning: {printable(warning)}" for warning in result.facts.losses.warnings]
+    output += warnings(result.facts.losses.warnings)
     return lines(output + missing(result.facts.missing))
 
 

@@ -31,7 +31,11 @@ def footer(facts: Facts, calls: int | None = None) -> list[str]:
             f"warning: the kernel throttled the events {plural(losses.throttled, 'time')}"
         )
     output += throttled(facts.throttled)
-    return output + [f"warning: {printable(warning)}" for warning in losses.warnings]
+    return output + warnings(losses.warnings)
+
+
+def warnings(texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in prose(f"warning: {printable(text)}", rest="  ")]
 
 
 def taken(took: Took | None) -> list[str]:

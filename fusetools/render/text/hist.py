@@ -12,7 +12,7 @@ from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.count import never_called
 from fusetools.render.text.footer import footer, missing, ways_out
-from fusetools.render.text.layout import bar, lines, table
+from fusetools.render.text.layout import bar, lines, prose, table
 from fusetools.results.facts import Facts
 from fusetools.results.hist import PERCENTILES, READ_TO_REPLY, Histogram, Histograms
 
@@ -90,7 +90,8 @@ def summary(
                     continue
                 if not layers or layer in layers:
                     of = m.what[len(layer) + 1 :] + " " if m.what.startswith(f"{layer} of") else ""
-                    rows.append(f"  {layer:7}  {of}not recorded: {m.why}")
+                    why = printable(f"{of}not recorded: {m.why}")
+                    rows += prose(why, f"  {layer:7}  ", " " * 11)
                     rows += ways_out(m.fix, " " * 11)
     return table(rows, "<<>>>>>>"[: len(heading) + 1]) if rows else ["no calls"]
 

@@ -44,7 +44,7 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
     output += ["", *cost(result, overhead), *ring(result.operations)]
     output += handed(result.operations)
     for m in result.joined:
-        output += [printable(m.what), f"  why: {printable(m.why)}"]
+        output += prose(printable(m.what)) + prose(f"why: {printable(m.why)}", "  ", "    ")
         output += ways_out(m.fix, "  ") if m.fix else []
     output += footer(result.facts)
     return lines(output)

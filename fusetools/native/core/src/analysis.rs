@@ -20,6 +20,7 @@ use crate::hist::Hist;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::Requests;
+use crate::serves::Serves;
 use crate::stitch::{self, Cut, Mark, RequestCounts, Stitch, Story};
 use crate::tree::{Single, Tree};
 
@@ -67,7 +68,7 @@ pub struct Analysis {
     filters: Filters,
     /// Start and end on the recording's clock.
     window: (u64, u64),
-    daemons: FxHashMap<i32, u64>,
+    serves: Serves,
     /// Threads with a selected name.
     named: FxHashSet<i32>,
     kinds: Vec<Kind>,
@@ -180,7 +181,7 @@ impl Analysis {
         Analysis {
             arch: Arch::new(arch),
             window,
-            daemons: filters.daemons.iter().copied().collect(),
+            serves: Serves::new(&filters.daemons),
             named: FxHashSet::default(),
             filters,
             kinds,
@@ -246,7 +247,7 @@ impl Analysis {
             }
             Side::Exit { tid, time, .. } => self.forget_task(*tid, *time),
             Side::Lost { .. } => self.losses += 1,
-            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } => {}
+            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } | Side::Listed { .. } => {}
         }
     }
 
@@ -373,7 +374,8 @@ impl Analysis {
             | Role::Length
             | Role::Stack
             | Role::Sample => {}
-            Role::Begin | Role::Sent | Role::End | Role::Inode | Role::Name | Role::Taken => {}
+            Role::Begin | Role::Sent | Role::End | Role::Taken => {}
+            Role::Inode | Role::Handle | Role::Name | Role::Listed => {}
         }
     }
 

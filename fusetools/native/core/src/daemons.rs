@@ -72,10 +72,14 @@ impl Daemons {
             longest: 0,
             answered: 0,
         });
-        let places = daemons.iter().enumerate().map(|(at, (pid, _))| (*pid, at));
+        // What its threads do is the same for each connection of a process: it is kept with the first.
+        let mut places = FxHashMap::default();
+        for (at, (pid, _)) in daemons.iter().enumerate() {
+            places.entry(*pid).or_insert(at);
+        }
         Daemons {
             states: states.collect(),
-            places: places.collect(),
+            places,
             threads: FxHashMap::default(),
             running: FxHashSet::default(),
         }
@@ -87,6 +91,17 @@ impl Daemons {
             if let Some(at) = self.threads.get(tid) {
                 self.states[*at].ran = last;
             }
+        }
+        for at in 0..self.states.len() {
+            let first = self.places.get(&self.states[at].pid).copied();
+            let State {
+                ran,
+                stopped,
+                ended,
+                ..
+            } = self.states[first.unwrap_or(at)];
+            let state = &mut self.states[at];
+            (state.ran, state.stopped, state.ended) = (ran, stopped, ended);
         }
         std::mem::take(&mut self.states)
     }
@@ -127,9 +142,9 @@ impl Daemons {
 impl Listener for Daemons {
     fn story(&mut self, known: &Known<'_>) {
         let story = known.story;
-        let serves = |state: &&mut State| match story.daemon_pid {
-            ..0 => state.connection == story.connection,
-            pid => state.pid == pid,
+        let serves = |state: &&mut State| match (story.daemon_pid, story.connection) {
+            (pid, ABSENT) => state.pid == pid,
+            (_, connection) => state.connection == connection,
         };
         let (Some(state), Some(ns)) = (self.states.iter_mut().find(serves), story.duration())
         else {
@@ -187,7 +202,7 @@ mod tests {
     }
 
     fn daemon(events: &[Ev], exits: &[(u64, i32)], last: u64) -> State {
-        let mut daemons = Daemons::new(&[(500, 45)]);
+        let mut daemons = Daemons::new(&[(500, 45), (500, 46)]);
         for tid in [500, 501] {
             daemons.side(&Side::Comm {
                 time: 0,
@@ -206,7 +221,18 @@ mod tests {
                 tid: *tid,
             });
         }
-        daemons.finish(last)[0]
+        let [first, second] = daemons.finish(last)[..] else {
+            panic!("one for each connection");
+        };
+        // One process: what its threads do holds for both.
+        assert_eq!(
+            second,
+            State {
+                connection: 46,
+                ..first
+            }
+        );
+        first
     }
 
     #[test]

@@ -12,7 +12,7 @@ use object::elf::{NT_GNU_BUILD_ID, PF_X, PT_LOAD, SHT_DYNSYM, SHT_NOTE, SHT_SYMT
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, Sym, SymbolTable};
 use object::{Endianness, FileKind};
 
-use crate::{gopclntab, input};
+use crate::{gopclntab, handlers, input, prologue};
 
 /// A function that a probe can be put on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
 }
 
 /// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
-/// split off; of a Go program without a symbol table, those of its `.gopclntab`. Only what lies in executable segments. The
+/// split off; of a Go program without a symbol table, those of its `.gopclntab`; of libfuse its handlers of requests. Only what lies in executable segments. The
 /// offset of a Go function is behind its check of the stack, from where it restarts when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
 /// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
@@ -391,9 +391,32 @@ impl Image {
                 })
             })
             .collect();
+        if functions.iter().any(|one| one.name == "fuse_reply_entry") {
+            functions.extend(self.handlers(data));
+        }
         functions.sort_unstable();
         functions.dedup_by(|a, b| a.address == b.address && a.name == b.name);
         functions
+    }
+
+    /// libfuse's, each at a place where a probe is cheap; but that of many forgets, which may come there often.
+    fn handlers<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = Function> + 'a {
+        let cheap = matches!(about_in(data), Ok(about) if about.machine == "x86_64");
+        handlers::functions(data)
+            .into_iter()
+            .filter_map(move |(address, name)| {
+                let mut offset = self.offset(address)?;
+                if cheap && name != "do_batch_forget" {
+                    let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
+                    offset += prologue::emulated(code.unwrap_or(&[])).unwrap_or(0) as u64;
+                }
+                Some(Function {
+                    address,
+                    name,
+                    size: 0,
+                    offset,
+                })
+            })
     }
 
     fn offset(&self, address: u64) -> Option<u64> {

@@ -28,6 +28,11 @@ pub enum Role {
     Reply,
     /// The daemon answers with an inode (fuse_reply_entry).
     Inode,
+    /// The daemon answers with the handle of a file that it has opened (fuse_reply_open, fuse_reply_create).
+    Handle,
+    /// The daemon lists a file in a directory, with its inode (fuse_add_direntry_plus): makes no event but
+    /// `Side::Listed`.
+    Listed,
     /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
     Taken,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
@@ -89,12 +94,13 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Return of the daemon | unique | | | |
 /// | Taken | unique | | | |
 /// | Reply, Inode | unique | ino (0: there is no such file) | | |
+/// | Handle | unique | fh | | |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
 /// | Sent | unique | connection | write (0: it is the answer that is copied) | req |
 /// | End | unique | connection | error (32 bits) | req |
-/// | SysEnter | id | | | |
+/// | SysEnter | id | first argument | third argument | |
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
 /// | Waking | pid | common_flags (8, 16: in an interrupt) | | |
@@ -142,6 +148,18 @@ pub enum Side {
     /// A callback is given a name: of a file in the directory `ino`, or of an attribute of `ino`. Only if the
     /// catalogue requests it (Role::Name).
     Name {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        unique: u64,
+        ino: u64,
+        /// Of an open file.
+        handle: u64,
+        name: String,
+    },
+    /// A request for a directory's list is answered with this, among others. Only if the catalogue requests it
+    /// (Role::Listed).
+    Listed {
         time: u64,
         pid: i32,
         tid: i32,
@@ -215,9 +233,10 @@ impl Batch {
 impl Side {
     pub(crate) fn comes_before(&self, event: u64) -> bool {
         match self {
-            Side::Comm { time, .. } | Side::Fork { time, .. } | Side::Name { time, .. } => {
-                *time <= event
-            }
+            Side::Comm { time, .. }
+            | Side::Fork { time, .. }
+            | Side::Name { time, .. }
+            | Side::Listed { time, .. } => *time <= event,
             Side::Map(map) => map.time <= event,
             Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
                 *time < event

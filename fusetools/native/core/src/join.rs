@@ -81,14 +81,21 @@ impl Join {
     fn name(&mut self, record: &mut Side) {
         match record {
             Side::Name {
-                tid, unique, name, ..
+                tid,
+                unique,
+                handle,
+                name,
+                ..
             } if *unique == ABSENT => match self.tasks.get_mut(tid) {
                 Some(Task {
                     unique: Some(taken),
                     named: named @ false,
                     ..
                 }) => (*unique, *named) = (*taken, true),
-                _ => name.clear(),
+                _ => {
+                    name.clear();
+                    *handle = ABSENT;
+                }
             },
             Side::Exit { tid, .. } => drop(self.tasks.remove(tid)),
             Side::Lost { .. } => self.tasks.clear(),

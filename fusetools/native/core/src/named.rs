@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::filters::Filters;
-use crate::names::{Details, Names, Path, NOTHING};
+use crate::names::{Daemon, Details, Names, Path, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Reader, ScanInfo};
 use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
@@ -55,7 +55,7 @@ pub fn path(names: &Names, story: &Story, details: &Details) -> Option<Path> {
         ino => ino,
     };
     names.path_of(
-        story.daemon_pid,
+        names.daemon(story.daemon_pid, story.connection),
         story.operation,
         ino,
         details.name.as_deref(),
@@ -136,12 +136,13 @@ struct All<L> {
 impl<L: Listener> Teller<L> {
     /// `catalogue` as given to the stitching.
     pub fn new(stitch: Stitch, catalogue: &[Meaning], listener: L) -> Teller<L> {
+        let names = Names::new(catalogue, stitch.daemons());
         Teller {
             roles: catalogue.iter().map(|row| row.role).collect(),
             stitch,
             complete: Vec::new(),
             all: All {
-                names: Names::new(catalogue),
+                names,
                 followed: Followed::new(catalogue),
                 counts: RequestCounts::default(),
                 listener,
@@ -178,7 +179,11 @@ impl<L: Listener> Teller<L> {
     /// Requests that have begun and not ended, each with whether events were lost since, its end perhaps among them.
     pub fn under_way<'a>(&'a self, mut see: impl FnMut(&Known<'a>, bool)) {
         for (story, unsure) in self.stitch.under_way() {
-            let details = self.all.names.details_of(story.daemon_pid, story.unique);
+            let details = {
+                let names = &self.all.names;
+                let daemon = names.daemon(story.daemon_pid, story.connection);
+                names.details_of(daemon, story.unique)
+            };
             let known = Known {
                 story,
                 details,
@@ -189,8 +194,18 @@ impl<L: Listener> Teller<L> {
         }
     }
 
+    /// A daemon whose connection is unknown is none of those that have names.
+    fn daemon(&self, pid: i32, tid: i32, unique: u64) -> Daemon {
+        if !self.all.names.several(pid) {
+            return (pid, ABSENT);
+        }
+        let connection = self.stitch.connection_of(pid, tid, unique);
+        self.all.names.daemon(pid, connection.unwrap_or(ABSENT))
+    }
+
     fn event(&mut self, event: &Ev) {
-        self.all.names.event(event);
+        let daemon = self.daemon(event.pid, event.tid, event.v[0]);
+        self.all.names.event(daemon, event);
         let complete = &mut self.complete;
         self.stitch
             .event(event, &mut |story| complete.push(story.clone()));
@@ -201,7 +216,16 @@ impl<L: Listener> Teller<L> {
     }
 
     fn side(&mut self, record: &Side) {
-        self.all.names.side(record);
+        let daemon = match record {
+            Side::Name {
+                pid, tid, unique, ..
+            }
+            | Side::Listed {
+                pid, tid, unique, ..
+            } => self.daemon(*pid, *tid, *unique),
+            _ => (-1, ABSENT),
+        };
+        self.all.names.side(daemon, record);
         let complete = &mut self.complete;
         self.stitch
             .side(record, &mut |story| complete.push(story.clone()));
@@ -216,6 +240,7 @@ impl<L: Listener> Teller<L> {
             .stitch
             .finish(&mut |story| complete.push(story.clone()));
         all.tell(&mut complete, &comms);
+        all.names.end();
         all.listener.end(&all.names);
         all.counts
     }
@@ -224,7 +249,8 @@ impl<L: Listener> Teller<L> {
 impl<L: Listener> All<L> {
     fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
         for story in complete.drain(..) {
-            let details = self.names.take(story.daemon_pid, story.unique);
+            let daemon = self.names.daemon(story.daemon_pid, story.connection);
+            let details = self.names.take(daemon, story.unique);
             let details = details.as_ref().unwrap_or(&NOTHING);
             self.counts.add(&story);
             self.followed.story(&story, details, &mut self.names);
@@ -248,8 +274,8 @@ struct Followed {
 
 /// Stories may be reported in another order.
 enum Half {
-    Lookup(i32, u64, String),
-    Next(i32, u64),
+    Lookup(Daemon, u64, String),
+    Next(Daemon, u64),
 }
 
 const MOST_HALVES: usize = 1 << 16;
@@ -266,6 +292,7 @@ impl Followed {
         if !self.needed || story.daemon_pid < 0 {
             return;
         }
+        let daemon = names.daemon(story.daemon_pid, story.connection);
         // Most lookups are the last of their system call.
         if self.halves.len() > MOST_HALVES {
             self.halves.clear();
@@ -275,13 +302,13 @@ impl Followed {
             ino => ino,
         };
         if let Some(resumed) = story.at(Mark::Resumed) {
-            let next = Half::Next(story.daemon_pid, ino);
+            let next = Half::Next(daemon, ino);
             self.meet((story.tid, resumed), next, names);
         }
         let names_file = story.operation == Operation::LOOKUP && story.error == 0;
         let runs = story.at(Mark::Runs).or(story.at(Mark::End));
         if let (true, Some(runs), Some(name)) = (names_file, runs, &details.name) {
-            let lookup = Half::Lookup(story.daemon_pid, details.ino, name.clone());
+            let lookup = Half::Lookup(daemon, details.ino, name.clone());
             self.meet((story.tid, runs), lookup, names);
         }
     }

@@ -1,10 +1,12 @@
 //! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
-//! joined they are paths.
+//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle
+//! that it answered the open with; so does this.
 
 use rustc_hash::FxHashMap;
 
-use crate::events::{Ev, Meaning, Role, Side, ABSENT};
+use crate::events::{Ev, Layer, Meaning, Role, Side, ABSENT};
 use crate::operations::Operation;
+use crate::serves::Serves;
 
 /// FUSE_ROOT_ID, include/uapi/linux/fuse.h.
 const ROOT: u64 = 1;
@@ -20,6 +22,8 @@ pub struct Details {
     pub ino: u64,
     /// Of a file in a directory, or of an attribute.
     pub name: Option<String>,
+    /// Of the open file.
+    handle: u64,
     /// Requested bytes, and their offset.
     pub size: u64,
     pub offset: u64,
@@ -31,6 +35,7 @@ pub struct Details {
 pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
+    handle: ABSENT,
     size: ABSENT,
     offset: ABSENT,
     answer: ABSENT,
@@ -45,74 +50,222 @@ pub struct Path {
     pub whole: bool,
 }
 
+/// A process, and, where it serves several, the connection: each has requests, inodes and handles of its own.
+pub type Daemon = (i32, u64);
+
 /// Callbacks' arguments by daemon and request, and names by daemon and inode. Grows with the inodes that were
-/// looked up; a daemon's number is its process.
+/// looked up.
 #[derive(Clone, Debug)]
 pub struct Names {
-    roles: Vec<Option<Role>>,
-    open: FxHashMap<(i32, u64), Details>,
-    names: FxHashMap<(i32, u64), (u64, Box<str>)>,
+    serves: Serves,
+    roles: Vec<Option<(Role, Operation)>>,
+    open: FxHashMap<(Daemon, u64), Details>,
+    names: FxHashMap<(Daemon, u64), Name>,
+    /// By daemon and directory: when a name there last led elsewhere, counted as in `Name`.
+    moved: FxHashMap<(Daemon, u64, Box<str>), u64>,
+    learned: u64,
+    /// By daemon: how many were learned before its inodes may have got other names.
+    unsure: FxHashMap<Daemon, u64>,
+    /// What is asked for is what was before all that.
+    past: bool,
+    /// Inodes may come from elsewhere than from lookups: a forgotten one's number may be another file's then.
+    listed: bool,
+    /// By daemon and handle.
+    files: FxHashMap<(Daemon, u64), OpenFile>,
+}
+
+#[derive(Clone, Debug)]
+struct Name {
+    directory: u64,
+    name: Box<str>,
+    /// How many were learned before.
+    learned: u64,
+}
+
+/// What a daemon has answered with one handle.
+#[derive(Clone, Debug)]
+struct OpenFile {
+    /// None: unknown, or there are several.
+    path: Option<Box<str>>,
+    /// Not released yet.
+    times: u32,
 }
 
 impl Names {
-    /// `catalogue` as given to the reader.
-    pub fn new(catalogue: &[Meaning]) -> Names {
+    /// `catalogue` as given to the reader; `daemons`: as in `Filters`.
+    pub fn new(catalogue: &[Meaning], daemons: &[(i32, u64)]) -> Names {
         let role = |row: &Meaning| {
-            let daemon = row.layer == crate::events::Layer::Daemon;
-            matches!(row.role, Role::Entry | Role::Inode)
-                .then_some(row.role)
-                .filter(|_| daemon)
+            let daemon = row.layer == Layer::Daemon;
+            let of_use = matches!(row.role, Role::Entry | Role::Inode | Role::Handle);
+            (daemon && of_use).then(|| (row.role, Operation::of_name(&row.operation)))
         };
         Names {
+            serves: Serves::new(daemons),
             roles: catalogue.iter().map(role).collect(),
             open: FxHashMap::default(),
             names: FxHashMap::default(),
+            moved: FxHashMap::default(),
+            learned: 0,
+            unsure: FxHashMap::default(),
+            past: false,
+            listed: catalogue
+                .iter()
+                .any(|row| row.layer == Layer::Daemon && row.operation == "readdirplus"),
+            files: FxHashMap::default(),
         }
     }
 
-    fn details(&mut self, daemon: i32, unique: u64) -> &mut Details {
+    fn details(&mut self, daemon: Daemon, unique: u64) -> &mut Details {
         if self.open.len() >= MOST_OPEN {
             self.open.clear();
         }
         self.open.entry((daemon, unique)).or_insert(NOTHING)
     }
 
-    pub fn event(&mut self, ev: &Ev) {
+    /// Of a process whose events are about several connections.
+    pub fn several(&self, pid: i32) -> bool {
+        self.serves.several(pid)
+    }
+
+    pub fn daemon(&self, pid: i32, connection: u64) -> Daemon {
+        let connection = Some(connection).filter(|_| self.several(pid));
+        (pid, connection.unwrap_or(ABSENT))
+    }
+
+    /// Of `daemon`'s.
+    pub fn event(&mut self, daemon: Daemon, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
-            Some(Some(Role::Entry)) if unique != ABSENT && ino != ABSENT => {
-                let details = self.details(ev.pid, unique);
-                (details.ino, details.size, details.offset) = (ino, size, offset);
+            Some(Some((Role::Entry, operation))) if unique != ABSENT => {
+                let operation = *operation;
+                let details = self.details(daemon, unique);
+                if ino != ABSENT {
+                    details.ino = ino;
+                }
+                // One request may lead to several calls.
+                if size != ABSENT || offset != ABSENT {
+                    (details.size, details.offset) = (size, offset);
+                }
+                let (handle, of, name) = (details.handle, details.ino, details.name.clone());
+                match operation {
+                    Operation::RELEASE => self.released(daemon, handle),
+                    Operation::RENAME | Operation::RENAME2 => {
+                        self.renamed(daemon, of, name.as_deref());
+                    }
+                    Operation::FORGET if self.listed => {
+                        self.unsure.entry(daemon).or_insert(self.learned);
+                        self.names.remove(&(daemon, of));
+                    }
+                    Operation::BATCH_FORGET if self.listed => {
+                        self.unsure.entry(daemon).or_insert(self.learned);
+                        self.names.retain(|(own, _), _| *own != daemon);
+                    }
+                    _ => {}
+                }
             }
-            Some(Some(Role::Inode)) => {
-                let details = self.details(ev.pid, unique);
+            Some(Some((Role::Handle, _))) => {
+                let path = self.details(daemon, unique).name.clone();
+                self.opened(daemon, ino, path.as_deref());
+            }
+            Some(Some((Role::Inode, _))) => {
+                let details = self.details(daemon, unique);
                 details.answer = ino;
                 if let (Some(name), directory) = (details.name.clone(), details.ino) {
-                    self.learn(ev.pid, directory, &name, ino);
+                    self.learn(daemon, directory, &name, ino);
                 }
             }
             _ => {}
         }
     }
 
-    pub fn side(&mut self, record: &Side) {
+    pub fn side(&mut self, daemon: Daemon, record: &Side) {
         if let Side::Name {
-            pid,
             unique,
             ino,
+            handle,
             name,
             ..
         } = record
         {
-            // Empty: the kernel could not read it.
-            let details = self.details(*pid, *unique);
-            details.ino = *ino;
-            details.name = Some(name.clone()).filter(|name| !name.is_empty());
+            // Empty: the kernel could not read it, or libfuse gives the daemon no path.
+            let name = Some(name.as_str()).filter(|name| !name.is_empty());
+            let file = self.files.get(&(daemon, *handle));
+            let name = name.or(file.and_then(|file| file.path.as_deref()));
+            let name = name.map(str::to_owned);
+            let details = self.details(daemon, *unique);
+            (details.ino, details.handle, details.name) = (*ino, *handle, name);
+        }
+        if let Side::Listed {
+            unique, ino, name, ..
+        } = record
+        {
+            let directory = self.details_of(daemon, *unique).ino;
+            if directory != ABSENT {
+                self.learn(daemon, directory, name, *ino);
+            }
+        }
+        if let Side::Lost { .. } = record {
+            // A close may be among what is lost, and a handle another file's since.
+            self.files.clear();
+        }
+    }
+
+    /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
+    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<&str>) {
+        // 0: the daemon does not use handles.
+        if matches!(handle, 0 | ABSENT) {
+            return;
+        }
+        let path = path.filter(|path| path.starts_with('/'));
+        let new = || OpenFile {
+            path: path.map(Box::from),
+            times: 0,
+        };
+        let file = self.files.entry((daemon, handle)).or_insert_with(new);
+        file.times = file.times.saturating_add(1);
+        if file.path.as_deref() != path {
+            file.path = None;
+        }
+    }
+
+    fn released(&mut self, daemon: Daemon, handle: u64) {
+        if let Some(file) = self.files.get_mut(&(daemon, handle)) {
+            file.times -= 1;
+            if file.times == 0 {
+                self.files.remove(&(daemon, handle));
+            }
+        }
+    }
+
+    /// `path`, of a name in `directory`, leads elsewhere, or nowhere; None: one that is unknown does.
+    fn renamed(&mut self, daemon: Daemon, directory: u64, path: Option<&str>) {
+        self.unsure.entry(daemon).or_insert(self.learned);
+        if self.moved.len() >= MOST_OPEN {
+            // No name learned before is sure any more.
+            self.names.retain(|(own, _), _| *own != daemon);
+            self.moved.clear();
+        }
+        match path {
+            Some(name) if directory != ABSENT => {
+                let key = (daemon, directory, Box::from(name));
+                self.moved.insert(key, self.learned);
+            }
+            Some(_) => {}
+            None => self.names.retain(|(own, _), _| *own != daemon),
+        }
+        let below = |opened: &str| match path.map(|path| opened.strip_prefix(path)) {
+            Some(rest) => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            None => true,
+        };
+        for ((of, _), file) in &mut self.files {
+            if *of == daemon && file.path.as_deref().is_some_and(below) {
+                file.path = None;
+            }
         }
     }
 
     /// In `directory` `name` leads to `ino`.
-    pub fn learn(&mut self, daemon: i32, directory: u64, name: &str, ino: u64) {
+    pub fn learn(&mut self, daemon: Daemon, directory: u64, name: &str, ino: u64) {
         let (directory, name) = match name.strip_prefix('/') {
             Some(path) => (ROOT, path),
             None => (directory, name),
@@ -120,10 +273,17 @@ impl Names {
         if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "" | "." | "..") {
             return;
         }
-        self.names.insert((daemon, ino), (directory, name.into()));
+        self.learned += 1;
+        let (name, learned) = (name.into(), self.learned);
+        let name = Name {
+            directory,
+            name,
+            learned,
+        };
+        self.names.insert((daemon, ino), name);
     }
 
-    pub fn knows(&self, daemon: i32, ino: u64) -> bool {
+    pub fn knows(&self, daemon: Daemon, ino: u64) -> bool {
         ino == ROOT || self.names.contains_key(&(daemon, ino))
     }
 
@@ -132,22 +292,28 @@ impl Names {
         if self.names.len() > most {
             self.names = FxHashMap::default();
         }
+        if self.files.len() > most {
+            self.files = FxHashMap::default();
+        }
+        if self.names.is_empty() {
+            self.moved = FxHashMap::default();
+        }
     }
 
     /// What is known about a request so far.
-    pub fn details_of(&self, daemon: i32, unique: u64) -> &Details {
+    pub fn details_of(&self, daemon: Daemon, unique: u64) -> &Details {
         self.open.get(&(daemon, unique)).unwrap_or(&NOTHING)
     }
 
     /// What is known about a request; removes it.
-    pub fn take(&mut self, daemon: i32, unique: u64) -> Option<Details> {
+    pub fn take(&mut self, daemon: Daemon, unique: u64) -> Option<Details> {
         self.open.remove(&(daemon, unique))
     }
 
     /// The path of the file that a request is about, which was given an inode and a name.
     pub fn path_of(
         &self,
-        daemon: i32,
+        daemon: Daemon,
         operation: Operation,
         ino: u64,
         name: Option<&str>,
@@ -172,16 +338,31 @@ impl Names {
         }
     }
 
+    /// From now on requests of any time before are asked about.
+    pub fn end(&mut self) {
+        self.past = true;
+    }
+
+    /// Not renamed since it was learned; nor learned too late.
+    fn is_sure(&self, daemon: Daemon, name: &Name) -> bool {
+        let Some(unsure) = self.unsure.get(&daemon) else {
+            return true;
+        };
+        let moved = self.moved.get(&(daemon, name.directory, name.name.clone()));
+        moved.is_none_or(|moved| name.learned > *moved) && !(self.past && name.learned > *unsure)
+    }
+
     /// The path of an inode; None where no name led to it.
-    pub fn path(&self, daemon: i32, ino: u64) -> Option<Path> {
+    pub fn path(&self, daemon: Daemon, ino: u64) -> Option<Path> {
         let mut names: Vec<&str> = Vec::new();
         let mut at = ino;
         while at != ROOT && names.len() < DEEPEST {
-            let Some((directory, name)) = self.names.get(&(daemon, at)) else {
+            let name = self.names.get(&(daemon, at));
+            let Some(name) = name.filter(|name| self.is_sure(daemon, name)) else {
                 break;
             };
-            names.push(name);
-            at = *directory;
+            names.push(&name.name);
+            at = name.directory;
         }
         names.reverse();
         let whole = at == ROOT;
@@ -196,11 +377,11 @@ impl Names {
 mod tests {
     use super::*;
 
-    const DAEMON: i32 = 7;
+    const DAEMON: Daemon = (7, ABSENT);
 
     #[test]
     fn paths() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         names.learn(DAEMON, 1, "usr", 10);
         names.learn(DAEMON, 10, "bin", 11);
         names.learn(DAEMON, 99, "deep", 12);
@@ -210,15 +391,28 @@ mod tests {
         assert_eq!(path(11), Some(("usr/bin".to_owned(), true)));
         assert_eq!(path(13), Some(("deep/er".to_owned(), false)));
         assert_eq!(path(99), None);
-        assert_eq!(names.path(DAEMON + 1, 11), None);
+        assert_eq!(names.path((8, ABSENT), 11), None);
         let of = |name| names.path_of(DAEMON, Operation::of_name(name), 11, Some("sh"));
         assert_eq!(of("lookup").unwrap().text, "usr/bin/sh");
         assert_eq!(of("getxattr").unwrap().text, "usr/bin");
     }
 
     #[test]
+    fn connections_of_one_process_have_names_of_their_own() {
+        let mut names = Names::new(&[], &[(7, 45), (7, 46), (8, 47)]);
+        let (first, second) = (names.daemon(7, 45), names.daemon(7, 46));
+        names.learn(first, 1, "a", 10);
+        names.learn(second, 1, "b", 10);
+        let path = |daemon| names.path(daemon, 10).map(|path| path.text);
+        assert_eq!(path(first), some("a"));
+        assert_eq!(path(second), some("b"));
+        assert_eq!(path(names.daemon(7, ABSENT)), None);
+        assert_eq!(names.daemon(8, 47), names.daemon(8, ABSENT));
+    }
+
+    #[test]
     fn what_leads_nowhere() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         names.learn(DAEMON, 10, "gone", 0);
         names.learn(DAEMON, 10, "..", 1);
         names.learn(DAEMON, 10, ".", 10);
@@ -230,9 +424,257 @@ mod tests {
         assert!(!path.whole && path.text.len() < 2 * DEEPEST);
     }
 
+    /// A daemon's callbacks without a request number or inode, as libfuse's high-level API has them.
+    struct Calls {
+        names: Names,
+        unique: u64,
+    }
+
+    const OPEN: u32 = 0;
+    const READ: u32 = 1;
+    const RELEASE: u32 = 2;
+    const RENAME: u32 = 3;
+    const REPLY: u32 = 4;
+
+    impl Calls {
+        fn new() -> Calls {
+            let row = |operation: &str, role| Meaning {
+                event: format!("d:{operation}"),
+                layer: Layer::Daemon,
+                function: String::new(),
+                operation: operation.to_owned(),
+                role,
+            };
+            let catalogue = [
+                row("open", Role::Entry),
+                row("read", Role::Entry),
+                row("release", Role::Entry),
+                row("rename", Role::Entry),
+                row("", Role::Handle),
+            ];
+            let names = Names::new(&catalogue, &[]);
+            Calls { names, unique: 0 }
+        }
+
+        fn event(&mut self, kind: u32, value: u64) {
+            let v = [self.unique, value, ABSENT, ABSENT];
+            let (time, pid, tid, cpu) = (0, 7, 7, 0);
+            self.names.event(
+                DAEMON,
+                &Ev {
+                    time,
+                    pid,
+                    tid,
+                    kind,
+                    cpu,
+                    v,
+                },
+            );
+        }
+
+        /// The path of the callback's file.
+        fn call(&mut self, kind: u32, path: &str, handle: u64) -> Option<String> {
+            self.unique += 2;
+            self.names.side(
+                DAEMON,
+                &Side::Name {
+                    time: 0,
+                    pid: 7,
+                    tid: 7,
+                    unique: self.unique,
+                    ino: ABSENT,
+                    handle,
+                    name: path.to_owned(),
+                },
+            );
+            self.event(kind, ABSENT);
+            self.names.details_of(DAEMON, self.unique).name.clone()
+        }
+
+        fn open(&mut self, path: &str, handle: u64) {
+            self.call(OPEN, path, 0);
+            self.event(REPLY, handle);
+        }
+
+        fn read(&mut self, handle: u64) -> Option<String> {
+            self.call(READ, "", handle)
+        }
+    }
+
+    fn some(path: &str) -> Option<String> {
+        Some(path.to_owned())
+    }
+
+    #[test]
+    fn an_open_file_is_known_by_its_handle() {
+        let mut calls = Calls::new();
+        calls.open("/a", 7);
+        calls.open("/b/c", 9);
+        assert_eq!(calls.read(7), some("/a"));
+        assert_eq!(calls.read(9), some("/b/c"));
+        assert_eq!(calls.read(8), None);
+        assert_eq!(calls.call(READ, "/d", 7), some("/d"));
+        // Once more, as a dup'ed open file's two closes: the first does not end it.
+        calls.open("/a", 7);
+        assert_eq!(calls.call(RELEASE, "", 7), some("/a"));
+        assert_eq!(calls.read(7), some("/a"));
+        assert_eq!(calls.call(RELEASE, "", 7), some("/a"));
+        assert_eq!(calls.read(7), None);
+        calls.open("/e", 7);
+        assert_eq!(calls.read(7), some("/e"));
+        assert_eq!(
+            calls
+                .names
+                .path_of(DAEMON, Operation::of_name("read"), ABSENT, Some("/e"))
+                .unwrap()
+                .text,
+            "e"
+        );
+    }
+
+    /// (ino, name) of a callback that has an inode.
+    fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
+        names.side(
+            DAEMON,
+            &Side::Name {
+                time: 0,
+                pid: 7,
+                tid: 7,
+                unique: 2,
+                ino,
+                handle: ABSENT,
+                name: name.to_owned(),
+            },
+        );
+        let v = [2, ino, ABSENT, ABSENT];
+        let (time, pid, tid, cpu) = (0, 7, 7, 0);
+        names.event(
+            DAEMON,
+            &Ev {
+                time,
+                pid,
+                tid,
+                kind,
+                cpu,
+                v,
+            },
+        );
+    }
+
+    fn with_rows(rows: &[&str]) -> Names {
+        let row = |operation: &&str| Meaning {
+            event: format!("d:{operation}"),
+            layer: Layer::Daemon,
+            function: String::new(),
+            operation: (*operation).to_owned(),
+            role: Role::Entry,
+        };
+        Names::new(&rows.iter().map(row).collect::<Vec<_>>(), &[])
+    }
+
+    #[test]
+    fn a_renamed_inode_has_no_name_until_it_is_looked_up_again() {
+        let mut names = with_rows(&["rename"]);
+        names.learn(DAEMON, 1, "a", 10);
+        names.learn(DAEMON, 10, "b", 11);
+        names.learn(DAEMON, 1, "c", 12);
+        of_inode(&mut names, 0, 1, "a");
+        let path = |names: &Names, ino| names.path(DAEMON, ino).map(|p| (p.text, p.whole));
+        assert_eq!(path(&names, 10), None);
+        assert_eq!(path(&names, 11), Some(("b".to_owned(), false)));
+        assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
+        names.learn(DAEMON, 1, "z", 10);
+        assert_eq!(path(&names, 11), Some(("z/b".to_owned(), true)));
+        // Another file by the old name, and then no name that is known.
+        names.learn(DAEMON, 1, "a", 13);
+        assert_eq!(path(&names, 13), Some(("a".to_owned(), true)));
+        // What a file was called before is not what it was called later.
+        names.end();
+        assert_eq!(path(&names, 13), None);
+        assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
+        of_inode(&mut names, 0, 1, "");
+        assert_eq!(path(&names, 12), None);
+    }
+
+    #[test]
+    fn a_forgotten_inode_may_be_another_file_where_lists_give_inodes() {
+        for listed in [true, false] {
+            let rows: &[&str] = match listed {
+                true => &["forget", "batch_forget", "readdirplus"],
+                false => &["forget", "batch_forget"],
+            };
+            let mut names = with_rows(rows);
+            for ino in 10..13 {
+                names.learn(DAEMON, 1, "a", ino);
+            }
+            of_inode(&mut names, 0, 10, "");
+            assert_eq!(names.knows(DAEMON, 10), !listed);
+            assert!(names.knows(DAEMON, 11));
+            of_inode(&mut names, 1, 0, "");
+            assert_eq!(names.knows(DAEMON, 11), !listed);
+        }
+    }
+
+    #[test]
+    fn a_list_names_its_files() {
+        let mut names = with_rows(&["readdirplus"]);
+        names.learn(DAEMON, 1, "usr", 10);
+        of_inode(&mut names, 0, 10, "");
+        for (ino, name) in [(11, "bin"), (10, "."), (1, ".."), (0, "gone")] {
+            names.side(
+                DAEMON,
+                &Side::Listed {
+                    time: 0,
+                    pid: 7,
+                    tid: 7,
+                    unique: 2,
+                    ino,
+                    name: name.to_owned(),
+                },
+            );
+        }
+        assert_eq!(names.path(DAEMON, 11).unwrap().text, "usr/bin");
+        assert_eq!(names.path(DAEMON, 10).unwrap().text, "usr");
+    }
+
+    #[test]
+    fn a_handle_that_may_be_anothers_is_no_name() {
+        let mut calls = Calls::new();
+        // The daemon does not use them.
+        calls.open("/a", 0);
+        assert_eq!(calls.read(0), None);
+        // One for two files, until both are closed.
+        calls.open("/a", 7);
+        calls.open("/b", 7);
+        assert_eq!(calls.read(7), None);
+        calls.call(RELEASE, "", 7);
+        calls.open("/c", 7);
+        assert_eq!(calls.read(7), None);
+        calls.call(RELEASE, "", 7);
+        calls.call(RELEASE, "", 7);
+        calls.open("/c", 7);
+        assert_eq!(calls.read(7), some("/c"));
+        // Its release may be what was lost.
+        calls.names.side(DAEMON, &Side::Lost { time: 0 });
+        assert_eq!(calls.read(7), None);
+    }
+
+    #[test]
+    fn a_renamed_file_has_not_the_name_it_was_opened_by() {
+        let mut calls = Calls::new();
+        for (handle, path) in [(1, "/a"), (2, "/a/b"), (3, "/ab"), (4, "/c/a")] {
+            calls.open(path, handle);
+        }
+        calls.call(RENAME, "/a", 0);
+        let read: Vec<_> = (1..5).map(|handle| calls.read(handle)).collect();
+        assert_eq!(read, [None, None, some("/ab"), some("/c/a")]);
+        calls.call(RENAME, "", 0);
+        assert_eq!(calls.read(3), None);
+    }
+
     #[test]
     fn what_is_never_answered_is_bounded() {
-        let mut names = Names::new(&[]);
+        let mut names = Names::new(&[], &[]);
         for unique in 0..3 * MOST_OPEN as u64 {
             names.details(DAEMON, unique);
         }

@@ -492,7 +492,7 @@ fn ours(batch: &mut Batch, daemon: &[bool], servers: &[i32]) {
         .events
         .retain(|ev| !of_daemon(ev.kind) || is_ours(ev.pid));
     batch.side.retain(|record| match record {
-        Side::Name { pid, .. } => is_ours(*pid),
+        Side::Name { pid, .. } | Side::Listed { pid, .. } => is_ours(*pid),
         _ => true,
     });
 }

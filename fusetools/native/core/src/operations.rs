@@ -69,6 +69,10 @@ impl Operation {
     pub const UNKNOWN: Operation = Operation(0);
     pub const LOOKUP: Operation = Operation(1);
     pub const FORGET: Operation = Operation(2);
+    pub const RENAME: Operation = Operation(12);
+    pub const BATCH_FORGET: Operation = Operation(42);
+    pub const RELEASE: Operation = Operation(18);
+    pub const RENAME2: Operation = Operation(45);
     /// CUSE_INIT, 4096 in the enumeration.
     const CUSE_INIT: Operation = Operation(63);
 
@@ -96,7 +100,15 @@ impl Operation {
     pub fn names_a_file(self) -> bool {
         matches!(
             self.name(),
-            "lookup" | "create" | "mknod" | "mkdir" | "unlink" | "rmdir" | "rename" | "rename2"
+            "lookup"
+                | "create"
+                | "mknod"
+                | "mkdir"
+                | "symlink"
+                | "unlink"
+                | "rmdir"
+                | "rename"
+                | "rename2"
         )
     }
 
@@ -193,6 +205,15 @@ impl Arch {
         match self {
             Arch::X86_64 => matches!(number, 41..=55 | 288 | 299 | 307),
             Arch::Aarch64 => matches!(number, 198..=212 | 242 | 243 | 269),
+            Arch::Other => false,
+        }
+    }
+
+    /// splice: its first argument is what is read from, its third what is written to.
+    pub fn is_splice(self, number: u64) -> bool {
+        match self {
+            Arch::X86_64 => number == 275,
+            Arch::Aarch64 => number == 76,
             Arch::Other => false,
         }
     }

@@ -30,6 +30,7 @@ use crate::filters::Filters;
 use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::{Identity, Key, Request, Requests};
+use crate::serves::Serves;
 
 pub(crate) use cut::Piece;
 pub use cut::{Cut, Stage, BETWEEN, STAGES};
@@ -65,8 +66,8 @@ pub struct Stitch {
     filters: Filters,
     window: (u64, u64),
     kinds: Vec<Kind>,
-    /// The connection that a daemon process serves, where known; and all processes that served.
-    daemons: FxHashMap<i32, u64>,
+    /// The connections that daemon processes serve, where known; and all processes that served.
+    serves: Serves,
     servants: FxHashSet<i32>,
     /// By connection and length.
     unread: FxHashMap<(u64, u64), Unread>,
@@ -197,7 +198,7 @@ impl Stitch {
             arch: Arch::new(arch),
             window: filters.window(first),
             kinds: kinds.collect(),
-            daemons: filters.daemons.iter().copied().collect(),
+            serves: Serves::new(&filters.daemons),
             servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
             unread: FxHashMap::default(),
             reading: FxHashMap::default(),
@@ -338,9 +339,14 @@ impl Stitch {
             Role::Return => self.kernel_return(ev, kind),
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
-            Role::Stack | Role::Sample | Role::Inode | Role::Name | Role::Taken | Role::Connect => {
-            }
+            Role::Inode | Role::Handle | Role::Name | Role::Listed | Role::Taken => {}
+            Role::Stack | Role::Sample | Role::Connect => {}
         }
+    }
+
+    /// As in the filters.
+    pub fn daemons(&self) -> &[(i32, u64)] {
+        &self.filters.daemons
     }
 
     /// The recording's last event: until then counts what is open.

@@ -105,6 +105,7 @@ impl Script {
             tid: 501,
             unique,
             ino: inode,
+            handle: ABSENT,
             name: name.to_owned(),
         });
         self.call(501, INODE, &[unique, answer]);
@@ -437,7 +438,7 @@ proptest! {
     fn nothing_that_a_file_can_hold_is_too_much(
         events in prop::collection::vec(
             (0..60u64, 0..6i32, 0..11u32, [0..6u64, 0..3u64, 0..5u64, 0..4u64]), 0..300),
-        names in prop::collection::vec((0..60u64, 0..6u64, 0..6u64, "\\PC{0,3}"), 0..30),
+        names in prop::collection::vec((0..60u64, 0..6u64, 0..6u64, 0..3u64, "\\PC{0,3}"), 0..30),
     ) {
         let mut batch = Batch::default();
         for (time, tid, kind, v) in events {
@@ -446,8 +447,8 @@ proptest! {
             let v = v.map(|value| if value == 3 { ABSENT } else { value });
             batch.events.push(ev(time, tid, kind, &v));
         }
-        for (time, unique, ino, name) in names {
-            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, name });
+        for (time, unique, ino, handle, name) in names {
+            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, handle, name });
         }
         batch.events.sort_by_key(|event| event.time);
         batch.side.sort_by_key(|side| match side {

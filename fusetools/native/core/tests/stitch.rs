@@ -931,6 +931,90 @@ fn a_read_of_another_length_brings_no_request() {
     assert_eq!(story.daemon_tid, 500);
 }
 
+/// One process with two connections, whose requests have the same numbers and lengths.
+fn of_two(text: &str, without: &[&'static str]) -> Vec<Story> {
+    let mut script = Script::new().without(without);
+    script.daemons = vec![(DAEMON, MOUNT), (DAEMON, MOUNT + 1)];
+    script.run(text)
+}
+
+/// Request 2 of each: its answer tells which connection a descriptor is of, for write (7) and for splice (8).
+const TELLING: &str = "100 900 begin 2 1 45
+    100 900 bytes 2 56 45
+    102 500 enter 0 7
+    110 500 exit 0 56
+    120 500 enter 1 7
+    121 500 end 2 0 45
+    122 500 exit 1 16
+    130 901 begin 2 1 46
+    130 901 bytes 2 56 46
+    132 501 enter 275 8 3
+    140 501 exit 275 56
+    150 501 enter 275 4 8
+    151 501 end 2 0 46
+    152 501 exit 275 16
+    ";
+
+#[test]
+fn reads_of_a_process_with_two_connections_are_told_apart_by_descriptor() {
+    let both = "200 900 begin 4 1 45
+        200 900 bytes 4 56 45
+        201 901 begin 4 1 46
+        201 901 bytes 4 56 46
+        202 502 enter 0 8
+        203 503 enter 0 7
+        210 502 exit 0 56
+        212 503 exit 0 56
+        220 500 enter 1 8
+        221 500 end 4 0 46
+        230 501 enter 1 7
+        231 501 end 4 0 45";
+    let reads = |text: &str| {
+        let stories = of_two(text, &GO);
+        let of_4 = stories.iter().filter(|story| story.unique == 4);
+        let read = |s: &Story| (s.connection, s.at(Mark::Read));
+        of_4.map(read).collect::<Vec<_>>()
+    };
+    let told = reads(&format!("{TELLING}{both}"));
+    assert_eq!(told, [(45, Some(212)), (46, Some(210))]);
+    // Either may have been read by either thread.
+    assert_eq!(reads(both), [(45, None), (46, None)]);
+}
+
+#[test]
+fn calls_of_a_process_with_two_connections_are_of_the_one_that_its_thread_reads() {
+    let both = "200 900 begin 4 1 45
+        201 901 begin 4 1 46
+        202 501 enter 275 8 3
+        203 500 enter 0 7
+        210 501 exit 275 56
+        211 500 exit 0 56
+        212 500 lookup 4 1
+        214 501 lookup 4 1
+        218 500 lookup__return 4
+        219 501 lookup__return 4
+        230 501 enter 1 8
+        231 501 end 4 0 46
+        240 500 enter 1 7
+        241 500 end 4 0 45";
+    let calls = |text: &str| {
+        let stories = of_two(text, &["sent", "bytes"]);
+        let of_4 = stories
+            .iter()
+            .filter(|s| s.unique == 4 && s.connection != ABSENT);
+        let call = |s: &Story| (s.connection, s.at(Mark::CallbackEnter));
+        of_4.map(call).collect::<Vec<_>>()
+    };
+    let told = calls(&format!("{TELLING}{both}"));
+    assert_eq!(told, [(45, Some(212)), (46, Some(214))]);
+    assert_eq!(calls(both), [(45, None), (46, None)]);
+    // Where one alone has such a request, it is its.
+    let one = both
+        .replace("201 901 begin 4 1 46", "")
+        .replace("231 501 end 4 0 46", "");
+    assert_eq!(calls(&one), [(45, Some(212))]);
+}
+
 /// From its read to its reply a thread of the daemon is asleep and lacks a CPU.
 #[test]
 fn the_window_of_a_daemon_without_callbacks_splits() {

@@ -202,6 +202,8 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "end" => Role::End,
         "reply" => Role::Reply,
         "inode" => Role::Inode,
+        "handle" => Role::Handle,
+        "listed" => Role::Listed,
         "taken" => Role::Taken,
         "name" => Role::Name,
         "sys_enter" => Role::SysEnter,

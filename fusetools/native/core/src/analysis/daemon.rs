@@ -279,14 +279,11 @@ impl Analysis {
             return true;
         }
         // A forget has no request: its connection is that of its daemon.
-        match self
-            .daemons
-            .get(&pid)
-            .copied()
-            .or(request.map(|(story, _)| story.connection))
-        {
+        let of_request = request.map(|(story, _)| story.connection);
+        match self.serves.only(pid).or(of_request) {
             Some(connection) => filters.connections.contains(&connection),
-            None => !filters.daemon_pids.is_empty(),
+            // Of a process that serves others, too, it may be theirs.
+            None => !filters.daemon_pids.is_empty() && !self.serves.several(pid),
         }
     }
 }

@@ -57,8 +57,9 @@ pub(super) struct Take {
     pub(super) kind: u32,
     pub(super) v: [Number; 4],
     pub(super) stack: bool,
-    /// Of a callback's name (Role::Name).
+    /// Of a callback's name (Role::Name, Role::Listed).
     pub(super) name: Option<Field>,
+    pub(super) listed: bool,
     /// Of an event of several probes: where a sample has its probe's number, and that of this one.
     probe: Option<(Number, u64)>,
 }
@@ -72,7 +73,9 @@ impl Take {
             }
             Role::Entry => [&["unique"], &["ino"], &["size"], &["off"]],
             Role::Return | Role::Taken => [&["unique"], &[], &[], &[]],
-            Role::Reply | Role::Inode | Role::Name => [&["unique"], &["ino"], &[], &[]],
+            Role::Reply | Role::Inode | Role::Listed => [&["unique"], &["ino"], &[], &[]],
+            Role::Handle => [&["unique"], &["fh"], &[], &[]],
+            Role::Name => [&["unique"], &["ino"], &["fh"], &[]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
             Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
             Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],
@@ -90,7 +93,8 @@ impl Take {
             let field = names.iter().find_map(|name| format?.field(name));
             field.and_then(Number::new).unwrap_or_default()
         };
-        let name = if meaning.role == Role::Name {
+        let listed = meaning.role == Role::Listed;
+        let name = if meaning.role == Role::Name || listed {
             format.and_then(|format| format.field("name")).cloned()
         } else {
             None
@@ -99,6 +103,18 @@ impl Take {
         if meaning.role == Role::End {
             // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
             v[2].signed = false;
+        }
+        if meaning.role == Role::SysEnter {
+            let arguments = format.and_then(|format| format.field("args"));
+            let arguments = arguments.filter(|field| field.size == 48);
+            if let Some(offset) = arguments.and_then(|field| u32::try_from(field.offset).ok()) {
+                let argument = |number: u32| Number {
+                    offset: offset.saturating_add(8 * number),
+                    size: 8,
+                    signed: false,
+                };
+                (v[1], v[2]) = (argument(0), argument(2));
+            }
         }
         if meaning.role == Role::Connect {
             let address = format.and_then(|format| format.field("daddr_v6"));
@@ -118,6 +134,7 @@ impl Take {
             v,
             stack: meaning.role == Role::Stack,
             name,
+            listed,
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
         }
     }

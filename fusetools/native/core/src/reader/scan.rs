@@ -137,7 +137,9 @@ impl ScanPlan {
                 .filter(|(meaning, _)| meaning.of_bundle().0 == event.name);
             named
                 .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
-                .filter(|(meaning, take)| meaning.role != Role::Name || take.name.is_some())
+                .filter(|(meaning, take)| {
+                    !matches!(meaning.role, Role::Name | Role::Listed) || take.name.is_some()
+                })
                 .map(|(_, take)| take)
                 .collect()
         };
@@ -357,13 +359,26 @@ impl ScanPlan {
             };
             if let Some(name) = &take.name {
                 if let Some(Value::Text(text)) = name.value(raw) {
-                    part.side.push(Side::Name {
-                        time,
-                        pid,
-                        tid,
-                        unique: v[0],
-                        ino: v[1],
-                        name: until_nul(text),
+                    let [unique, ino, handle, _] = v;
+                    let name = until_nul(text);
+                    part.side.push(match take.listed {
+                        true => Side::Listed {
+                            time,
+                            pid,
+                            tid,
+                            unique,
+                            ino,
+                            name,
+                        },
+                        false => Side::Name {
+                            time,
+                            pid,
+                            tid,
+                            unique,
+                            ino,
+                            handle,
+                            name,
+                        },
                     });
                 }
                 continue;
@@ -529,6 +544,7 @@ pub(super) fn side_time(side: &Side) -> u64 {
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
         | Side::Name { time, .. }
+        | Side::Listed { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => *time,
         Side::Map(map) => map.time,
@@ -541,6 +557,7 @@ pub(super) fn side_time_mut(side: &mut Side) -> &mut u64 {
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
         | Side::Name { time, .. }
+        | Side::Listed { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => time,
         Side::Map(map) => &mut map.time,

@@ -179,10 +179,14 @@ impl Stitch {
     }
 
     pub(super) fn sys_enter(&mut self, ev: &Ev, tell: Tell) {
-        let number = ev.v[0];
+        let [number, from, third, _] = ev.v;
         if self.arch.is_fake(number) {
             return;
         }
+        let to = match self.arch.is_splice(number) {
+            true => third,
+            false => from,
+        };
         let losses = self.losses;
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
@@ -190,6 +194,8 @@ impl Stitch {
         let idle = task.idle_at(ev.time);
         task.syscall = Some(Syscall {
             number,
+            from,
+            to,
             start: ev.time,
             losses,
             idle,
@@ -201,7 +207,7 @@ impl Stitch {
         if let Some(reading) = self.reading.get_mut(&ev.pid) {
             reading.remove(&ev.tid);
         }
-        if self.arch.is_read(number) && self.daemons.contains_key(&ev.pid) {
+        if self.arch.is_read(number) && self.serves.knows(ev.pid) {
             self.reading.entry(ev.pid).or_default().insert(ev.tid);
         }
         let Some(task) = self.tasks.get_mut(ev.tid) else {
@@ -238,6 +244,8 @@ impl Stitch {
         let syscall = syscall.filter(|call| call.number == number && call.losses == losses);
         let ring = self.arch.is_ring(number);
         let read = (ret as i64) >= i64::from(!ring) && self.arch.is_read(number);
+        let from = syscall.map_or(ABSENT, |call| call.from);
+        let connection = self.serves.by_descriptor(ev.pid, from);
         if read {
             if task.reads.len() == MOST_READS {
                 task.reads.remove(0);
@@ -249,6 +257,7 @@ impl Stitch {
                 idle: task.idle_at(ev.time),
                 events: task.events.wrapping_add(1),
                 len: if ring { 0 } else { ret },
+                connection,
                 claimed: false,
             });
         }

@@ -41,9 +41,9 @@ impl Stitch {
     /// A thread of a daemon has read so many bytes: which request that was, where only one can be it. The kernel hands
     /// requests out in the order in which they are queued, each by a read of its length.
     pub(super) fn pair(&mut self, ev: &Ev, len: u64) {
-        let Some(connection) = self.daemons.get(&ev.pid).copied() else {
+        if !self.serves.knows(ev.pid) {
             return;
-        };
+        }
         // A callback reads for itself.
         if self
             .tasks
@@ -52,18 +52,35 @@ impl Stitch {
         {
             return;
         }
-        let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
-        let Some(mut unread) = self.unread.remove(&(connection, len)) else {
-            return;
+        let read = self.tasks.get(ev.tid).and_then(|task| task.reads.last());
+        let candidates = match read.map_or(ABSENT, |read| read.connection) {
+            ABSENT => self.serves.of(ev.pid).to_vec(),
+            connection => vec![connection],
         };
+        let waiting = |connection: u64| Some((connection, self.waiting_unread(connection, len)?));
+        let mut found: Vec<_> = candidates.into_iter().filter_map(waiting).collect();
+        let sure = found.len() == 1;
+        for (connection, unread) in found.drain(..) {
+            self.pair_one(ev, (connection, len), unread, sure);
+        }
+    }
+
+    /// Requests without a known read, those that have ended left out; None: none.
+    fn waiting_unread(&mut self, connection: u64, len: u64) -> Option<Unread> {
+        let mut unread = self.unread.remove(&(connection, len))?;
         unread.queue.retain(|slot| {
             let open = self.get(*slot);
             open.is_some_and(|open| !open.ended && open.story.at(Mark::Read).is_none())
         });
         unread.taken = unread.taken.min(unread.queue.len());
+        (!unread.queue.is_empty()).then_some(unread)
+    }
+
+    /// `sure`: a thread of the daemon has read one of these; else it may have been another connection's.
+    fn pair_one(&mut self, ev: &Ev, key: (u64, u64), mut unread: Unread, sure: bool) {
+        let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
         match unread.queue.len() {
-            0 => {}
-            waiting if unread.taken == 0 && (waiting == 1 || alone) => {
+            waiting if sure && unread.taken == 0 && (waiting == 1 || alone) => {
                 if let Some(slot) = unread.queue.pop_front() {
                     self.paired(slot, ev);
                 }
@@ -84,7 +101,7 @@ impl Stitch {
             }
         }
         if !unread.queue.is_empty() {
-            self.unread.insert((connection, len), unread);
+            self.unread.insert(key, unread);
         }
     }
 
@@ -130,7 +147,7 @@ impl Stitch {
             .filter(|_| story.daemon_tid == tid)
             .or(story.at(Mark::Begin))
             .unwrap_or(0);
-        let len = story.request_len;
+        let (len, connection) = (story.request_len, story.connection);
         let Some(task) = self.tasks.get_mut(tid) else {
             return;
         };
@@ -138,7 +155,7 @@ impl Stitch {
         let mut reads = task
             .reads
             .iter_mut()
-            .filter(|read| read.exit >= since && fits(read));
+            .filter(|read| read.exit >= since && fits(read) && read.may_be_of(connection));
         let read = if last {
             reads.next_back()
         } else {
@@ -156,14 +173,41 @@ impl Stitch {
         if !Requests::is_numbered(unique) {
             return None;
         }
-        let request = match self.daemons.get(&ev.pid) {
-            Some(connection) => self.requests.find((*connection, unique))?.1,
-            None => {
-                let unowned = |connection| !self.daemons.values().any(|own| *own == connection);
+        let request = match self.serves.of(ev.pid) {
+            [connection] => self.requests.find((*connection, unique))?.1,
+            [] => {
+                let unowned = |connection| !self.serves.is_served(connection);
                 self.requests.guess(unique, operation, unowned)?.1
             }
+            own => match self.read_of(ev.tid) {
+                Some(connection) => self.requests.find((connection, unique))?.1,
+                None => {
+                    let own = |connection| own.contains(&connection);
+                    self.requests.guess(unique, operation, own)?.1
+                }
+            },
         };
         self.slot_of(request)
+    }
+
+    /// The connection, of several that its process serves, from which a thread has read last since its last answer; None
+    /// if unknown.
+    fn read_of(&self, tid: i32) -> Option<u64> {
+        let task = self.tasks.get(tid)?;
+        let read = task.reads.iter().rev();
+        let mut known = read.map(|read| read.connection).filter(|c| *c != ABSENT);
+        known.next().filter(|_| !self.hands(task.pid))
+    }
+
+    /// The connection that an event of a daemon is about; None if unknown.
+    pub fn connection_of(&self, pid: i32, tid: i32, unique: u64) -> Option<u64> {
+        let own = self.serves.of(pid);
+        if own.len() < 2 {
+            return self.serves.only(pid);
+        }
+        let among = |connection| own.contains(&connection);
+        let guess = || self.requests.guess(unique, Operation::UNKNOWN, among);
+        self.read_of(tid).or_else(|| Some(guess()?.0))
     }
 
     /// The request that a call of the daemon is about, which began in the recording; and whether a caller made it that
@@ -180,7 +224,7 @@ impl Stitch {
         if unique == ABSENT {
             slot = self.read_last(ev.tid, kind.operation);
         }
-        let known = self.daemons.is_empty() || self.daemons.contains_key(&ev.pid);
+        let known = self.serves.is_empty() || self.serves.knows(ev.pid);
         self.servants.insert(ev.pid);
         self.callbacks.insert(ev.pid);
         let task = self.tasks.of(ev.tid);
@@ -266,7 +310,8 @@ impl Stitch {
         } else {
             Fate::NoReply
         };
-        let connection = self.daemons.get(&ev.pid).copied().unwrap_or(ABSENT);
+        let connection = self.connection_of(ev.pid, ev.tid, unique);
+        let connection = connection.unwrap_or(ABSENT);
         // Whose request it was is not known.
         let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
         let slot = self.put(kind.operation, fate);
@@ -386,7 +431,7 @@ impl Stitch {
                 return;
             }
         }
-        let daemon = self.daemons.get(&ev.pid).copied();
+        let daemon = self.serves.only(ev.pid);
         let key = self
             .requests
             .locate(Identity::new(unique, connection, req), daemon);

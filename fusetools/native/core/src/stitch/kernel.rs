@@ -30,9 +30,9 @@ impl Stitch {
             opcode => Operation::of_opcode(opcode),
         };
         // The daemon, which ends a request, sends out what waited in the background for its turn.
-        let own = match self.daemons.get(&ev.pid) {
-            Some(own) => connection == ABSENT || *own == connection,
-            None => self.servants.contains(&ev.pid),
+        let own = match self.serves.of(ev.pid) {
+            [] => self.servants.contains(&ev.pid),
+            own => connection == ABSENT || own.contains(&connection),
         };
         let slot = self.put(operation, Fate::Unfinished);
         let task = self.tasks.of(ev.tid);
@@ -186,6 +186,7 @@ impl Stitch {
                             idle: task.idle_at(ev.time),
                             events: task.events,
                             len: 0,
+                            connection: ABSENT,
                             claimed: false,
                         });
                     }
@@ -250,7 +251,7 @@ impl Stitch {
 
     pub(super) fn learn(&mut self, ev: &Ev, unique: u64, connection: u64, req: u64) -> Option<Key> {
         let identity = Identity::new(unique, connection, req);
-        let daemon = self.daemons.get(&ev.pid).copied();
+        let daemon = self.serves.only(ev.pid);
         let key = self.requests.locate(identity, daemon)?;
         let request = *self.requests.learn(key, identity, daemon)?;
         let slot = self.slot_of(&request)?;
@@ -346,6 +347,12 @@ impl Stitch {
         let Some(open) = self.get(slot) else { return };
         let callback = open.story.at(Mark::CallbackEnter);
         let aborted = error == -ECONNABORTED;
+        if !aborted && self.serves.several(ev.pid) {
+            let to = self.tasks.get(ev.tid).and_then(|task| task.syscall);
+            let to = to.map_or(ABSENT, |call| call.to);
+            self.serves.learn(ev.pid, to, open.story.connection);
+        }
+        let Some(open) = self.get(slot) else { return };
         // Where a callback's return is not recorded, which thread has its request is known no longer than it is its own.
         let left = open.daemon_open || open.story.at(Mark::CallbackReturn).is_some();
         let moved = callback.is_some() && !left && open.story.daemon_tid != ev.tid;

@@ -10,7 +10,7 @@ impl Stitch {
                 let new = self.tasks.get(*tid).is_none();
                 let task = self.tasks.of(*tid);
                 (task.pid, task.comm) = (*pid, comm);
-                if new && self.daemons.contains_key(pid) {
+                if new && self.serves.knows(*pid) {
                     // Where it stood when the recording began is not known.
                     self.reading.entry(*pid).or_default().insert(*tid);
                 }
@@ -29,7 +29,7 @@ impl Stitch {
             }
             Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
             Side::Lost { .. } => self.losses += 1,
-            Side::Map(_) | Side::Name { .. } => {}
+            Side::Map(_) | Side::Name { .. } | Side::Listed { .. } => {}
             Side::Switch {
                 time,
                 tid,

@@ -119,7 +119,7 @@ impl Stitch {
         let story = &open.story;
         let start = story.start();
         let connection = match story.connection {
-            ABSENT => self.daemons.get(&story.daemon_pid).copied(),
+            ABSENT => self.serves.only(story.daemon_pid),
             connection => Some(connection),
         };
         let filters = &self.filters;
@@ -200,13 +200,13 @@ impl Stitch {
     pub(super) fn may_have_read(&self, story: &Story, begin: u64) -> bool {
         let len = story.request_len;
         let any = |task: &Task| {
-            let serves = match self.daemons.get(&task.pid) {
-                Some(connection) => [ABSENT, *connection].contains(&story.connection),
-                None => self.servants.contains(&task.pid),
+            let serves = match self.serves.of(task.pid) {
+                [] => self.servants.contains(&task.pid),
+                own => story.connection == ABSENT || own.contains(&story.connection),
             };
             let may = |read: &Read| {
                 let fits = len == ABSENT || read.len == 0 || read.len == len;
-                read.exit >= begin && !read.claimed && fits
+                read.exit >= begin && !read.claimed && fits && read.may_be_of(story.connection)
             };
             serves && task.reads.iter().any(may)
         };

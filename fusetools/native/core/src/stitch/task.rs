@@ -31,8 +31,17 @@ pub(super) struct Read {
     pub(super) events: u32,
     /// Bytes; 0 if unknown.
     pub(super) len: u64,
+    /// Whose requests it brings; ABSENT if unknown, or if the process serves no other.
+    pub(super) connection: u64,
     /// It is known which request it brought.
     pub(super) claimed: bool,
+}
+
+impl Read {
+    /// It may have brought a request of that connection.
+    pub(super) fn may_be_of(&self, connection: u64) -> bool {
+        connection == ABSENT || [ABSENT, connection].contains(&self.connection)
+    }
 }
 
 /// When a thread last began to run, and since when it had been ready to; how long it was so in all since it replied.
@@ -54,6 +63,9 @@ pub(super) struct Callback {
 #[derive(Clone, Copy)]
 pub(super) struct Syscall {
     pub(super) number: u64,
+    /// Descriptors, if it reads or writes; ABSENT if unknown.
+    pub(super) from: u64,
+    pub(super) to: u64,
     pub(super) start: u64,
     pub(super) losses: u32,
     pub(super) idle: Idle,
