@@ -28,7 +28,7 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield from _stuck(mount)
             yield ""
         else:
-            yield from _prose(f"{_name(mount)}: {_well(mount, result.older_seconds)}", "")
+            yield from _prose(f"{_name(mount)}: {_well(mount, result)}", "")
     if not result.mounts:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
@@ -54,11 +54,14 @@ def _name(mount: StuckMount) -> str:
     return f"{mount.path} ({mount.fstype}{daemon}{where})"
 
 
-def _well(mount: StuckMount, older: float) -> str:
+def _well(mount: StuckMount, result: Stuck) -> str:
     if mount.state == "quiet":
         return "nothing waits"
     count = plural(mount.waiting, "request") if mount.waiting else "no request"
-    return f"busy, not stuck: {count} in flight, nobody has waited for {older:g} s"
+    if result.unplaced and mount.waiting != 0:
+        return f"{count} in flight; whether a thread named below waits for one cannot be known"
+    older = f"{result.older_seconds:g} s"
+    return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 
 
 def _stuck(mount: StuckMount) -> Iterator[str]:
@@ -98,7 +101,7 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
             str(c.pid) if c.pid == c.tid else f"{c.pid}/{c.tid}",
             c.user,
             c.comm,
-            c.call or "page fault",
+            c.call or ("page fault" if any("fault" in name for name in c.stack) else "-"),
             c.path or "(unknown)",
         )
         for c in callers[:MOST_CALLERS]
