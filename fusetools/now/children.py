@@ -188,16 +188,18 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     return pid, tid, row
 
 
-def user_stacks(pid: int, tasks: list[Task], hung: set[int]) -> list[tuple[int, list[str], bool]]:
+def user_stacks(
+    pid: int, tasks: list[Task], devices: set[int], mounts: list[str]
+) -> list[tuple[int, list[str], bool]]:
     """(thread, functions innermost first, whether down to the thread's start). For a child, which
-    gives up its rights here: it opens files as root and reads them as nobody. ``hung``: devices of
-    file systems whose files are not opened."""
+    gives up its rights here: it opens files as root and reads them as nobody. ``devices`` and
+    ``mounts`` (mount points): of file systems that may hang, which are not touched."""
     place = f"/proc/{pid}/task/{tasks[0].tid}"  # the main thread may have ended
     parts = parse_maps(text(f"{place}/maps", 16 << 20))
     places: dict[str, str] = {}
     for part in parts:
         major, _, minor = part.device.partition(":")
-        if int(major, 16) << 20 | int(minor, 16) in hung:
+        if int(major, 16) << 20 | int(minor, 16) in devices:
             continue
         if part.path.startswith("/") and part.path not in places and len(places) < MOST_FILES:
             with contextlib.suppress(OSError):
@@ -211,11 +213,15 @@ def user_stacks(pid: int, tasks: list[Task], hung: set[int]) -> list[tuple[int, 
     native.keep_vdso()
     drop_privileges()
     rows = [
-        (part.start, part.end, part.offset, part.path, places.get(part.path, "/nowhere"))
+        (part.start, part.end, part.offset, _text(part.path), places.get(part.path, "/nowhere"))
         for part in parts
     ]
-    stacks = native.live_stacks(rows, threads)
+    stacks = native.live_stacks(rows, threads, mounts)
     return [(task.tid, names, whole) for task, (names, whole) in zip(tasks, stacks)]
+
+
+def _text(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def peek(memory: int, address: int, size: int) -> bytes:

@@ -84,6 +84,7 @@ class _Reader:
         self.children: dict[int, list[int]] = {}  # of each process
         self.known: set[int] = set()  # numbers of FUSE connections and autofs mounts
         self.fuse: set[int] = set()  # … of the former
+        self.points: list[str] = []  # mount points of both that we see
 
     def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
         """The results of those that answered; the others are silent."""
@@ -133,6 +134,8 @@ class _Reader:
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
         self.known = {connection.number for connection in connections}
+        ours = [c for c in connections if c.path and c.seen_by is None]
+        self.points = [path for c in ours for path in (c.path, *c.also)]
         holders = {pid for connection in connections for pid in connection.holders}
         near = self._near(holders - {1}, processes) | (holders & {1})
         wanted = [
@@ -165,7 +168,8 @@ class _Reader:
         ]
         tasks += self._stacks(self._tasks(further[:MOST_THREADS], processes), near)
         tasks = [_with_lock(task, of) for task in tasks]
-        interesting = near | {task.pid for task in tasks}
+        interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
+        interesting |= {process.tracer for process in processes.values()}
         mounted = _hierarchies()
         processes = {
             pid: replace(process, **_cgroup(process.cgroup, mounted))
@@ -254,7 +258,8 @@ class _Reader:
                 number = None
             known = None
             # A process of 32 bits has other numbers.
-            if number is not None and number >= 0 and (sp is None or sp >> 32):
+            # Workers of io_uring have the numbers of their process, and no stack.
+            if number is not None and number >= 0 and (not sp or sp >> 32):
                 known = syscalls.call(self.machine, number)
             age = None
             if row["ran"] is not None and clocks.get(row["cpu"]) is not None:
@@ -382,9 +387,13 @@ class _Reader:
                 by_pid[task.pid].append(task)
         stacks = {}
         for process in by_pid:  # a child for each: it gives up its rights
-            for rows in self.each(
-                [process], lambda pid: children.user_stacks(pid, by_pid[pid], self.fuse)
-            ):
+
+            def stacks_of(
+                pid: int, tasks: list[Task] = by_pid[process]
+            ) -> list[tuple[int, list[str], bool]]:
+                return children.user_stacks(pid, tasks, self.fuse, self.points)
+
+            for rows in self.each([process], stacks_of):
                 stacks.update({tid: (tuple(names), whole) for tid, names, whole in rows})
         return [
             replace(task, user=stacks[task.tid][0], user_whole=stacks[task.tid][1])

@@ -401,6 +401,17 @@ class _Graph:
             if counts[key] > 1:
                 lines = (*cause.chain, f"{counts[key]}{many} end there")
                 by_key[key] = replace(cause, chain=lines)
+        # Threads at their own ends that wait for the same are one cause.
+        alike: dict[str, list[object]] = {}
+        for key, cause in by_key.items():
+            if len(cause.chain) == 1 and isinstance(key, int) and key in self.tasks:
+                alike.setdefault(self.waits(self.tasks[key]), []).append(key)
+        for first, *others in alike.values():
+            if others:
+                line = f"{1 + len(others)}{many} wait like that"
+                by_key[first] = replace(by_key[first], chain=(*by_key[first].chain, line))
+            for other in others:
+                del by_key[other]
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes

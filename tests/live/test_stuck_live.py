@@ -258,9 +258,9 @@ def test_a_server_that_does_not_answer(hang: Hang) -> None:
     cause = found["causes"][0]
     assert cause["kind"] == "lock"
     assert f"held by hangfs (thread {mount.thread('holder')})" in cause["text"]
-    server = Path("/proc/self/comm").read_text().strip()
+    name = Path("/proc/self/comm").read_text().strip()
     state = "(tcp, ESTABLISHED, not accepted yet)"
-    assert f"127.0.0.1:{port} of {server} (pid {os.getpid()}) {state}" in cause["text"]
+    assert f"127.0.0.1:{port} of {name} (pid {os.getpid()}) {state}" in cause["text"]
 
 
 def test_a_daemon_that_waits_for_its_own_mount(hang: Hang) -> None:

@@ -581,3 +581,19 @@ def test_a_quota_of_the_cgroup() -> None:
     assert cause.text.endswith(
         "runs, or waits for a CPU: its cgroup /sys/fs/cgroup/job may use 0.01 CPUs"
     )
+
+
+def test_threads_that_wait_alike_are_one_cause() -> None:
+    many = [thread(tid, 200.0 + tid, call="clock_nanosleep") for tid in range(1000, 1050)]
+    found = causes(caller(age=2000.0), *many, reader(102))
+    (sleeps,) = [cause for cause in found if cause.kind == "sleep"]
+    assert sleeps.chain[-1] == "50 of 51 threads of sshfs wait like that"
+    peers = [
+        thread(
+            n, 10.0, call="read", descriptors=(Descriptor(n, "s", Socket("tcp", f"10.0.0.1:{n}")),)
+        )
+        for n in range(1000, 1050)
+    ]
+    text = render(stuck(moment(caller(), *peers, reader(102))))
+    assert text.count("and: ") == 5
+    assert "and 44 more causes (--json has all)" in text

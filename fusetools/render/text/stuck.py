@@ -11,8 +11,7 @@ from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 
 MOST_CALLERS = 10
-
-
+MOST_CAUSES = 6
 MOST_CHAINS = 8
 
 
@@ -73,11 +72,14 @@ def _stuck(mount: StuckMount) -> Iterator[str]:
         longest = f", the oldest for {ago(oldest)}" if oldest is not None else ""
         parts.append(f"{plural(len(mount.callers), 'caller')} blocked{longest}")
     yield from _prose(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
-    for place, cause in enumerate(mount.causes):
+    for place, cause in enumerate(mount.causes[:MOST_CAUSES]):
         yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
         if len(cause.chain) > 1:
             for line in cause.chain[:MOST_CHAINS]:
                 yield from _prose(line, "       -> ")
+    if len(mount.causes) > MOST_CAUSES:
+        more = plural(len(mount.causes) - MOST_CAUSES, "more cause")
+        yield f"  and {more} (--json has all)"
     if mount.callers:
         yield ""
         yield from _callers(mount.callers)
