@@ -43,7 +43,8 @@ class ProcessRow(TypedDict):
 
 class TaskRow(TypedDict):
     """As in Task, ``tracer`` 0 unless it is stopped; ``syscall``: its number, arguments, stack and
-    instruction pointer; ``ran``: ms of the clock of its CPU when it last ran."""
+    instruction pointer; ``ran``: ms of the clock of its CPU when it last ran, 0 if it was moved to
+    that one asleep; ``switches``: how often it gave up its CPU."""
 
     comm: str
     state: str
@@ -51,6 +52,7 @@ class TaskRow(TypedDict):
     stack: list[str]
     syscall: tuple[int | None, list[int], int | None, int | None]
     ran: float | None
+    switches: int
     cpu: int
     tracer: int
 
@@ -163,7 +165,9 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     stat = parse_stat(text(f"{place}/stat"))
     if not stat:
         return pid, tid, None
-    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", text(f"{place}/sched"), re.MULTILINE)
+    sched = text(f"{place}/sched")
+    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", sched, re.MULTILINE)
+    switches = re.search(r"^nr_switches\s*:\s*([0-9]+)", sched, re.MULTILINE)
     stack = _functions(text(f"{place}/stack"))
     number: int | None = None
     arguments: list[int] = []
@@ -182,6 +186,7 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
         "stack": stack[:64],
         "syscall": (number, arguments, sp, pc),
         "ran": float(ran[1]) if ran else None,
+        "switches": int(switches[1]) if switches else 0,
         "cpu": stat.cpu,
         "tracer": _tracer(text(f"{place}/status")) if stat.state in "Tt" else 0,
     }

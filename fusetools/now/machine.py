@@ -14,10 +14,10 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
-from fusetools.now import arguments, children, sockets, syscalls
+from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.moment import (
     AUTOFS,
@@ -33,6 +33,7 @@ from fusetools.now.places import Table
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
+AGAIN = 0.2  # seconds until a second look at a thread
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
 
@@ -51,11 +52,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Cgroup(TypedDict):
-    cgroup: str
-    frozen: str
-    memory: str
-    quota: tuple[str, float] | None
+# A thread, its system call if that is known, and the call's arguments.
+_Called = tuple[Task, Optional[syscalls.Call], list[int]]
 
 
 class _View(NamedTuple):
@@ -170,9 +168,9 @@ class _Reader:
         tasks = [_with_lock(task, of) for task in tasks]
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {process.tracer for process in processes.values()}
-        mounted = _hierarchies()
+        mounted = cgroups.hierarchies()
         processes = {
-            pid: replace(process, **_cgroup(process.cgroup, mounted))
+            pid: replace(process, **cgroups.about(process.cgroup, mounted))
             for pid, process in processes.items()
             if pid in interesting
         }
@@ -249,7 +247,8 @@ class _Reader:
         self, wanted: Sequence[tuple[int, int]], processes: dict[int, Process]
     ) -> list[Task]:
         clocks = _clocks()
-        tasks = []
+        tasks: list[_Called] = []
+        undated: dict[int, int] = {}
         for pid, tid, row in self.each(wanted, children.task):
             if not row or pid not in processes:
                 continue
@@ -262,7 +261,7 @@ class _Reader:
             if number is not None and number >= 0 and (not sp or sp >> 32):
                 known = syscalls.call(self.machine, number)
             age = None
-            if row["ran"] is not None and clocks.get(row["cpu"]) is not None:
+            if row["ran"] and clocks.get(row["cpu"]) is not None:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
             name = known.name if known else "" if number in (None, -1) else f"syscall_{number}"
             task = Task(
@@ -279,11 +278,33 @@ class _Reader:
                 tracer=row["tracer"],
             )
             tasks.append((task, known, values))
+            if row["ran"] == 0:
+                undated[tid] = row["switches"]
+        tasks = self._dated(tasks, undated)
         return self._peers(self._locked(self._arguments(tasks, processes)))
+
+    def _dated(self, tasks: list[_Called], undated: dict[int, int]) -> list[_Called]:
+        """Callers that were moved to another CPU while they went to sleep have no stamp: whoever
+        has run again a moment later waits for no longer than that."""
+        wanted = [
+            (task.pid, task.tid) for task, *_ in tasks if task.tid in undated and task.in_fuse
+        ]
+        if not wanted:
+            return tasks
+        time.sleep(AGAIN)
+        ran = {
+            tid
+            for _, tid, row in self.each(wanted, children.task)
+            if not row or row["switches"] != undated[tid]
+        }
+        return [
+            (replace(task, age=0.0) if task.tid in ran else task, call, values)
+            for task, call, values in tasks
+        ]
 
     def _arguments(
         self,
-        tasks: list[tuple[Task, syscalls.Call | None, list[int]]],
+        tasks: list[_Called],
         processes: dict[int, Process],
     ) -> list[Task]:
         """The tasks with paths, descriptors, locks and children from their system calls'
@@ -548,75 +569,6 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))
     return replace(mount, daemon=daemon.pid, holders=tuple(sorted(p.pid for p in own)))
-
-
-def _hierarchies() -> dict[str, str]:
-    """The mount points of cgroups by controller, "" for version 2."""
-    places: dict[str, str] = {}
-    for line in children.text("/proc/self/mounts", 16 << 20).split("\n"):
-        fields = line.split()
-        if len(fields) > 3 and fields[2] == "cgroup2":
-            places.setdefault("", fields[1])
-        elif len(fields) > 3 and fields[2] == "cgroup":
-            for name in ("freezer", "memory", "cpu"):
-                if name in fields[3].split(","):
-                    places.setdefault(name, fields[1])
-    return places
-
-
-def _cgroup(text: str, mounted: dict[str, str]) -> _Cgroup:
-    """From a /proc/PID/cgroup: the cgroup, and which one from it upwards is frozen, or has full
-    memory."""
-    row: _Cgroup = {"cgroup": "", "frozen": "", "memory": "", "quota": None}
-    for line in text.split("\n"):
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if ".." in path.split("/"):  # outside our cgroup namespace
-            continue
-        names = controllers.split(",") if controllers else [""]
-        for name in names:
-            if name not in mounted or not path.startswith("/"):
-                continue
-            place = path
-            while place != "/":
-                base = mounted[name] + place
-                if _frozen(name, base):
-                    row["frozen"] = base
-                if _full(name, base):
-                    row["memory"] = base
-                quota = _quota(name, base)
-                if quota and (not row["quota"] or quota < row["quota"][1]):
-                    row["quota"] = (base, quota)
-                place = os.path.dirname(place)
-        if not controllers or not row["cgroup"]:
-            row["cgroup"] = path
-    return row
-
-
-def _frozen(controller: str, base: str) -> bool:
-    if controller == "freezer":
-        return children.text(f"{base}/freezer.state").strip() in ("FROZEN", "FREEZING")
-    return not controller and children.text(f"{base}/cgroup.freeze").strip() == "1"
-
-
-def _full(controller: str, base: str) -> bool:
-    names = {"": ("memory.max", "memory.current")}
-    names["memory"] = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    if controller not in names:
-        return False
-    limit, used = (children.text(f"{base}/{name}").strip() for name in names[controller])
-    return limit.isdecimal() and used.isdecimal() and int(used) >= 0.98 * int(limit)
-
-
-def _quota(controller: str, base: str) -> float | None:
-    """The CPUs that a cgroup may use at most."""
-    text = ""
-    if not controller:
-        text = children.text(f"{base}/cpu.max")
-    elif controller == "cpu":
-        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        text = " ".join(children.text(f"{base}/{name}").strip() for name in names)
-    match = re.fullmatch(r"([1-9][0-9]{0,12}) ([1-9][0-9]{0,12})", text.strip())
-    return int(match[1]) / int(match[2]) if match else None
 
 
 def _counted(connection: Connection, directory: int) -> Connection:

@@ -99,6 +99,11 @@ class Task:
         )
 
     @property
+    def polls(self) -> bool:
+        """It waits for any of its descriptors."""
+        return "poll" in self.call or "select" in self.call
+
+    @property
     def in_fault(self) -> bool:
         """It waits for a page of a file that its process has mapped."""
         return self.state == "D" and any(name.startswith(_FAULTS) for name in self.stack)

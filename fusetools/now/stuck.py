@@ -406,12 +406,11 @@ class _Graph:
         for key, cause in by_key.items():
             if len(cause.chain) == 1 and isinstance(key, int) and key in self.tasks:
                 alike.setdefault(self.waits(self.tasks[key]), []).append(key)
-        for first, *others in alike.values():
-            if others:
-                line = f"{1 + len(others)}{many} wait like that"
+        for first, *rest in alike.values():
+            if rest:
+                line = f"{1 + len(rest)}{many} wait like that"
                 by_key[first] = replace(by_key[first], chain=(*by_key[first].chain, line))
-            for other in others:
-                del by_key[other]
+            by_key = {key: cause for key, cause in by_key.items() if key not in rest}
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes
@@ -572,8 +571,10 @@ class _Graph:
         if isinstance(node, Task):
             following = self.edges(node)
             stopped = [n for n in following if isinstance(n, Process) and self.state(n)]
-            # Of several, any may be the one: nobody knows which.
-            return stopped[0] if stopped else following[0] if len(following) == 1 else None
+            # Of several, any may be the one: nobody knows which. Nor does anybody know what a
+            # loop of events waits for, if it waits for more than that.
+            sure = len(following) == 1 and (all(map(_ends, node.descriptors)) or not node.polls)
+            return stopped[0] if stopped else following[0] if sure else None
         if isinstance(node, Connection):
             pid = node.daemon
             process = self.processes.get(pid) if pid is not None else None

@@ -597,3 +597,18 @@ def test_threads_that_wait_alike_are_one_cause() -> None:
     text = render(stuck(moment(caller(), *peers, reader(102))))
     assert text.count("and: ") == 5
     assert "and 44 more causes (--json has all)" in text
+
+
+def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
+    """Go's poller has an idle connection and a pipe of its own; a child's two pipes are one."""
+    server = Process(301, 1, "squid", "S", threads=(301,))
+    idle = Task(301, 301, "squid", "S", call="epoll_wait", age=9.0)
+    connection = Descriptor(5, "socket:[5]", Socket("tcp", "127.0.0.1:3128", other=(301,)))
+    wakes = Descriptor(6, "pipe:[6]")
+    everybody = (DAEMON, CALLER, server)
+    polls = thread(101, call="epoll_pwait", descriptors=(connection, wakes))
+    (cause, *_) = causes(caller(), polls, idle, processes=everybody)
+    assert cause.kind == "socket" and cause.text.startswith("sshfs (thread 101) waits in epoll_pwa")
+    pipes = tuple(Descriptor(n, f"pipe:[{n}]", other=(301,)) for n in (7, 8))
+    (cause, *_) = causes(caller(), replace(polls, descriptors=pipes), idle, processes=everybody)
+    assert cause.kind == "process"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fusetools.now import arguments, bounded, children, sockets, syscalls
+from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
+from fusetools.now.moment import Process
 
 
 def test_who_does_not_answer_in_time_is_left_out() -> None:
@@ -182,3 +183,34 @@ def test_this_host_is_read() -> None:
     finally:
         end.set()
         sleeper.join()
+
+
+@pytest.mark.parametrize(("again", "age"), [(7, None), (8, 0.0), (None, 0.0)])
+def test_the_age_of_a_thread_that_is_moved_between_cpus(
+    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None
+) -> None:
+    """The scheduler has set its stamp to 0 (Linux 6.12): it has not slept since the host began."""
+    looks = iter([7, again])
+
+    def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object] | None]:
+        switches = next(looks)
+        row: dict[str, object] = {
+            "comm": "ls",
+            "state": "D",
+            "wchan": "request_wait_answer",
+            "stack": ["request_wait_answer"],
+            "syscall": (None, [], None, None),
+            "ran": 0.0,
+            "switches": switches,
+            "cpu": 0,
+            "tracer": 0,
+        }
+        return (*item, None if switches is None else row)
+
+    monkeypatch.setattr(children, "task", task)
+    monkeypatch.setattr(machine, "AGAIN", 0)
+    reader = machine._Reader(30)
+    monkeypatch.setattr(reader, "each", lambda items, answer: [answer(item) for item in items])
+    process = Process(500, 1, "ls", "D", threads=(500,))
+    (found,) = reader._tasks([(500, 500)], {500: process})
+    assert found.age == age
