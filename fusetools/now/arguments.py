@@ -266,7 +266,8 @@ def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow
         return None
     if shared and at[0] in threads and at[0] == arguments[2] & 0xFFFFFFFF:
         return held("thread", at[0])
-    fits = 0 < at[2] < _MOST_TASKS and at[3] < 1 << 20 and at[4] < 1 << 10
+    # Nobody has a mutex without being one of its users: behind other locks there is other data.
+    fits = 0 < at[2] < _MOST_TASKS and 0 < at[3] < 1 << 20 and at[4] < 1 << 10
     if fits and (at[0] in (1, 2) or (at[0] >> 31 and number == at[2])):
         return held("mutex", at[2], operation == _WAIT)
     # musl: the highest bit marks waiters.

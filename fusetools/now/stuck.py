@@ -7,6 +7,7 @@ mount. A chain ends in a circle (a deadlock), or in a thread that waits for some
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -667,7 +668,8 @@ def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
     if kind == "frozen" and process.frozen:
         name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
         value = "THAWED" if name == "freezer.state" else "0"
-        return (Fix(f"echo {value} > {process.frozen}/{name}", "lets the cgroup run again"),)
+        place = shlex.quote(f"{process.frozen}/{name}")
+        return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
     if kind == "stopped":
         return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
     return ()

@@ -612,3 +612,9 @@ def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
     pipes = tuple(Descriptor(n, f"pipe:[{n}]", other=(301,)) for n in (7, 8))
     (cause, *_) = causes(caller(), replace(polls, descriptors=pipes), idle, processes=everybody)
     assert cause.kind == "process"
+
+
+def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
+    daemon = replace(DAEMON, frozen="/sys/fs/cgroup/my job")
+    (cause,) = causes(caller(), processes=(daemon, CALLER))
+    assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"

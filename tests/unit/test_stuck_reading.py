@@ -124,6 +124,8 @@ OTHER = 4242
         # A condition (48 bytes) before a mutex that somebody holds: its futexes are at 40 and 44.
         ([0] * 9 + [16, 1, 0, 1, 0, OTHER, 1, 0], 10, 0x189, None),
         ([0] * 9 + [16, 1, 1, 1, 0, OTHER, 1, 0], 11, 0x189, None),
+        # malloc's lock of an arena, with its flags behind it
+        ([2, 0, OTHER, 0, 0, 0], 0, 128, None),
         # A semaphore, an owner that is no thread of the process
         ([0, 1, 0, 0], 0, 0x189, None),
         ([2, 0, 77, 1, 0], 0, 128, None),
