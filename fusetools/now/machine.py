@@ -165,7 +165,7 @@ class _Reader:
             if tid not in seen
         ]
         tasks += self._stacks(self._tasks(further[:MOST_THREADS], processes), near)
-        tasks = [_with_lock(task, of) for task in tasks]
+        tasks = self._faults([_with_lock(task, of) for task in tasks])
         interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
         interesting |= {process.tracer for process in processes.values()}
         mounted = cgroups.hierarchies()
@@ -337,9 +337,6 @@ class _Reader:
                 connects=row["connects"],
                 children=below if row["child"] < 0 else (row["child"],) if row["child"] else (),
             )
-        faults = [(task.pid, tid) for tid, task in by_tid.items() if task.in_fault]
-        for tid, files in self.each(faults, lambda item: arguments.mapped(*item)):
-            by_tid[tid] = replace(by_tid[tid], places=self._mapped(files))
         return [self._of_kernel(task) for task in by_tid.values()]
 
     def _load(self, pids: set[int]) -> None:
@@ -360,6 +357,15 @@ class _Reader:
         else:
             devices = (own if place["rooted"] else ours).along(path)
         return Place(path, tuple(number for number in devices if number in self.known))
+
+    def _faults(self, tasks: list[Task]) -> list[Task]:
+        """The tasks with the places of page faults. Last, as a list of mappings may be locked."""
+        faults = [(task.pid, task.tid) for task in tasks if task.in_fault]
+        places = {
+            tid: self._mapped(files)
+            for tid, files in self.each(faults, lambda item: arguments.mapped(*item))
+        }
+        return [replace(task, places=places.get(task.tid, task.places)) for task in tasks]
 
     def _mapped(self, files: list[tuple[int, str]]) -> tuple[Place, ...]:
         """The place of a page fault: a file of a FUSE connection, by its path if there is but

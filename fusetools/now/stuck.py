@@ -428,14 +428,16 @@ class _Graph:
         ]
 
     def _kill(self, connection: Connection, daemon: Process) -> tuple[Fix, ...]:
-        """Kills all that have the connection open. Not possible while one of their threads waits in
-        a FUSE mount, or cannot be interrupted."""
+        """Kills all that have the connection open. Not while one of their threads waits in a FUSE
+        mount: it does so even then."""
         pids = [daemon.pid, *(pid for pid in connection.holders if pid != daemon.pid)]
         threads = [task for pid in pids for task in self.of.get(pid, ())]
-        if any(task.in_fuse or task.state == "D" for task in threads):
+        if any(task.in_fuse for task in threads):
             return ()
         names = dict.fromkeys(self.processes[pid].comm for pid in pids if pid in self.processes)
         what = f"ends {' and '.join(names)}: all files on the mount fail then"
+        if any(task.state == "D" for task in threads):
+            what += " (unless a thread in state D cannot be interrupted)"
         return (Fix(f"kill -9 {' '.join(map(str, pids))}", what),)
 
     def _cause(self, connection: Connection, daemon: Process, task: Task) -> tuple[object, Cause]:

@@ -14,6 +14,7 @@ OLDEST = 5  # requests in flight that are shown
 GONE = "(ended)"  # a caller that ended before it could be examined
 MOST_CALLERS = 1 << 16
 NEVER = (1 << 63) - 1  # ns that no request takes
+LOOKS = 4  # until requests from before are told from those that only just began
 _BY = {"user": "label", "cgroup": "label"}
 
 
@@ -39,7 +40,7 @@ class Watch:
         self._users: dict[int, str] = {}
         self._callers: dict[int, tuple[str, str]] = {}
         self._lost = 0
-        self._before: int | None = None
+        self._differences: list[int] = []
         stream.watch(catalogue_of(stream), sums=True)
         self._start = stream.begin()
         self._cpu = stream.cpu_seconds()
@@ -53,8 +54,7 @@ class Watch:
             self._look_at_callers()
 
     def _count_before(self) -> None:
-        """Requests that the kernel counts, and whose begin was not seen. They can only become
-        fewer: what the two counts differ by for a moment is not among the least."""
+        """Counts the requests that the kernel has in flight, and whose begin was not seen."""
         with machine.fusectl() as (_, directory):
             counts = [
                 machine.counter(directory, number, "waiting")
@@ -64,8 +64,13 @@ class Watch:
         known = [count for count in counts if count is not None]
         if known:
             _, seen = self.stream.requests.under_way(NEVER, 0)
-            before = max(sum(known) - seen, 0)
-            self._before = before if self._before is None else min(self._before, before)
+            self._differences = [*self._differences[-LOOKS:], max(sum(known) - seen, 0)]
+            # They only become fewer: what the two counts differ by for a moment is not the least.
+            self._differences[-1] = min(self._differences[-2:])
+
+    @property
+    def _before(self) -> int | None:
+        return self._differences[-1] if len(self._differences) >= LOOKS else None
 
     def _look_at_callers(self) -> None:
         if not self._users:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import mounts
 import pytest
 from hanging import LONG, Hang, Hanging, abort, looked_at, stuck, waits_in_fuse
 from mounts import wait_until
+
+from fusetools.now import bounded, children
+from fusetools.now.moment import Task
 
 pytestmark = [
     pytest.mark.live,
@@ -90,30 +91,38 @@ def test_the_same_path_in_another_mount_namespace(hang: Hang, hangfs: Path) -> N
 
 
 def test_no_file_on_a_mount_is_touched(hangfs: Path, tmp_path: Path) -> None:
-    """Not even for the names of functions of a daemon whose program lies there."""
-    if not shutil.which("bindfs"):
-        pytest.skip("no bindfs")
-    (tmp_path / "tree").mkdir()
-    shutil.copy(hangfs, tmp_path / "tree")
-    below = tmp_path / "below"
-    below.mkdir()
-    with subprocess.Popen(
-        ["bindfs", "-f", tmp_path / "tree", below], preexec_fn=mounts.end_with_the_test
-    ) as bindfs:
-        try:
-            wait_until(lambda: mounts.mount_entry(below) is not None, "the mount")
-            number = mounts.connection(below)
-            mount = Hanging(below / "hangfs", tmp_path / "mount", "condition")
-            try:
-                mount.call("one")
-                bindfs.send_signal(signal.SIGSTOP)
-                assert looked_at(mount)["causes"][0]["kind"] == "condition"
-                script = f"mount -t fusectl none /mnt && cat /mnt/{number}/waiting"
-                count = subprocess.check_output(["unshare", "-m", "sh", "-c", script], text=True)
-                assert count == "0\n"
-            finally:
-                bindfs.send_signal(signal.SIGCONT)
-                mount.close()
-        finally:
-            subprocess.run(["umount", "-l", below], check=False)
-            bindfs.kill()
+    """Of a daemon whose program lies on a mount: neither the program nor, beside it, its debug file
+    is opened for the names of functions."""
+    if not shutil.which("objcopy"):
+        pytest.skip("no objcopy")
+    program, debug = tmp_path / "hangfs", tmp_path / "hangfs.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", hangfs, debug], check=True)
+    subprocess.run(
+        ["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", hangfs, program], check=True
+    )
+    mount = Hanging(program, tmp_path / "mount", "condition")
+    try:
+        mount.call("one")
+        pid, tid = mount.daemon.pid, mount.thread("waits")
+        wait_until(lambda: "futex" in Path(f"/proc/{pid}/task/{tid}/wchan").read_text(), "a wait")
+        _, _, row = children.task((pid, tid))
+        assert row is not None
+        _, _, sp, pc = row["syscall"]
+        task = Task(pid, tid, "hangfs", "S", sp=sp or 0, pc=pc or 0)
+
+        def named(devices: set[int], places: list[str]) -> list[str]:
+            def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
+                return children.user_stacks(pid, [task], devices, places)
+
+            ((_, rows),) = bounded.each([pid], stacks, 10, bounded.Limit(60))
+            assert rows is not None
+            return rows[0][1]
+
+        assert "hang" in named(set(), [])
+        without = named(set(), [str(tmp_path)])
+        assert "hang" not in without and "[hangfs]" in without
+        device = program.stat().st_dev
+        number = os.major(device) << 20 | os.minor(device)
+        assert not {"hang", "pthread_cond_wait"} & set(named({number}, [str(tmp_path)]))
+    finally:
+        mount.close()

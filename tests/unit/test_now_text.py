@@ -237,7 +237,7 @@ def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
 def test_what_two_counts_differ_by_for_a_moment_is_no_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waiting, seen = iter([5, 9, 4]), iter([2, 9, 1])
+    waiting, seen = iter([5, 9, 4, 3, 3]), iter([2, 6, 2, 0, 3])
 
     class Requests:
         def under_way(self, least: int, most: int) -> tuple[list[object], int]:
@@ -246,11 +246,11 @@ def test_what_two_counts_differ_by_for_a_moment_is_no_request(
     watch = object.__new__(Watch)
     watch.mounts = {40: "/mnt/a"}
     watch.stream = SimpleNamespace(requests=Requests())  # type: ignore[assignment]
-    watch._before = None
+    watch._differences = []
     monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", 3)))
     monkeypatch.setattr(machine, "counter", lambda *_: next(waiting))
     found: list[int | None] = []
-    for _ in range(3):
+    for _ in range(5):
         watch._count_before()
         found.append(watch._before)
-    assert found == [3, 0, 0]
+    assert found == [None, None, None, 2, 0]
