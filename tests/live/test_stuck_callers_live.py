@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,12 +92,20 @@ def test_the_same_path_in_another_mount_namespace(hang: Hang, hangfs: Path) -> N
             there.kill()
 
 
-def test_no_file_on_a_mount_is_touched(hangfs: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fusetools-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path: Path) -> None:
     """Of a daemon whose program lies on a mount: neither the program nor, beside it, its debug file
     is opened for the names of functions."""
     if not shutil.which("objcopy"):
         pytest.skip("no objcopy")
-    program, debug = tmp_path / "hangfs", tmp_path / "hangfs.debug"
+    folder = open_to_all  # such files are read as nobody
+    program, debug = folder / "hangfs", folder / "hangfs.debug"
     subprocess.run(["objcopy", "--only-keep-debug", hangfs, debug], check=True)
     subprocess.run(
         ["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", hangfs, program], check=True
@@ -119,10 +129,10 @@ def test_no_file_on_a_mount_is_touched(hangfs: Path, tmp_path: Path) -> None:
             return rows[0][1]
 
         assert "hang" in named(set(), [])
-        without = named(set(), [str(tmp_path)])
+        without = named(set(), [str(folder)])
         assert "hang" not in without and "[hangfs]" in without
         device = program.stat().st_dev
         number = os.major(device) << 20 | os.minor(device)
-        assert not {"hang", "pthread_cond_wait"} & set(named({number}, [str(tmp_path)]))
+        assert not {"hang", "pthread_cond_wait"} & set(named({number}, [str(folder)]))
     finally:
         mount.close()
