@@ -354,8 +354,10 @@ class _Reader:
         path = place["path"]
         if place["mount"]:
             devices = own.of_file(place["mount"], path) or ours.of_file(place["mount"], path) or []
-        else:
-            devices = (own if place["rooted"] else ours).along(path)
+        elif place["rooted"]:
+            devices = own.along(path)
+        else:  # from the working directory
+            devices = ours.along(path, inside=True)
         return Place(path, tuple(number for number in devices if number in self.known))
 
     def _faults(self, tasks: list[Task]) -> list[Task]:

@@ -33,14 +33,21 @@ class Table:
         self._by_id = {row.id: row for row in self._rows}
         self._host = host
 
-    def along(self, path: str, below: str = "", depth: int = 0) -> list[int]:
+    def along(self, path: str, below: str = "", depth: int = 0, inside: bool = False) -> list[int]:
         """The devices of the mounts that the way to a path leads over, the last one first; only
-        those mounted below ``below``. Of mounts on the same place, the newest lies on top."""
-        places: dict[str, Row] = {}
-        for row in self._rows:
-            if is_on(path, row.path) and (not below or len(row.path) > len(below)):
-                places[row.path] = row
-        rows = sorted(places.values(), key=lambda row: -len(row.path))
+        those mounted below ``below``. Of mounts on the same place, the newest lies on top: the only
+        one, but for who is ``inside`` already."""
+        rows = [
+            row
+            for row in reversed(self._rows)
+            if is_on(path, row.path) and (not below or len(row.path) > len(below))
+        ]
+        rows.sort(key=lambda row: -len(row.path))
+        if not inside:
+            tops: dict[str, Row] = {}
+            for row in rows:
+                tops.setdefault(row.path, row)
+            rows = list(tops.values())
         return [device for row in rows for device in self._devices(row, depth)]
 
     def of_file(self, mount: int, path: str) -> list[int] | None:

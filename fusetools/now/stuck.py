@@ -129,13 +129,16 @@ class _Graph:
 
     def _on(self, place: Place, autofs: bool) -> int | None:
         """The connection for which a thread waits on its way to a place: one that has requests; or
-        an autofs mount."""
-        for number in place.on:
-            connection = self.connections.get(number)
-            right = connection and (connection.fstype == "autofs") == autofs
-            if connection and right and (autofs or connection.waiting != 0):
-                return number
-        return None
+        an autofs mount. None if there are two, one above the other."""
+        possible = [
+            connection
+            for connection in (self.connections.get(number) for number in place.on)
+            if connection
+            and (connection.fstype == "autofs") == autofs
+            and (autofs or connection.waiting != 0)
+        ]
+        above = len(possible) > 1 and possible[0].path == possible[1].path
+        return possible[0].number if possible and not above else None
 
     def waited_for(self, number: int) -> bool:
         """Whether anybody waits for a mount."""

@@ -400,6 +400,15 @@ def test_who_waits_on_the_way_to_a_mount_waits_for_the_one_with_requests() -> No
     }
 
 
+def test_who_is_inside_one_of_two_mounts_on_the_same_path() -> None:
+    """The newest has one request, of a caller that is known."""
+    above = replace(OTHER_MOUNT, path=MOUNT.path)
+    known = caller(501, places=(Place("/mnt/a/x", (41,)),))
+    inside = caller(502, places=(Place("/mnt/a/d/x", (41, 40)),))
+    assert by_mount(known, inside, connections=(MOUNT, above)) == {40: [502], 41: [501], 0: []}
+    assert by_mount(inside, connections=(MOUNT, above))[0] == [502]
+
+
 MOUNTINFO = r"""22 1 254:1 / / rw - ext4 /dev/x rw
 30 22 0:40 / /mnt/a rw - fuse a rw
 31 22 0:40 /d1 /mnt/bind rw - fuse a rw
@@ -416,6 +425,7 @@ def test_the_mounts_on_the_way_to_a_path() -> None:
     root = (254 << 20) + 1
     assert table.along("/mnt/ax") == [root]
     assert table.along("/mnt/a/x") == [42, root]  # the newest on that place
+    assert table.along("/mnt/a/x", inside=True) == [42, 40, root]  # from a working directory
     assert table.along("/mnt/a/data/x") == [50, 42, root]
     assert table.along("/mnt/bind/x") == [40, root]
     assert table.along("/mnt/a b/x") == [41, root]
