@@ -569,10 +569,12 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
         unknown = [p for p in holders if None in p.fuse]
         own = [p for p in unknown if names_mount(p.arguments, mount.path)]
         if not own:
-            why = "no process here has its connection open"
+            why, hidden = "no process here has its connection open", False
             if unknown:
-                why = "this kernel does not show which process answers it"
-            return replace(mount, why=why)
+                why, hidden = "this kernel does not show which process answers it", True
+            elif os.geteuid() != 0:
+                why, hidden = "only root sees the files that others have open", True
+            return replace(mount, why=why, hidden=hidden)
     # CernVM-FS has a watchdog beside its client: the client has the threads.
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))

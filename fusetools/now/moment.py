@@ -147,7 +147,8 @@ class Process:
 @dataclass(frozen=True)
 class Connection:
     """A FUSE connection and where it is mounted; or an autofs mount for which somebody waits.
-    ``waiting``: requests, None if unknown; ``also``: its other mount points."""
+    ``waiting``: requests, None if unknown; ``also``: its other mount points; ``hidden``: a process
+    that cannot be seen may answer it."""
 
     number: int
     path: str
@@ -160,6 +161,7 @@ class Connection:
     holders: tuple[int, ...] = ()
     why: str = ""  # why no daemon is known
     also: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -363,7 +363,11 @@ class _Graph:
         if daemon is None:
             if not late:
                 return []
-            text = f"no process is known that answers {connection.path or 'it'}: {connection.why}"
+            path = connection.path or "it"
+            if connection.hidden:
+                text = f"which process answers {path} cannot be known: {connection.why}"
+                return [Cause("unknown", text, fixes=abort)]
+            text = f"no process is known that answers {path}: {connection.why}"
             return [Cause("gone", text, fixes=abort)]
         if (text := self.state(daemon)) and (late or not autofs):
             kinds = (("frozen", "frozen"), ("tracer", "traced"), ("zombie", "gone"))

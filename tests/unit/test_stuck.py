@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -279,6 +280,9 @@ def test_nobody_answers() -> None:
     (cause,) = causes(caller(), connections=(gone,), processes=(CALLER,))
     assert cause.kind == "gone"
     assert "no process has it open" in cause.text
+    (cause,) = causes(caller(), connections=(replace(gone, hidden=True),), processes=(CALLER,))
+    assert cause.kind == "unknown"
+    assert cause.text == "which process answers /mnt/a cannot be known: no process has it open"
 
 
 def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
@@ -628,3 +632,21 @@ def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
     daemon = replace(DAEMON, frozen="/sys/fs/cgroup/my job")
     (cause,) = causes(caller(), processes=(daemon, CALLER))
     assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"
+
+
+@pytest.mark.parametrize(
+    ("uid", "fuse", "hidden"), [(0, (), False), (0, (None,), True), (1000, (), True)]
+)
+def test_a_daemon_that_is_not_seen_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch, uid: int, fuse: tuple[int | None, ...], hidden: bool
+) -> None:
+    """Descriptors of others are shown to root alone; old kernels do not show whose they are."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    other = replace(DAEMON, fuse=fuse)
+    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other})
+    assert (found.daemon, found.hidden) == (None, hidden)
+
+
+def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
+    for waiting, text in ((0, "nothing waits"), (None, "its requests cannot be counted")):
+        assert text in render(stuck(moment(connections=(replace(MOUNT, waiting=waiting),))))

@@ -55,6 +55,8 @@ def _name(mount: StuckMount) -> str:
 
 def _well(mount: StuckMount, result: Stuck) -> str:
     if mount.state == "quiet":
+        if mount.waiting is None:
+            return "no caller is seen that waits; its requests cannot be counted"
         return "nothing waits"
     count = plural(mount.waiting, "request") if mount.waiting else "no request"
     if result.unplaced and mount.waiting != 0:
