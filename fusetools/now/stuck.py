@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
+from fusetools.now.threads import idles, in_reload, waits_for_workers
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
@@ -228,8 +229,10 @@ class _Graph:
             return f"waits{how} for {what}" + (
                 "" if what.startswith(connection.path) else f", on {connection.path}"
             )
-        if self._waits_for_workers(task):
+        if waits_for_workers(task):
             return "waits for its worker threads to end"
+        if idles(task):
+            return "waits for a task of its runtime (Go, tokio)"
         if task.call == "futex":
             return "waits for a condition, a semaphore or a lock that does not name its holder"
         if task.call in _TIMED:
@@ -250,21 +253,6 @@ class _Graph:
         if task.path:
             return f"waits in {task.call} for {task.path}"
         return f"waits in {task.call or task.wchan or 'the kernel'}"
-
-    @staticmethod
-    def _waits_for_workers(task: Task) -> bool:
-        """libfuse's main thread, which lets others work (libfuse's lib/fuse_loop_mt.c)."""
-        loops = ("fuse_session_loop_mt", "fuse_loop_mt")
-        return task.call == "futex" and any(name.startswith(loops) for name in task.user)
-
-    @staticmethod
-    def _in_reload(task: Task) -> bool:
-        """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
-        names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
-        return any(
-            inner in ("SafeSleepMs", "Enter") and outer.startswith("stub_")
-            for inner, outer in zip(names, names[1:])
-        )
 
     def _process(self, pid: int) -> str:
         process = self.processes.get(pid)
@@ -389,7 +377,8 @@ class _Graph:
             for task in threads
             if task.state not in "ZX"
             and not task.reads_device
-            and not self._waits_for_workers(task)
+            and not waits_for_workers(task)
+            and not idles(task)
         ]
         waits.sort(key=lambda task: -(task.age or 0.0))
         # A thread that waits for longer than the oldest caller does not work for any of them. Their
@@ -510,7 +499,7 @@ class _Graph:
         if last.pid != daemon.pid:
             text = f"{daemon.comm} waits for {self.who(last)}, which {self.waits(last)}{age}"
             return last.tid, Cause("process", text, lines)
-        if last is task and self._in_reload(task):
+        if last is task and in_reload(task):
             # Each thread sleeps 100 ms at a time; the pause is as old as the oldest caller.
             text = (
                 f"{daemon.comm} is being reloaded, or was left so: the CernVM-FS loader lets no "
@@ -600,7 +589,8 @@ class _Graph:
             for task in self.of.get(node.pid, ())
             if task.state not in "ZX"
             and not task.reads_device
-            and not self._waits_for_workers(task)
+            and not waits_for_workers(task)
+            and not idles(task)
         ]
         for task in sorted(threads, key=lambda task: task.age or 0.0):
             ends = [n for n in self.edges(task) if n is not node]
@@ -653,12 +643,13 @@ class _Graph:
                 yield Cause("unread", text)
         elif not known:
             count = connection.waiting
-            requests = "the requests" if not count else f"all {count} requests that wait"
-            yield Cause(
-                "unanswered",
-                f"{daemon.comm} has read {requests} and waits for more: which of its threads "
-                "should answer cannot be known",
-            )
+            requests = f"all {count} requests that wait" if count else "the requests"
+            requests = "the request that waits" if count == 1 else requests
+            whose = "which of its threads should answer cannot be known"
+            if any(map(idles, threads)):
+                whose = "what those of its tasks wait for that have no thread cannot be known"
+            text = f"{daemon.comm} has read {requests} and waits for more: {whose}"
+            yield Cause("unanswered", text)
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

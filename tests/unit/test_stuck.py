@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusetools.host.mounts import is_on, parse_autofs
-from fusetools.now import arguments, machine
+from fusetools.now import arguments, machine, threads
 from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Place, Process, Socket, Task
 from fusetools.now.places import Table
 from fusetools.now.stuck import stuck
@@ -649,4 +649,33 @@ def test_a_daemon_that_is_not_seen_is_not_gone(
 
 def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
     for waiting, text in ((0, "nothing waits"), (None, "its requests cannot be counted")):
-        assert text in render(stuck(moment(connections=(replace(MOUNT, waiting=waiting),))))
+        printed = render(stuck(moment(connections=(replace(MOUNT, waiting=waiting),))))
+        assert text in " ".join(printed.split())
+
+
+def test_a_runtime_s_idle_threads_are_no_cause() -> None:
+    """A goroutine that waits has no thread; the poller may have its connection."""
+    idle = thread(101, call="futex", user=("runtime.futex.abi0", "runtime.futexsleep"))
+    sysmon = thread(103, 0.0, call="nanosleep", user=("runtime.usleep.abi0", "runtime.sysmon"))
+    (cause,) = causes(caller(), idle, sysmon, reader(102))
+    assert cause.kind == "unanswered"
+    assert cause.text == (
+        "sshfs has read all 2 requests that wait and waits for more: what those of its tasks wait "
+        "for that have no thread cannot be known"
+    )
+    (cause,) = causes(caller(), idle, reader(102), connections=(replace(MOUNT, waiting=1),))
+    assert cause.text.startswith("sshfs has read the request that waits and waits for more: ")
+    for name in ("internal/runtime/syscall/linux.EpollWait", "runtime/internal/syscall.EpollWait"):
+        assert threads.idles(replace(idle, call="epoll_pwait", user=("Syscall6", name)))
+    park = "tokio::runtime::scheduler::multi_thread::park::Parker::park"
+    assert threads.idles(replace(idle, user=("syscall", park)))
+    works = ("syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "fs::read")
+    for below in ("tokio::runtime::scheduler::multi_thread::worker::run", "tokio::runtime::park"):
+        assert not threads.idles(replace(idle, user=(*works, below)))
+    assert not threads.idles(replace(idle, user=("golang.org/x/sys/unix.EpollWait", "main.work")))
+    spins = thread(104, 0.0, state="R", user=("main.work",))
+    assert [c.kind for c in causes(caller(), idle, sysmon, spins, reader(102))] == ["on_cpu"]
+    server = Descriptor(5, "socket:[5]", Socket("tcp", "10.0.0.1:80", "ESTABLISHED"))
+    polls = ("runtime.epollwait.abi0", "runtime.netpoll")
+    poller = thread(105, call="epoll_pwait", descriptors=(server,), user=polls)
+    assert [c.kind for c in causes(caller(), idle, poller, reader(102))] == ["socket"]
