@@ -6,8 +6,8 @@ import re
 
 from fusetools.now.moment import Task
 
-# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers. Not
-# tokio's block_on, in which a thread waits for a task of its own.
+# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers.
+# tokio's block_on is none: a thread waits there for a task of its own.
 _SCHEDULER = re.compile(
     r"runtime\.(futexsleep|notet?sleep|netpoll|usleep)|(internal/)?runtime/(internal/)?syscall[\w/]*"
     r"\.EpollWait|tokio::runtime::scheduler::multi_thread::park"
