@@ -471,13 +471,16 @@ def demangle(name: str) -> str:
     """A C++ or Rust name without its arguments (`cvmfs::cvmfs_lookup`); any other as it is."""
 
 def live_stacks(
-    code: list[tuple[int, int, int, str, str]], threads: list[tuple[int, int, bytes]]
+    code: list[tuple[int, int, int, str, str]],
+    threads: list[tuple[int, int, bytes]],
+    avoid: list[str],
 ) -> list[tuple[list[str], bool]]:
     """The functions that threads are in which sleep in the kernel now, without stopping them.
 
     ``code``: (start, end, offset in the file, path, name of the file here) of what a process has
     mapped executable; ``threads``: (instruction pointer, stack pointer, bytes from there up).
-    Innermost first, and whether a stack goes on to where its thread began. x86-64 only.
+    Innermost first, and whether a stack goes on to where its thread began. x86-64 only. ``avoid``:
+    mount points below which no debug file is looked for.
     """
 
 def calibrate(n: int) -> int:

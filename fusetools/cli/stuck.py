@@ -40,7 +40,7 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     paths = [os.path.normpath(os.path.join(os.getcwd(), path)) for path in mounts]
     while True:
         moment = machine.read()
-        known = {connection.path for connection in moment.connections}
+        known = {p for c in moment.connections for p in (c.path, *c.also)}
         for path in paths:
             if path not in known:
                 there = ", ".join(sorted(known)[:5])

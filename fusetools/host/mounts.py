@@ -80,7 +80,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
         fields, types = before.split(" "), after.split(" ")
         if not separator or len(fields) < 6 or len(types) < 3:
             continue
-        fstype = _unescape(types[0])
+        fstype = unescape(types[0])
         if fstype.partition(".")[0] not in ("fuse", "fuseblk"):
             continue
         number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
@@ -88,9 +88,9 @@ def parse_mountinfo(text: str) -> list[Mount]:
             continue
         options = dict(option.partition("=")[::2] for option in types[2].split(","))
         mount = Mount(
-            path=_unescape(fields[4]),
+            path=unescape(fields[4]),
             fstype=fstype,
-            source=_unescape(types[1]),
+            source=unescape(types[1]),
             connection=int(number[1]) << 20 | int(number[2]),
             user=_number(options.get("user_id")),
             group=_number(options.get("group_id")),
@@ -112,7 +112,7 @@ def parse_autofs(text: str) -> list[tuple[int, str, int]]:
         group = re.search(r"(?:^|,)pgrp=([0-9]{1,10})(?:,|$)", types[2])
         if number and group:
             device = int(number[1]) << 20 | int(number[2])
-            mounts.append((device, _unescape(fields[4]), int(group[1])))
+            mounts.append((device, unescape(fields[4]), int(group[1])))
     return mounts
 
 
@@ -128,7 +128,7 @@ def mounted(files: Files, *types: str) -> list[str]:
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         if len(fields) > 4 and after.partition(" ")[0] in types:
-            places.append(_unescape(fields[4]))
+            places.append(unescape(fields[4]))
     return places
 
 
@@ -136,7 +136,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
     """mountinfo writes blanks, tabs, newlines and backslashes as three octal digits."""
     return re.sub(r"\\([0-3][0-7]{2})", lambda match: chr(int(match[1], 8)), text)
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import struct
 from typing import TypedDict
 
 from fusetools.core import native
 from fusetools.host.files import open_regular
 from fusetools.host.processes import parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
-from fusetools.now import syscalls
 from fusetools.now.moment import Task
 
 MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are read
-LONGEST_PATH = 4096
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
 class ProcessRow(TypedDict):
-    """As in Process; ``mnt``: its mount namespace, ``fuse``: (descriptor, connection) …,
-    ``threads``: (number, state, function it waits in, whether it is a kernel thread) …"""
+    """As in Process; ``mnt``: its mount namespace, ``root``: its root directory, ``fuse``:
+    (descriptor, connection) …, ``threads``: (number, state, function it waits in, whether it is a
+    kernel thread) …"""
 
     pid: int
     ppid: int
@@ -38,13 +36,15 @@ class ProcessRow(TypedDict):
     tracer: int
     cgroup: str
     mnt: str
+    root: str
     fuse: list[tuple[int, int | None]]
     threads: list[tuple[int, str, str, bool]]
 
 
 class TaskRow(TypedDict):
-    """As in Task; ``syscall``: its number, arguments, stack and instruction pointer; ``ran``: ms of
-    the clock of its CPU when it last ran."""
+    """As in Task, ``tracer`` 0 unless it is stopped; ``syscall``: its number, arguments, stack and
+    instruction pointer; ``ran``: ms of the clock of its CPU when it last ran, 0 if it was moved to
+    that one asleep; ``switches``: how often it gave up its CPU."""
 
     comm: str
     state: str
@@ -52,20 +52,9 @@ class TaskRow(TypedDict):
     stack: list[str]
     syscall: tuple[int | None, list[int], int | None, int | None]
     ran: float | None
+    switches: int
     cpu: int
-
-
-class LockRow(TypedDict):
-    kind: str
-    address: int
-    owner: int
-
-
-class Details(TypedDict):
-    descriptors: list[tuple[int, str]]
-    path: str
-    lock: LockRow | None
-    address: int
+    tracer: int
 
 
 def text(name: str, most: int = 1 << 20) -> str:
@@ -83,7 +72,7 @@ def text(name: str, most: int = 1 << 20) -> str:
         pass
     finally:
         os.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts).decode("utf-8", "surrogateescape")
 
 
 def link(name: str) -> str:
@@ -126,36 +115,46 @@ def process(pid: int) -> list[ProcessRow]:
         own = task.state if task else "?"
         wchan = _wchan(f"/proc/{pid}/task/{name}") if own in "SD" else ""
         threads.append((int(name), own, wchan, stat.of_kernel))
+    # Its main thread may have ended before the others; it has no descriptors then.
+    alive = [(tid, state) for tid, state, _, _ in threads if state not in "ZX?"]
+    state, place = stat.state, f"/proc/{pid}"
+    if state in "ZX" and alive:
+        state, place = alive[0][1], f"/proc/{pid}/task/{alive[0][0]}"
     status = text(f"/proc/{pid}/status")
     uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
-    tracer = re.search(r"^TracerPid:\s*(\d+)", status, re.MULTILINE)
     fuse = []
     if not stat.of_kernel:
-        for name in names(f"/proc/{pid}/fd"):
-            if link(f"/proc/{pid}/fd/{name}").endswith(FUSE):
-                info = text(f"/proc/{pid}/fdinfo/{name}")
+        for name in names(f"{place}/fd"):
+            if link(f"{place}/fd/{name}").endswith(FUSE):
+                info = text(f"{place}/fdinfo/{name}")
                 match = re.search(r"^fuse_connection:\s*(\d{1,10})$", info, re.MULTILINE)
                 fuse.append((int(name), int(match[1]) if match else None))
     row: ProcessRow = {
         "pid": pid,
         "ppid": stat.parent,
         "comm": stat.comm,
-        "state": stat.state,
+        "state": state,
         "uid": int(uid[1]) if uid else None,
-        "tracer": int(tracer[1]) if tracer else 0,
+        "tracer": _tracer(status),
         "cgroup": text(f"/proc/{pid}/cgroup"),
-        "mnt": "" if stat.of_kernel else link(f"/proc/{pid}/ns/mnt"),
+        "mnt": "" if stat.of_kernel else link(f"{place}/ns/mnt"),
+        "root": "" if stat.of_kernel else link(f"{place}/root"),
         "fuse": fuse,
         "threads": threads,
     }
     return [row]
 
 
+def _tracer(status: str) -> int:
+    tracer = re.search(r"^TracerPid:\s*(\d+)", status, re.MULTILINE)
+    return int(tracer[1]) if tracer else 0
+
+
 def arguments(pid: int) -> tuple[int, list[str]]:
     return pid, text(f"/proc/{pid}/cmdline", 1 << 16).rstrip("\0").split("\0")
 
 
-def mountinfo(item: tuple[str, int]) -> tuple[str, int, str]:
+def mountinfo(item: tuple[object, int]) -> tuple[object, int, str]:
     name, pid = item
     return name, pid, text(f"/proc/{pid}/mountinfo", 16 << 20)
 
@@ -166,7 +165,9 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     stat = parse_stat(text(f"{place}/stat"))
     if not stat:
         return pid, tid, None
-    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", text(f"{place}/sched"), re.MULTILINE)
+    sched = text(f"{place}/sched")
+    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", sched, re.MULTILINE)
+    switches = re.search(r"^nr_switches\s*:\s*([0-9]+)", sched, re.MULTILINE)
     stack = _functions(text(f"{place}/stack"))
     number: int | None = None
     arguments: list[int] = []
@@ -185,95 +186,50 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
         "stack": stack[:64],
         "syscall": (number, arguments, sp, pc),
         "ran": float(ran[1]) if ran else None,
+        "switches": int(switches[1]) if switches else 0,
         "cpu": stat.cpu,
+        "tracer": _tracer(text(f"{place}/status")) if stat.state in "Tt" else 0,
     }
     return pid, tid, row
 
 
-def details(
-    task: Task, call: syscalls.Call, arguments: list[int], threads: tuple[int, ...]
-) -> Details:
-    """What a thread's system call refers to: path, descriptors, lock."""
-    numbers = [_int(arguments[place]) for place in call.descriptors if place < len(arguments)]
-    if call.name == "fcntl" and arguments[1] not in (7, 38):  # F_SETLKW, F_OFD_SETLKW
-        numbers = numbers[:1]
-    lock, address, path = None, 0, ""
-    try:
-        memory = os.open(f"/proc/{task.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        memory = -1
-    try:
-        if call.name in ("poll", "ppoll"):
-            count = min(arguments[1], 256)
-            data = _peek(memory, arguments[0], 8 * count)
-            numbers += [fd for fd, _, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8])]
-        elif call.name in ("select", "pselect6"):
-            count = min(arguments[0], 1024)
-            data = _peek(memory, arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
-            bits = int.from_bytes(data, "little")
-            numbers += [number for number in range(count) if bits >> number & 1]
-        elif call.name.startswith("epoll_"):
-            info = text(f"/proc/{task.pid}/fdinfo/{numbers[0]}") if numbers else ""
-            numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)[:256]]
-        elif call.name == "futex":
-            address = arguments[0]
-            lock = _lock(memory, task.tid, arguments, threads)
-        for directory, place in call.paths:
-            name = _string(memory, arguments[place])
-            if name is None:
-                continue
-            if not name.startswith("/"):
-                base = "cwd"
-                if directory is not None and _int(arguments[directory]) >= 0:
-                    base = f"fd/{_int(arguments[directory])}"
-                root = link(f"/proc/{task.pid}/{base}")
-                name = os.path.join(root, name) if root.startswith("/") else name
-            path = path or os.path.normpath(name)
-    finally:
-        if memory >= 0:
-            os.close(memory)
-    descriptors = [(number, link(f"/proc/{task.pid}/fd/{number}")) for number in numbers]
-    if not path and len(descriptors) == 1 and descriptors[0][1].startswith("/"):
-        path = descriptors[0][1]
-    return {
-        "descriptors": [row for row in descriptors if row[1]],
-        "path": path,
-        "lock": lock,
-        "address": address,
-    }
-
-
-def user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:
+def user_stacks(
+    pid: int, tasks: list[Task], devices: set[int], mounts: list[str]
+) -> list[tuple[int, list[str], bool]]:
     """(thread, functions innermost first, whether down to the thread's start). For a child, which
-    gives up its rights here: it opens files as root and reads them as nobody."""
-    parts = parse_maps(text(f"/proc/{pid}/maps", 16 << 20))
+    gives up its rights here: it opens files as root and reads them as nobody. ``devices`` and
+    ``mounts`` (mount points): of file systems that may hang, which are not touched."""
+    place = f"/proc/{pid}/task/{tasks[0].tid}"  # the main thread may have ended
+    parts = parse_maps(text(f"{place}/maps", 16 << 20))
     places: dict[str, str] = {}
     for part in parts:
+        major, _, minor = part.device.partition(":")
+        if int(major, 16) << 20 | int(minor, 16) in devices:
+            continue
         if part.path.startswith("/") and part.path not in places and len(places) < MOST_FILES:
             with contextlib.suppress(OSError):
                 name = f"/proc/{pid}/map_files/{part.start:x}-{part.end:x}"
                 places[part.path] = f"/proc/self/fd/{open_regular(name)}"
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        threads = [(task.pc, task.sp, _peek(memory, task.sp, STACK)) for task in tasks]
+        threads = [(task.pc, task.sp, peek(memory, task.sp, STACK)) for task in tasks]
     finally:
         os.close(memory)
     native.keep_vdso()
     drop_privileges()
     rows = [
-        (part.start, part.end, part.offset, part.path, places.get(part.path, "/nowhere"))
+        (part.start, part.end, part.offset, _text(part.path), places.get(part.path, "/nowhere"))
         for part in parts
     ]
-    stacks = native.live_stacks(rows, threads)
+    stacks = native.live_stacks(rows, threads, mounts)
     return [(task.tid, names, whole) for task, (names, whole) in zip(tasks, stacks)]
 
 
-def _int(value: int) -> int:
-    """The int that a register holds."""
-    return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
+def _text(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _peek(memory: int, address: int, size: int) -> bytes:
+def peek(memory: int, address: int, size: int) -> bytes:
     """Up to ``size`` bytes of a process's memory."""
     if memory < 0 or not 0 < address < 1 << 63 or size <= 0:
         return b""
@@ -281,65 +237,6 @@ def _peek(memory: int, address: int, size: int) -> bytes:
         return os.pread(memory, size, address)
     except (OSError, OverflowError):
         return b""
-
-
-def _string(memory: int, address: int) -> str | None:
-    """A string that ends with NUL, read page by page: the next page may be missing."""
-    data = b""
-    while len(data) < LONGEST_PATH:
-        part = _peek(memory, address + len(data), 4096 - (address + len(data)) % 4096)
-        if not part:
-            return None
-        data += part
-        if b"\0" in part:
-            return data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    return None
-
-
-# futex(2)'s operations, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
-_WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
-
-
-def _lock(memory: int, tid: int, arguments: list[int], threads: tuple[int, ...]) -> LockRow | None:
-    """The holder of the lock that a thread waits for, if its library notes it in the lock.
-
-    glibc: pthread_mutex_t has __lock, __count, __owner, __nusers, __kind; pthread_rwlock_t has
-    __readers, __writers, __wrphase_futex, __writers_futex, two words of padding, __cur_writer,
-    __shared (sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h). musl and locks with priority
-    inheritance have the owner in the futex itself. All values must fit, as the memory behind a
-    condition's futex is arbitrary.
-    """
-    address, operation = arguments[0], arguments[1] & ~(128 | 256)
-
-    def owner(word: int) -> bool:
-        return word in threads and word != tid
-
-    words = _words(memory, address - 12, 13)
-    if len(words) < 13:
-        return None
-    at = words[3:]  # the futex's word first
-    if operation in (_LOCK_PI, _LOCK_PI2):
-        held = at[0] & 0x3FFFFFFF
-        return {"kind": "mutex", "address": address, "owner": held} if owner(held) else None
-    if operation == _WAIT:
-        users, kind = at[3], at[4]
-        if at[0] in (1, 2) and owner(at[2]) and users < 1 << 20 and kind < 1 << 10:
-            return {"kind": "mutex", "address": address, "owner": at[2]}
-        held = at[0] & 0x3FFFFFFF
-        if at[0] >> 31 and owner(held):  # musl: the highest bit marks waiters
-            return {"kind": "mutex", "address": address, "owner": held}
-    if operation in (_WAIT, _WAIT_BITSET):
-        # From the futex that readers wait for, __readers is 2 words back; from that of writers, 3.
-        for back in (2, 3):
-            lock = words[3 - back :]
-            if lock[0] & 3 == 3 and lock[4] == lock[5] == 0 and owner(lock[6]) and lock[7] < 2:
-                return {"kind": "rwlock", "address": address - 4 * back, "owner": lock[6]}
-    return None
-
-
-def _words(memory: int, address: int, count: int) -> tuple[int, ...]:
-    data = _peek(memory, address, 4 * count)
-    return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
 
 
 def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:

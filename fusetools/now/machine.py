@@ -14,15 +14,26 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypedDict, TypeVar
+from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
-from fusetools.now import children, sockets, syscalls
+from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
-from fusetools.now.moment import AUTOFS, Connection, Descriptor, Lock, Moment, Process, Task
+from fusetools.now.moment import (
+    AUTOFS,
+    Connection,
+    Descriptor,
+    Lock,
+    Moment,
+    Place,
+    Process,
+    Task,
+)
+from fusetools.now.places import Table
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
+AGAIN = 0.2  # seconds until a second look at a thread
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
 
@@ -41,10 +52,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Cgroup(TypedDict):
-    cgroup: str
-    frozen: str
-    memory: str
+# A thread, its system call if that is known, and the call's arguments.
+_Called = tuple[Task, Optional[syscalls.Call], list[int]]
+
+
+class _View(NamedTuple):
+    """What a process sees: its mount namespace and root directory."""
+
+    namespace: str
+    root: str
 
 
 def read(limit: float = LIMIT) -> Moment:
@@ -59,6 +75,14 @@ class _Reader:
         self.silent: list[int] = []
         self.notes: list[str] = []
         self.machine = os.uname().machine
+        self.own = _View(children.link("/proc/self/ns/mnt"), children.link("/proc/self/root"))
+        self.host = Table(children.text("/proc/self/mountinfo", 16 << 20))
+        self.tables: dict[_View, Table] = {self.own: self.host}
+        self.views: dict[int, _View] = {}
+        self.children: dict[int, list[int]] = {}  # of each process
+        self.known: set[int] = set()  # numbers of FUSE connections and autofs mounts
+        self.fuse: set[int] = set()  # … of the former
+        self.points: list[str] = []  # mount points of both that we see
 
     def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
         """The results of those that answered; the others are silent."""
@@ -77,6 +101,9 @@ class _Reader:
         others = [pid for pid in pids if pid != os.getpid()]
         rows = [row for rows in self.each(others, children.process) for row in rows]
         threads = {row["pid"]: row["threads"] for row in rows}
+        self.views = {row["pid"]: _View(row["mnt"], row["root"]) for row in rows if row["mnt"]}
+        for row in rows:
+            self.children.setdefault(row["ppid"], []).append(row["pid"])
         mounts = self._mounts(rows)
         names = users()
         commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
@@ -101,8 +128,12 @@ class _Reader:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
         connections = [_with_daemon(mount, processes) for mount in mounts]
+        self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
+        self.known = {connection.number for connection in connections}
+        ours = [c for c in connections if c.path and c.seen_by is None]
+        self.points = [path for c in ours for path in (c.path, *c.also)]
         holders = {pid for connection in connections for pid in connection.holders}
         near = self._near(holders - {1}, processes) | (holders & {1})
         wanted = [
@@ -114,14 +145,18 @@ class _Reader:
         if len(wanted) > MOST_THREADS:
             self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
             wanted = wanted[:MOST_THREADS]
-        tasks = self._tasks(wanted, processes)
+        of = {tid: pid for pid, own in threads.items() for tid, *_ in own}
+        tasks = self._stacks(self._tasks(wanted, processes), near)
         # They may wait for a process that has not been examined.
         more = {
             pid
             for task in tasks
             for fd in task.descriptors
             for pid in (*fd.other, *(fd.socket.other if fd.socket else ()))
-        } - near
+        }
+        more |= {pid for task in tasks for pid in task.holders}
+        more |= {of[task.lock.owner] for task in tasks if task.lock and task.lock.owner in of}
+        more -= near
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
@@ -129,12 +164,13 @@ class _Reader:
             for tid, *_ in threads.get(pid, ())
             if tid not in seen
         ]
-        tasks += self._tasks(further[:MOST_THREADS], processes)
-        tasks = self._stacks(tasks, near)
-        interesting = near | {task.pid for task in tasks}
-        mounted = _hierarchies()
+        tasks += self._stacks(self._tasks(further[:MOST_THREADS], processes), near)
+        tasks = self._faults([_with_lock(task, of) for task in tasks])
+        interesting = near | {pid for task in tasks for pid in (task.pid, task.tracer)}
+        interesting |= {process.tracer for process in processes.values()}
+        mounted = cgroups.hierarchies()
         processes = {
-            pid: replace(process, **_cgroup(process.cgroup, mounted))
+            pid: replace(process, **cgroups.about(process.cgroup, mounted))
             for pid, process in processes.items()
             if pid in interesting
         }
@@ -152,16 +188,13 @@ class _Reader:
 
     def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
         """These processes and all below them: ssh below sshfs, a helper of the daemon."""
-        children: dict[int, list[int]] = {}
-        for process in processes.values():
-            children.setdefault(process.ppid, []).append(process.pid)
         near: set[int] = set()
         left = [pid for pid in pids if pid in processes]
         while left:
             pid = left.pop()
             if pid not in near:
                 near.add(pid)
-                left += children.get(pid, [])
+                left += self.children.get(pid, [])
         return near
 
     def _autofs(self, processes: dict[int, Process]) -> list[Connection]:
@@ -183,42 +216,52 @@ class _Reader:
 
     def _mounts(self, rows: list[children.ProcessRow]) -> list[Connection]:
         """Each FUSE connection once, those of our own mount namespace first."""
-        own = children.link("/proc/self/ns/mnt")
-        namespaces: dict[str, int] = {own: os.getpid()} if own else {}
+        namespaces = {self.own.namespace: os.getpid()}
         for row in rows:
             if row["mnt"]:
                 namespaces.setdefault(row["mnt"], row["pid"])
         connections: dict[int, Connection] = {}
-        items = list(namespaces.items())
-        for name, pid, text in self.each(items, children.mountinfo):
+        also: dict[int, list[str]] = {}
+        for name, pid, text in self.each(list(namespaces.items()), children.mountinfo):
             for mount in parse_mountinfo(text):
-                connections.setdefault(
+                known = connections.setdefault(
                     mount.connection,
                     Connection(
                         number=mount.connection,
                         path=mount.path,
                         fstype=mount.fstype,
                         source=mount.source,
-                        seen_by=None if name == own else pid,
+                        seen_by=None if name == self.own.namespace else pid,
                     ),
                 )
-        return list(connections.values())
+                if mount.path != known.path and known.seen_by == (
+                    None if name == self.own.namespace else pid
+                ):
+                    also.setdefault(mount.connection, []).append(mount.path)
+        return [
+            replace(known, also=tuple(dict.fromkeys(also.get(number, ()))))
+            for number, known in connections.items()
+        ]
 
     def _tasks(
         self, wanted: Sequence[tuple[int, int]], processes: dict[int, Process]
     ) -> list[Task]:
         clocks = _clocks()
-        tasks = []
+        tasks: list[_Called] = []
+        undated: dict[int, int] = {}
         for pid, tid, row in self.each(wanted, children.task):
             if not row or pid not in processes:
                 continue
-            number, arguments, sp, pc = row["syscall"]
+            number, values, sp, pc = row["syscall"]
+            if pid not in self.views:  # a thread of the kernel
+                number = None
             known = None
             # A process of 32 bits has other numbers.
-            if number is not None and number >= 0 and (sp is None or sp >> 32):
+            # Workers of io_uring have the numbers of their process, and no stack.
+            if number is not None and number >= 0 and (not sp or sp >> 32):
                 known = syscalls.call(self.machine, number)
             age = None
-            if row["ran"] is not None and clocks.get(row["cpu"]) is not None:
+            if row["ran"] and clocks.get(row["cpu"]) is not None:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
             name = known.name if known else "" if number in (None, -1) else f"syscall_{number}"
             task = Task(
@@ -232,46 +275,134 @@ class _Reader:
                 age=age,
                 sp=sp or 0,
                 pc=pc or 0,
+                tracer=row["tracer"],
             )
-            tasks.append((task, known, arguments))
-        detailed = self._arguments(tasks, processes)
-        return self._peers(detailed)
+            tasks.append((task, known, values))
+            if row["ran"] == 0:
+                undated[tid] = row["switches"]
+        tasks = self._dated(tasks, undated)
+        return self._peers(self._locked(self._arguments(tasks, processes)))
+
+    def _dated(self, tasks: list[_Called], undated: dict[int, int]) -> list[_Called]:
+        """Callers that were moved to another CPU while they went to sleep have no stamp: whoever
+        has run again a moment later waits for no longer than that."""
+        wanted = [
+            (task.pid, task.tid) for task, *_ in tasks if task.tid in undated and task.in_fuse
+        ]
+        if not wanted:
+            return tasks
+        time.sleep(AGAIN)
+        ran = {
+            tid
+            for _, tid, row in self.each(wanted, children.task)
+            if not row or row["switches"] != undated[tid]
+        }
+        return [
+            (replace(task, age=0.0) if task.tid in ran else task, call, values)
+            for task, call, values in tasks
+        ]
 
     def _arguments(
         self,
-        tasks: list[tuple[Task, syscalls.Call | None, list[int]]],
+        tasks: list[_Called],
         processes: dict[int, Process],
     ) -> list[Task]:
         """The tasks with paths, descriptors, locks and children from their system calls'
         arguments."""
-        by_tid = {task.tid: (task, call, arguments) for task, call, arguments in tasks}
+        by_tid = {task.tid: task for task, _, _ in tasks}
+        calls = {task.tid: (call, values) for task, call, values in tasks}
         waiting = [(task.pid, task.tid) for task, call, _ in tasks if call and task.state in "SD"]
 
-        def details(item: tuple[int, int]) -> tuple[int, children.Details]:
+        def details(item: tuple[int, int]) -> tuple[int, arguments.Details]:
             pid, tid = item
-            task, call, arguments = by_tid[tid]
+            call, values = calls[tid]
             assert call is not None
-            return tid, children.details(task, call, arguments, processes[pid].threads)
+            below = tuple(self.children.get(pid, ()))
+            threads = processes[pid].threads
+            return tid, arguments.details(by_tid[tid], call, values, threads, below)
 
-        for tid, row in self.each(waiting, details):
-            task, _call, _ = by_tid[tid]
-            lock = Lock(**row["lock"]) if row["lock"] else None
-            task = replace(
+        rows = self.each(waiting, details)
+        self._load({by_tid[tid].pid for tid, row in rows if row["places"]})
+        for tid, row in rows:
+            task = by_tid[tid]
+            below = tuple(self.children.get(task.pid, ()))
+            by_tid[tid] = replace(
                 task,
-                path=row["path"],
-                descriptors=tuple(Descriptor(n, link) for n, link in row["descriptors"]),
-                lock=lock,
-                address=row["address"],
+                places=tuple(self._place(task.pid, place) for place in row["places"]),
+                descriptors=tuple(
+                    Descriptor(number, link, other=(pid,) if pid > 0 else ())
+                    for number, link, pid in row["descriptors"]
+                ),
+                lock=Lock(**row["lock"]) if row["lock"] else None,
+                connects=row["connects"],
+                children=below if row["child"] < 0 else (row["child"],) if row["child"] else (),
             )
-            by_tid[tid] = (task, *by_tid[tid][1:])
-        below: dict[int, list[int]] = {}
-        for process in processes.values():
-            below.setdefault(process.ppid, []).append(process.pid)
+        return [self._of_kernel(task) for task in by_tid.values()]
+
+    def _load(self, pids: set[int]) -> None:
+        """Reads the tables of mounts that these processes see."""
+        views = {self.views[pid]: pid for pid in pids if pid in self.views}
+        wanted = [(pid, pid) for view, pid in views.items() if view not in self.tables]
+        for _, pid, text in self.each(wanted, children.mountinfo):
+            self.tables[self.views[pid]] = Table(text, self.host)
+
+    def _place(self, pid: int, place: arguments.PlaceRow) -> Place:
+        view = self.views.get(pid, self.own)
+        own = self.tables.get(view, self.host)
+        # A link is what we would call the file, in our namespace below our root.
+        ours = self.host if view.namespace == self.own.namespace else own
+        path = place["path"]
+        if place["mount"]:
+            devices = own.of_file(place["mount"], path) or ours.of_file(place["mount"], path) or []
+        elif place["rooted"]:
+            devices = own.along(path)
+        else:  # from the working directory
+            devices = ours.along(path, inside=True)
+        return Place(path, tuple(number for number in devices if number in self.known))
+
+    def _faults(self, tasks: list[Task]) -> list[Task]:
+        """The tasks with the places of page faults. Last, as a list of mappings may be locked."""
+        faults = [(task.pid, task.tid) for task in tasks if task.in_fault]
+        places = {
+            tid: self._mapped(files)
+            for tid, files in self.each(faults, lambda item: arguments.mapped(*item))
+        }
+        return [replace(task, places=places.get(task.tid, task.places)) for task in tasks]
+
+    def _mapped(self, files: list[tuple[int, str]]) -> tuple[Place, ...]:
+        """The place of a page fault: a file of a FUSE connection, by its path if there is but
+        one."""
+        paths: dict[int, list[str]] = {}
+        for device, path in files:
+            if device in self.fuse:
+                paths.setdefault(device, []).append(path)
+        return tuple(
+            Place(names[0] if len(names) == 1 else "", (device,)) for device, names in paths.items()
+        )
+
+    def _of_kernel(self, task: Task) -> Task:
+        """With the place of a thread of the kernel that writes a file system back, or serves a loop
+        device: its name says so."""
+        match = _WORKER.fullmatch(task.comm)
+        if not match or task.pid in self.views:
+            return task
+        if match["loop"]:
+            path = children.text(f"/sys/block/{match['loop']}/loop/backing_file").rstrip("\n")
+            return replace(
+                task, places=(self._place(0, {"path": path, "mount": 0, "rooted": False}),)
+            )
+        return replace(task, places=(Place("", (int(match[1]) << 20 | int(match[2]),)),))
+
+    def _locked(self, tasks: list[Task]) -> list[Task]:
+        """The tasks with the holders of the file locks that they wait for."""
+        if not any(task.call in ("flock", "fcntl") for task in tasks):
+            return tasks
+        holders = arguments.lock_holders(children.text("/proc/locks", 4 << 20))
         return [
-            replace(task, children=tuple(below.get(task.pid, ())))
-            if task.call in ("wait4", "waitid")
+            replace(task, holders=holders.get(task.pid, ()))
+            if task.call in ("flock", "fcntl")
             else task
-            for task, _, _ in by_tid.values()
+            for task in tasks
         ]
 
     def _stacks(self, tasks: list[Task], near: set[int]) -> list[Task]:
@@ -285,7 +416,13 @@ class _Reader:
                 by_pid[task.pid].append(task)
         stacks = {}
         for process in by_pid:  # a child for each: it gives up its rights
-            for rows in self.each([process], lambda pid: children.user_stacks(pid, by_pid[pid])):
+
+            def stacks_of(
+                pid: int, tasks: list[Task] = by_pid[process]
+            ) -> list[tuple[int, list[str], bool]]:
+                return children.user_stacks(pid, tasks, self.fuse, self.points)
+
+            for rows in self.each([process], stacks_of):
                 stacks.update({tid: (tuple(names), whole) for tid, names, whole in rows})
         return [
             replace(task, user=stacks[task.tid][0], user_whole=stacks[task.tid][1])
@@ -296,26 +433,31 @@ class _Reader:
 
     def _peers(self, tasks: list[Task]) -> list[Task]:
         """The tasks with the other ends of sockets and pipes."""
-        links = {(task.pid, fd.link) for task in tasks for fd in task.descriptors}
-        inodes = {link for _, link in links if link.startswith(("socket:[", "pipe:["))}
+        links = {(task.pid, task.tid, fd.link) for task in tasks for fd in task.descriptors}
+        inodes = {link for *_, link in links if link.startswith(("socket:[", "pipe:["))}
         if not inodes:
             return tasks
         tables: dict[str, sockets.Socket] = {}
-        namespaces: dict[str, int] = {}
-        for pid, link in links:
+        namespaces: dict[str, tuple[int, int]] = {}
+        for pid, tid, link in links:
             if link.startswith("socket:["):
-                namespaces.setdefault(children.link(f"/proc/{pid}/ns/net"), pid)
+                namespaces.setdefault(children.link(f"/proc/{pid}/task/{tid}/ns/net"), (pid, tid))
         own = children.link("/proc/self/ns/net")
-        wanted = {int(link[8:-1]) for link in inodes if link.startswith("socket:[")}
-        others: dict[str, int] = {}  # the inode at the other end, by a socket's link
-        items = [(pid, name == own) for name, pid in namespaces.items()]
+        wanted = {int(link[8:-1]): "" for link in inodes if link.startswith("socket:[")}
+        for task in tasks:
+            for fd in task.descriptors:
+                if task.connects and fd.link.startswith("socket:["):
+                    wanted[int(fd.link[8:-1])] = task.connects
+        others: dict[str, list[int]] = {}  # inodes at the other end, by a socket's link
+        items = [
+            (f"/proc/{pid}/task/{tid}", name == own) for name, (pid, tid) in namespaces.items()
+        ]
         for table in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
-            for inode, fields, other in table:
+            for inode, fields, ends_of in table:
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
-                if other:
-                    others[f"socket:[{inode}]"] = other
+                others[f"socket:[{inode}]"] = ends_of
         ends = {link for link in inodes if link.startswith("pipe:[")}
-        ends |= {f"socket:[{inode}]" for inode in others.values()}
+        ends |= {f"socket:[{inode}]" for numbers in others.values() for inode in numbers}
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         holders: dict[str, dict[int, str]] = {}
         for rows in self.each(pids, lambda pid: children.holding(pid, ends)):
@@ -329,15 +471,35 @@ class _Reader:
                 held = holders.get(fd.link, {}).items()
                 return replace(fd, other=tuple(p for p, m in held if mode in m and p != task.pid))
             socket = tables.get(fd.link)
-            if socket and fd.link in others:
-                held_by = holders.get(f"socket:[{others[fd.link]}]", {})
-                socket = replace(socket, other=tuple(p for p in held_by if p != task.pid))
+            if socket:
+                # One that is not accepted yet is nobody's: then its listener's.
+                held_by = (holders.get(f"socket:[{inode}]") for inode in others[fd.link])
+                pids = next(filter(None, held_by), {})
+                socket = replace(socket, other=tuple(p for p in pids if p != task.pid))
             return replace(fd, socket=socket)
 
         return [
             replace(task, descriptors=tuple(ended(task, fd) for fd in task.descriptors))
             for task in tasks
         ]
+
+
+# flush-MAJOR:MINOR: writeback of a file system; loopN: requests of a loop device.
+_WORKER = re.compile(r"(?:kworker/.*[+-])?(?:flush-([0-9]+):([0-9]+)|(?P<loop>loop[0-9]+))")
+_MUTEX = re.compile(r"_*(?:GI_+)?pthread_mutex_\w*lock")
+
+
+def _with_lock(task: Task, of: dict[int, int]) -> Task:
+    """The task, with its lock only if that is one. ``of``: the process of each thread."""
+    lock = task.lock
+    if lock is None or lock.sure:
+        return task
+    if not any(_MUTEX.match(name) for name in task.user[:3]):
+        return replace(task, lock=None)
+    own = of.get(lock.owner) == task.pid
+    return replace(
+        task, lock=replace(lock, gone=not own and not (lock.shared and lock.owner in of))
+    )
 
 
 def users() -> dict[int, str]:
@@ -407,68 +569,16 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
         unknown = [p for p in holders if None in p.fuse]
         own = [p for p in unknown if names_mount(p.arguments, mount.path)]
         if not own:
-            why = "no process here has its connection open"
+            why, hidden = "no process here has its connection open", False
             if unknown:
-                why = "this kernel does not show which process answers it"
-            return replace(mount, why=why)
+                why, hidden = "this kernel does not show which process answers it", True
+            elif os.geteuid() != 0:
+                why, hidden = "only root sees the files that others have open", True
+            return replace(mount, why=why, hidden=hidden)
     # CernVM-FS has a watchdog beside its client: the client has the threads.
     alive = [p for p in own if p.state != "Z"] or own
     daemon = max(alive, key=lambda p: (len(p.threads), -p.pid))
     return replace(mount, daemon=daemon.pid, holders=tuple(sorted(p.pid for p in own)))
-
-
-def _hierarchies() -> dict[str, str]:
-    """The mount points of cgroups by controller, "" for version 2."""
-    places: dict[str, str] = {}
-    for line in children.text("/proc/self/mounts", 16 << 20).split("\n"):
-        fields = line.split()
-        if len(fields) > 3 and fields[2] == "cgroup2":
-            places.setdefault("", fields[1])
-        elif len(fields) > 3 and fields[2] == "cgroup":
-            for name in ("freezer", "memory"):
-                if name in fields[3].split(","):
-                    places.setdefault(name, fields[1])
-    return places
-
-
-def _cgroup(text: str, mounted: dict[str, str]) -> _Cgroup:
-    """From a /proc/PID/cgroup: the cgroup, and which one from it upwards is frozen, or has full
-    memory."""
-    row: _Cgroup = {"cgroup": "", "frozen": "", "memory": ""}
-    for line in text.split("\n"):
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if ".." in path.split("/"):  # outside our cgroup namespace
-            continue
-        names = controllers.split(",") if controllers else [""]
-        for name in names:
-            if name not in mounted or not path.startswith("/"):
-                continue
-            place = path
-            while place != "/":
-                base = mounted[name] + place
-                if _frozen(name, base):
-                    row["frozen"] = base
-                if _full(name, base):
-                    row["memory"] = base
-                place = os.path.dirname(place)
-        if not controllers or not row["cgroup"]:
-            row["cgroup"] = path
-    return row
-
-
-def _frozen(controller: str, base: str) -> bool:
-    if controller == "freezer":
-        return children.text(f"{base}/freezer.state").strip() in ("FROZEN", "FREEZING")
-    return not controller and children.text(f"{base}/cgroup.freeze").strip() == "1"
-
-
-def _full(controller: str, base: str) -> bool:
-    names = {"": ("memory.max", "memory.current")}
-    names["memory"] = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    if controller not in names:
-        return False
-    limit, used = (children.text(f"{base}/{name}").strip() for name in names[controller])
-    return limit.isdecimal() and used.isdecimal() and int(used) >= 0.98 * int(limit)
 
 
 def _counted(connection: Connection, directory: int) -> Connection:

@@ -6,46 +6,64 @@ from dataclasses import dataclass, field
 
 # Where a caller waits until automount or systemd has mounted what it needs.
 AUTOFS = ("autofs_wait", "autofs4_wait")
+_FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
 
 
 @dataclass(frozen=True)
 class Socket:
     """A socket: ``protocol`` is tcp, udp, unix …; ``peer`` its address or the path of its server,
     ``state`` as in /proc/net/tcp (SYN-SENT …), queues in bytes; ``other``: the pids that have its
-    other end, if that is on this host."""
+    other end, if that is on this host, or that listen there if it is not ``accepted``."""
 
     protocol: str
     peer: str = ""
     state: str = ""
     send_queue: int = 0
     receive_queue: int = 0
+    accepted: bool = True
     other: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a thread waits for or works on: ``number``, and the text of its link in /proc."""
+    """What a thread waits for or works on: ``number``, and the text of its link in /proc;
+    ``other``: the pids that have the other end of a pipe, or that a pidfd stands for."""
 
     number: int
     link: str
     socket: Socket | None = None
-    other: tuple[int, ...] = ()  # a pipe's: the pids that have its other end
+    other: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Lock:
-    """``kind``: mutex or rwlock; ``owner``: the thread that holds it."""
+    """``kind``: mutex, rwlock, or thread: whose end is waited for; ``owner``: the thread that holds
+    it, or is it; ``gone``: no thread has that number that could hold it; ``sure``: unless the
+    thread's stack shows another kind of wait; ``shared``: with other processes."""
 
     kind: str
     address: int
     owner: int
+    gone: bool = False
+    sure: bool = True
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path that a thread's system call is about; ``on``: the FUSE connections and autofs mounts
+    that the way to it leads over, the last one first."""
+
+    path: str
+    on: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Task:
     """A thread. ``age``: s since it last ran, None if the kernel does not show it; ``stack``: the
     kernel's functions, innermost first, ``user`` its own, if they could be read; ``sp`` and ``pc``:
-    its stack and instruction pointers."""
+    its stack and instruction pointers; ``places``: of its call's paths; ``children``: one of which
+    it waits for; ``holders``: processes that hold the file lock it waits for."""
 
     pid: int
     tid: int
@@ -57,13 +75,20 @@ class Task:
     age: float | None = None
     sp: int = 0
     pc: int = 0
-    path: str = ""
+    places: tuple[Place, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     lock: Lock | None = None
-    address: int = 0  # of a futex
-    children: tuple[int, ...] = ()  # a thread that waits for them
+    children: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()
+    tracer: int = 0
+    connects: str = ""  # to a unix socket of that path
     user: tuple[str, ...] = ()
     user_whole: bool = False
+
+    @property
+    def path(self) -> str:
+        """Of several, the first."""
+        return self.places[0].path if self.places else ""
 
     @property
     def in_fuse(self) -> bool:
@@ -72,6 +97,16 @@ class Task:
         return not self.reads_device and any(
             name.startswith(waits) for name in (*self.stack, self.wchan)
         )
+
+    @property
+    def polls(self) -> bool:
+        """It waits for any of its descriptors."""
+        return "poll" in self.call or "select" in self.call
+
+    @property
+    def in_fault(self) -> bool:
+        """It waits for a page of a file that its process has mapped."""
+        return self.state == "D" and any(name.startswith(_FAULTS) for name in self.stack)
 
     @property
     def in_autofs(self) -> bool:
@@ -90,8 +125,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Process:
-    """``frozen`` and ``memory``: its cgroup, or one above it, that is frozen, or has full
-    memory."""
+    """``frozen``, ``memory`` and ``quota``: its cgroup, or one above it, that is frozen, has full
+    memory, or may use only so many CPUs."""
 
     pid: int
     ppid: int
@@ -102,6 +137,7 @@ class Process:
     cgroup: str = ""
     frozen: str = ""  # the cgroup that is frozen
     memory: str = ""
+    quota: tuple[str, float] | None = None
     tracer: int = 0
     fuse: tuple[int | None, ...] = ()  # connections of its /dev/fuse descriptors, None: unknown
     threads: tuple[int, ...] = ()
@@ -111,7 +147,8 @@ class Process:
 @dataclass(frozen=True)
 class Connection:
     """A FUSE connection and where it is mounted; or an autofs mount for which somebody waits.
-    ``waiting``: requests, None if unknown."""
+    ``waiting``: requests, None if unknown; ``also``: its other mount points; ``hidden``: a process
+    that cannot be seen may answer it."""
 
     number: int
     path: str
@@ -123,6 +160,8 @@ class Connection:
     daemon: int | None = None
     holders: tuple[int, ...] = ()
     why: str = ""  # why no daemon is known
+    also: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,14 @@ Sources: proc_net(5), Documentation/networking/proc_net_tcp.rst, sock_diag(7).
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import ipaddress
+import os
 import socket
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -21,99 +25,166 @@ _STATES = (
     "", "ESTABLISHED", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "CLOSE",
     "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING",
 )  # fmt: skip
+_LISTEN = 10
 MOST_ROWS = 200_000
-Fields = tuple[str, str, str, int, int]  # of a Socket, up to its queues
+Fields = tuple[str, str, str, int, int, bool]  # of a Socket, without its other end
 
 
-def read(pid: int, own: bool, wanted: set[int]) -> list[tuple[int, Fields, int]]:
-    """(inode, a Socket's fields, inode of the other end or 0) of the ``wanted`` sockets in the
-    network namespace of ``pid``; ``own``: it is ours."""
-    by_inode: dict[int, tuple[Fields, int]] = {}
+def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Fields, list[int]]]:
+    """(inode, a Socket's fields, inodes of the other end and of the socket that listens there) of
+    the ``wanted`` sockets in the network namespace of the thread whose directory in /proc is
+    ``place``; ``wanted`` has the path that a unix socket connects to, if it does. For a child,
+    which enters the namespace unless it is ours (``own``)."""
+    found = _internet(place, wanted)
+    paths: dict[int, str] = {}
+    servers: dict[str, int] = {}
+    for inode, listens, path in _unix(place):
+        if inode:  # one that is not accepted yet has none
+            paths[inode] = path
+        if listens and path:
+            servers[path] = inode
+    unix = wanted.keys() & paths.keys()
+    ends: dict[int, int] = {}
+    pending: dict[int, int] = {}
+    if unix and (own or _enter(f"{place}/ns/net")):
+        ends, pending = _unix_ends()
+    for inode in unix:
+        others = [ends.get(inode, 0), pending.get(inode, 0), servers.get(wanted[inode], 0)]
+        others = [other for other in others if other and other != inode]
+        path = next((paths[other] for other in others if paths.get(other)), "")
+        path = path or wanted[inode] or paths[inode]
+        fields = ("unix", path, "", 0, 0, inode not in pending)
+        found.append((inode, fields, others))
+    return found
+
+
+def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, list[int]]]:
     ends: dict[tuple[str, str], int] = {}
+    listening: dict[str, int] = {}
     rows = []
     for protocol in ("tcp", "tcp6", "udp", "udp6"):
-        for local, remote, state, queues, inode in _rows(pid, protocol):
-            name = protocol.rstrip("6")
+        name = protocol.rstrip("6")
+        for local, remote, state, queues, inode in _rows(place, protocol):
             if name == "tcp":
-                ends[local, remote] = inode
+                ends[_mapped(local), _mapped(remote)] = inode
+                if state == _LISTEN:
+                    listening[_mapped(local)] = inode
             if inode in wanted:
                 rows.append((name, local, remote, state, queues, inode))
+    found = []
     for name, local, remote, state, queues, inode in rows:
         sent, received = (int(part, 16) for part in queues.split(":"))
         known = _STATES[state] if name == "tcp" and state < len(_STATES) else ""
-        fields = (name, _address(remote), known, sent, received)
-        by_inode[inode] = (fields, ends.get((remote, local), 0) if name == "tcp" else 0)
-    paths = dict(_unix(pid))
-    names = {inode: path for inode, path in paths.items() if inode in wanted}
-    peers = dict(_unix_peers()) if own and names else {}
-    for inode, path in names.items():
-        other = peers.get(inode, 0)
-        by_inode[inode] = (("unix", paths.get(other, "") or path, "", 0, 0), other)
-    return [(inode, *row) for inode, row in by_inode.items()]
+        others: list[int] = []
+        other = None
+        if name == "tcp" and state != _LISTEN:
+            there = _mapped(remote)
+            other = ends.get((there, _mapped(local)))
+            places = [there]
+            if other is not None or _ip(remote).is_loopback:  # the address is one of this host
+                port = there.rpartition(":")[2]
+                places += [f"{'0' * 8}:{port}", f"{'0' * 32}:{port}"]
+            others = [other or 0, *(listening.get(address, 0) for address in places)]
+        fields = (name, _address(remote), known, sent, received, other != 0)
+        found.append((inode, fields, [number for number in others if number]))
+    return found
 
 
-def _lines(pid: int, protocol: str) -> Iterator[str]:
+def _lines(place: str, protocol: str) -> Iterator[str]:
     """The first MOST_ROWS lines of a table, without its head; none if it cannot be read."""
     try:
-        with Path(f"/proc/{pid}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
+        with Path(f"{place}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
             yield from islice(lines, 1, 1 + MOST_ROWS)
     except OSError:
         return
 
 
-def _rows(pid: int, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
-    for line in _lines(pid, protocol):
+def _rows(place: str, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
+    for line in _lines(place, protocol):
         fields = line.split()
         if len(fields) > 9 and fields[9].isdecimal():
             yield fields[1], fields[2], int(fields[3], 16), fields[4], int(fields[9])
 
 
-def _address(text: str) -> str:
-    """ "0100007F:0C38" as 127.0.0.1:3128: words of 32 bits in the machine's order."""
-    host, _, port = text.partition(":")
+def _mapped(address: str) -> str:
+    """An address of IPv4 that is written as one of IPv6, as one of IPv4."""
+    prefix = "0000000000000000FFFF0000" if sys.byteorder == "little" else f"{'0' * 20}FFFF"
+    return address[24:] if len(address) > 32 and address.startswith(prefix) else address
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Of "0100007F:0C38" 127.0.0.1: words of 32 bits in the machine's order."""
+    host = _mapped(text).partition(":")[0]
     words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
-    packed = struct.pack(f"={len(words)}I", *words)
-    address = ipaddress.ip_address(packed)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
-    number = int(port, 16)
+    return ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+
+
+def _address(text: str) -> str:
+    """With its port; "" without one."""
+    address, number = _ip(text), int(text.partition(":")[2], 16)
     if not number:
         return ""
     return f"{address}:{number}" if address.version == 4 else f"[{address}]:{number}"
 
 
-def _unix(pid: int) -> Iterator[tuple[int, str]]:
-    for line in _lines(pid, "unix"):
+def _unix(place: str) -> Iterator[tuple[int, bool, str]]:
+    """(inode, whether it listens, path) of each unix socket."""
+    for line in _lines(place, "unix"):
         fields = line.rstrip("\n").split(None, 7)
         if len(fields) > 6 and fields[6].isdecimal():
-            yield int(fields[6]), fields[7] if len(fields) > 7 else ""
+            listens = bool(int(fields[3], 16) & _SO_ACCEPTCON)
+            yield int(fields[6]), listens, fields[7] if len(fields) > 7 else ""
 
 
+def _enter(namespace: str) -> bool:
+    """Whether this process is in a network namespace now."""
+    try:
+        descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return int(ctypes.CDLL(None).setns(descriptor, _CLONE_NEWNET)) == 0
+    finally:
+        os.close(descriptor)
+
+
+_SO_ACCEPTCON, _CLONE_NEWNET = 1 << 16, 1 << 30
 _SOCK_DIAG_BY_FAMILY, _DUMP = 20, 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_UDIAG_SHOW_PEER, _UNIX_DIAG_PEER, _NLMSG_DONE, _NLMSG_ERROR = 4, 2, 3, 2
+_UDIAG_SHOW_PEER, _UDIAG_SHOW_ICONS = 4, 8
+_UNIX_DIAG_PEER, _UNIX_DIAG_ICONS, _NLMSG_DONE, _NLMSG_ERROR = 2, 3, 3, 2
 _NETLINK_SOCK_DIAG = 4
 
 
-def _unix_peers() -> Iterator[tuple[int, int]]:
-    """(inode, inode of its peer) of the unix sockets of our network namespace."""
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _UDIAG_SHOW_PEER, 0, 0)
+def _unix_ends() -> tuple[dict[int, int], dict[int, int]]:
+    """By inode of the unix sockets of our network namespace: the peer's; and the listener's, of
+    those that it has not accepted yet."""
+    peers: dict[int, int] = {}
+    pending: dict[int, int] = {}
+    show = _UDIAG_SHOW_PEER | _UDIAG_SHOW_ICONS
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)
     head = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 1, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
-            link.send(head + request)
-            while True:
-                data = link.recv(1 << 16)
-                while len(data) >= 16:
-                    size, kind = struct.unpack_from("=IH", data)
-                    if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < 16:
-                        return
-                    yield from _peer(data[16:size])
-                    data = data[(size + 3) & ~3 :]
-    except OSError:
-        return
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link,
+    ):
+        link.send(head + request)
+        while True:
+            data = link.recv(1 << 16)
+            while len(data) >= 16:
+                size, kind = struct.unpack_from("=IH", data)
+                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < 16:
+                    return peers, pending
+                for inode, attribute, others in _attributes(data[16:size]):
+                    if attribute == _UNIX_DIAG_PEER and others:
+                        peers[inode] = others[0]
+                    elif attribute == _UNIX_DIAG_ICONS:
+                        pending.update((other, inode) for other in others)
+                data = data[(size + 3) & ~3 :]
+    return peers, pending
 
 
-def _peer(message: bytes) -> Iterator[tuple[int, int]]:
+def _attributes(message: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """(inode, attribute, its words) of a message about one socket."""
     if len(message) < 16:
         return
     (inode,) = struct.unpack_from("=I", message, 4)
@@ -122,6 +193,6 @@ def _peer(message: bytes) -> Iterator[tuple[int, int]]:
         size, kind = struct.unpack_from("=HH", message, at)
         if size < 4:
             return
-        if kind == _UNIX_DIAG_PEER and size >= 8:
-            yield inode, struct.unpack_from("=I", message, at + 4)[0]
+        data = message[at + 4 : at + size]
+        yield inode, kind, struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
         at += (size + 3) & ~3

@@ -7,12 +7,13 @@ mount. A chain ends in a circle (a deadlock), or in a thread that waits for some
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fusetools.host.mounts import is_on
-from fusetools.now.moment import Connection, Descriptor, Moment, Process, Task
+from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
+from fusetools.now.threads import idles, in_reload, waits_for_workers
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
@@ -22,7 +23,7 @@ SKEW = 0.02  # seconds by which the clocks of CPUs may differ,
 TAKEN, PART_TAKEN = 0.1, 0.05
 DEEPEST = 32  # of a chain
 
-_LOCKS = ("rwsem_", "down_", "__down_", "mutex_lock", "__mutex_lock", "d_alloc_parallel", "inode_")
+_LOCKS = ("d_alloc_parallel", "fuse_lock_inode")
 _PAGES = ("folio_", "__folio_", "wait_on_page", "__lock_page", "io_schedule", "wait_on_bit")
 _MEMORY = ("mem_cgroup", "try_charge", "charge_memcg", "__mem_cgroup")
 _NOTIFY = ("fuse_notify", "fuse_reverse_inval", "fuse_dev_do_write")
@@ -36,7 +37,7 @@ def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> S
     results = tuple(
         graph.mount(connection)
         for connection in moment.connections
-        if (not paths or connection.path in paths)
+        if (not paths or paths & {connection.path, *connection.also})
         and (connection.fstype != "autofs" or graph.waited_for(connection.number))
     )
     return Stuck(
@@ -68,40 +69,77 @@ class _Graph:
         # By thread that waits for a mount: the connection's number.
         self.places: dict[int, int] = {}
         self.unplaced: list[Task] = []
-        for task in moment.tasks:
-            self._place(task)
+        self._place_all()
 
     # Where callers wait
 
-    def _on(self, path: str, autofs: bool) -> Connection | None:
-        """The connection that a path lies on; ``autofs``: only among autofs mounts."""
-        best = None
-        for connection in self.moment.connections:
-            if not connection.path or (connection.fstype == "autofs") != autofs:
-                continue
-            longer = best is None or len(connection.path) > len(best.path)
-            if longer and is_on(path, connection.path):
-                best = connection
-        return best
+    def _place_all(self) -> None:
+        """Finds the mounts that threads wait for: by their paths, then of those whose paths say
+        nothing (another name of the file, a descriptor that is being closed) by what is left: each
+        request that waits is somebody's."""
+        unknown = [task for task in self.moment.tasks if self._place(task)]
+        left = {connection.number: connection.waiting for connection in self.moment.connections}
+        for tid, number in self.places.items():
+            if left[number] and _has_request(self.tasks[tid]):
+                left[number] = max((left[number] or 0) - 1, 0)
+        for task in unknown:
+            # A page, too, is waited for because of a request, which is no other caller's.
+            own = _has_request(task) or any(n.startswith(_PAGES) for n in (*task.stack, task.wchan))
+            possible = [
+                connection
+                for connection in self.moment.connections
+                if connection.fstype != "autofs"
+                and (left[connection.number] if own else connection.waiting) != 0
+            ]
+            if len(possible) == 1:
+                self.places[task.tid] = possible[0].number
+            elif task.age is None or task.age >= self.older:
+                self.unplaced.append(task)
 
-    def _place(self, task: Task) -> None:
-        if task.state not in "DS" or task.reads_device:
-            return
+    def _place(self, task: Task) -> bool:
+        """Whether a thread waits for a FUSE mount, but its paths do not show for which."""
         names = (*task.stack, task.wchan)
-        in_fuse = task.in_fuse and not any(name.startswith(_NOTIFY) for name in names)
-        waits = in_fuse or any(name.startswith((*_LOCKS, *_PAGES)) for name in names)
-        if not waits and not task.in_autofs:
-            return
-        connection = self._on(task.path, task.in_autofs) if task.path else None
-        if connection is None and in_fuse:
-            # Its path is unknown: only mounts that somebody waits for are possible.
-            candidates = [c for c in self.moment.connections if c.waiting or c.waiting is None]
-            if len(candidates) == 1:
-                connection = candidates[0]
-        if connection is not None:
-            self.places[task.tid] = connection.number
-        elif in_fuse and (task.age is None or task.age >= self.older):
-            self.unplaced.append(task)
+        notifies = any(name.startswith(_NOTIFY) for name in names)
+        if task.state not in "DS" or task.reads_device or notifies or task.holders:
+            return False
+        if not task.in_fuse and not task.in_autofs and not self._waits_in_kernel(task):
+            return False
+        found: dict[int, Place] = {}
+        for place in task.places:
+            number = self._on(place, task.in_autofs)
+            if number is not None:
+                found.setdefault(number, place)
+        if len(found) != 1:
+            return task.in_fuse
+        ((number, place),) = found.items()
+        self.places[task.tid] = number
+        others = tuple(other for other in task.places if other is not place)
+        task = replace(task, places=(place, *others))
+        self.tasks[task.tid] = task
+        self.of[task.pid] = [task if own.tid == task.tid else own for own in self.of[task.pid]]
+        return False
+
+    @staticmethod
+    def _waits_in_kernel(task: Task) -> bool:
+        """Whether a thread may wait for a page or a lock of a file: the kernel does not show the
+        functions that take its locks (``__sched``), only that it cannot be interrupted."""
+        names = (*task.stack, task.wchan)
+        return any(name.startswith((*_LOCKS, *_PAGES)) for name in names) or (
+            task.state == "D" and not any(name.startswith(_MEMORY) for name in names)
+        )
+
+    def _on(self, place: Place, autofs: bool) -> int | None:
+        """The connection for which a thread waits on its way to a place: one that has requests; or
+        an autofs mount. None if there are two, one above the other."""
+        possible = [
+            connection
+            for connection in (self.connections.get(number) for number in place.on)
+            if connection
+            and (connection.fstype == "autofs") == autofs
+            and (autofs or connection.waiting != 0)
+        ]
+        above = len(possible) > 1 and possible[0].path == possible[1].path
+        return possible[0].number if possible and not above else None
 
     def waited_for(self, number: int) -> bool:
         """Whether anybody waits for a mount."""
@@ -123,13 +161,11 @@ class _Graph:
         """What keeps a whole process from running; "" if nothing does."""
         if process.frozen:
             return f"frozen by the cgroup {process.frozen}"
-        if process.state == "t" and process.tracer:
-            tracer = self.processes.get(process.tracer)
-            return f"stopped by its tracer, pid {process.tracer}" + (
-                f" ({tracer.comm})" if tracer else ""
-            )
         own = self.of.get(process.pid, ())
-        if process.state in "Tt" or (own and all(task.state in "Tt" for task in own)):
+        halted = all(task.state in "TtDZX" for task in own)
+        if process.state == "t" and process.tracer and halted:
+            return f"stopped by its tracer, {self._process(process.tracer)}"
+        if (process.state == "T" and halted) or (own and all(task.state in "Tt" for task in own)):
             return "stopped (SIGSTOP)"
         if process.state in "ZX":
             return "a zombie: it has ended, and its parent has not noticed"
@@ -139,28 +175,40 @@ class _Graph:
         """What a thread waits for, if that is a thread, a process or a mount."""
         if task.reads_device or task.state not in "DS":
             return []
-        if task.lock and task.lock.owner in self.tasks:
+        if task.lock and not task.lock.gone and task.lock.owner in self.tasks:
             return [self.tasks[task.lock.owner]]
         if task.tid in self.places:
             return [self.connections[self.places[task.tid]]]
         if any(name.startswith(_NOTIFY[:2]) for name in task.stack) and task.pid in self.daemons:
             return [self.connections[self.daemons[task.pid]]]
-        pids = [pid for fd in task.descriptors for pid in _ends(fd)] + list(task.children)
+        pids = [pid for fd in task.descriptors for pid in _ends(fd)]
+        pids += [*task.children, *task.holders]
         return [self.processes[pid] for pid in dict.fromkeys(pids) if pid in self.processes]
 
     def waits(self, task: Task) -> str:
         """What a thread waits for; follows its name."""
         if task.state == "R":
+            process = self.processes.get(task.pid)
+            if process and process.quota:
+                group, most = process.quota
+                return f"runs, or waits for a CPU: its cgroup {group} may use {most:g} CPUs"
             return "runs on a CPU"
         if task.state in "Tt":
-            return "is stopped"
+            by = f" by its tracer, {self._process(task.tracer)}" if task.tracer else ""
+            return f"is stopped{by}"
         if task.state in "ZX":
             return "has ended"
         if task.reads_device:
             return "waits for its next request"
         if task.lock:
-            owner = self.tasks.get(task.lock.owner)
+            owner = None if task.lock.gone else self.tasks.get(task.lock.owner)
             held = self.who(owner) if owner else f"thread {task.lock.owner}"
+            if task.lock.kind == "thread":
+                return f"waits for the end of {held}"
+            if owner is task:
+                held = "itself"
+            elif task.lock.gone:
+                held += ", which its process does not have (any more)"
             return f"waits for the {task.lock.kind} {task.lock.address:#x}, held by {held}"
         names = (*task.stack, task.wchan)
         if task.in_autofs:
@@ -173,21 +221,30 @@ class _Graph:
             connection = self.connections[self.places[task.tid]]
             what = task.path or "a file whose path is unknown"
             how = f" in {task.call}" if task.call else ""
-            if any(name.startswith((*_LOCKS, "fuse_lock_inode")) for name in names[:3]):
+            locked = any(name.startswith(_LOCKS) for name in names[:3])
+            if locked or not (task.in_fuse or any(name.startswith(_PAGES) for name in names)):
                 return f"waits{how} for a lock of {what}, on {connection.path}"
             if any(name.startswith("fuse_get_req") for name in names):
                 return f"waits{how} to send a request for {what}"
             return f"waits{how} for {what}" + (
                 "" if what.startswith(connection.path) else f", on {connection.path}"
             )
-        if self._waits_for_workers(task):
+        if waits_for_workers(task):
             return "waits for its worker threads to end"
+        if idles(task):
+            return "waits for a task of its runtime (Go, tokio)"
         if task.call == "futex":
             return "waits for a condition, a semaphore or a lock that does not name its holder"
         if task.call in _TIMED:
             return f"sleeps in {task.call}"
-        if task.children and task.call in ("wait4", "waitid"):
-            return f"waits for its child {', '.join(map(self._process, task.children[:3]))}"
+        if task.holders:
+            held = ", ".join(map(self._process, task.holders[:3]))
+            return f"waits in {task.call} for a lock of {task.path or 'a file'}, held by {held}"
+        if task.children:
+            most = len(task.children) - 3
+            rest = f" and {most} more" if most > 0 else ""
+            one = "its child" if len(task.children) == 1 else "one of its children"
+            return f"waits for {one} {', '.join(map(self._process, task.children[:3]))}{rest}"
         ends = [self._end(fd) for fd in task.descriptors[:3]]
         if ends:
             more = len(task.descriptors) - 3
@@ -196,21 +253,6 @@ class _Graph:
         if task.path:
             return f"waits in {task.call} for {task.path}"
         return f"waits in {task.call or task.wchan or 'the kernel'}"
-
-    @staticmethod
-    def _waits_for_workers(task: Task) -> bool:
-        """libfuse's main thread, which lets others work (libfuse's lib/fuse_loop_mt.c)."""
-        loops = ("fuse_session_loop_mt", "fuse_loop_mt")
-        return task.call == "futex" and any(name.startswith(loops) for name in task.user)
-
-    @staticmethod
-    def _in_reload(task: Task) -> bool:
-        """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
-        names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
-        return any(
-            inner in ("SafeSleepMs", "Enter") and outer.startswith("stub_")
-            for inner, outer in zip(names, names[1:])
-        )
 
     def _process(self, pid: int) -> str:
         process = self.processes.get(pid)
@@ -231,6 +273,8 @@ class _Graph:
             notes.append(f"{socket.send_queue:,} bytes not acknowledged")
         if socket.receive_queue:
             notes.append(f"{socket.receive_queue:,} bytes not read")
+        if not socket.accepted:
+            notes.append("not accepted yet")
         where = socket.peer or "a socket"
         return f"{where}{by} ({', '.join(notes)})"
 
@@ -307,7 +351,11 @@ class _Graph:
         if daemon is None:
             if not late:
                 return []
-            text = f"no process is known that answers {connection.path or 'it'}: {connection.why}"
+            path = connection.path or "it"
+            if connection.hidden:
+                text = f"which process answers {path} cannot be known: {connection.why}"
+                return [Cause("unknown", text, fixes=abort)]
+            text = f"no process is known that answers {path}: {connection.why}"
             return [Cause("gone", text, fixes=abort)]
         if (text := self.state(daemon)) and (late or not autofs):
             kinds = (("frozen", "frozen"), ("tracer", "traced"), ("zombie", "gone"))
@@ -327,9 +375,10 @@ class _Graph:
         waits = [
             task
             for task in threads
-            if not task.reads_device
-            and not self._waits_for_workers(task)
-            and task.state not in "Tt"
+            if task.state not in "ZX"
+            and not task.reads_device
+            and not waits_for_workers(task)
+            and not idles(task)
         ]
         waits.sort(key=lambda task: -(task.age or 0.0))
         # A thread that waits for longer than the oldest caller does not work for any of them. Their
@@ -349,6 +398,16 @@ class _Graph:
             if counts[key] > 1:
                 lines = (*cause.chain, f"{counts[key]}{many} end there")
                 by_key[key] = replace(cause, chain=lines)
+        # Threads at their own ends that wait for the same are one cause.
+        alike: dict[str, list[object]] = {}
+        for key, cause in by_key.items():
+            if len(cause.chain) == 1 and isinstance(key, int) and key in self.tasks:
+                alike.setdefault(self.waits(self.tasks[key]), []).append(key)
+        for first, *rest in alike.values():
+            if rest:
+                line = f"{1 + len(rest)}{many} wait like that"
+                by_key[first] = replace(by_key[first], chain=(*by_key[first].chain, line))
+            by_key = {key: cause for key, cause in by_key.items() if key not in rest}
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
         causes = sure or causes
@@ -358,11 +417,24 @@ class _Graph:
             text = f"which of the threads of {daemon.comm} should mount it cannot be known"
             return causes or [Cause("unanswered", text)]
         causes += self._general(connection, daemon, threads, late, bool(causes))
-        kill = Fix(f"kill -9 {daemon.pid}", f"ends {daemon.comm}: all files on the mount fail then")
+        ends = (*abort, *self._kill(connection, daemon))
         return [
-            Cause(c.kind, c.text, c.chain, c.fixes or ((*abort, kill) if not n else ()))
+            Cause(c.kind, c.text, c.chain, c.fixes or (ends if not n else ()))
             for n, c in enumerate(causes)
         ]
+
+    def _kill(self, connection: Connection, daemon: Process) -> tuple[Fix, ...]:
+        """Kills all that have the connection open. Not while one of their threads waits in a FUSE
+        mount: it does so even then."""
+        pids = [daemon.pid, *(pid for pid in connection.holders if pid != daemon.pid)]
+        threads = [task for pid in pids for task in self.of.get(pid, ())]
+        if any(task.in_fuse for task in threads):
+            return ()
+        names = dict.fromkeys(self.processes[pid].comm for pid in pids if pid in self.processes)
+        what = f"ends {' and '.join(names)}: all files on the mount fail then"
+        if any(task.state == "D" for task in threads):
+            what += " (unless a thread in state D cannot be interrupted)"
+        return (Fix(f"kill -9 {' '.join(map(str, pids))}", what),)
 
     def _cause(self, connection: Connection, daemon: Process, task: Task) -> tuple[object, Cause]:
         """Why one of the daemon's threads does not answer, after a key that is the same for all
@@ -388,6 +460,8 @@ class _Graph:
                 text = f"deadlock: {daemon.comm} waits for its own mount: {self.who(task)} "
                 text += self.waits(task)
                 return "own mount", Cause("own_mount", text, lines)
+            if len(threads) == 1:
+                return tuple(threads), Cause("deadlock", f"deadlock: {lines[0]}", lines)
             them = ", ".join(map(str, threads))
             text = f"deadlock: the threads {them} of {daemon.comm} wait for each other"
             return tuple(threads), Cause("deadlock", text, lines)
@@ -409,13 +483,23 @@ class _Graph:
             return last.tid, Cause("memory", text, lines)
         age = f", for {ago(last.age)}" if last.age is not None and last.state != "R" else ""
         text = f"{self.who(last)} {self.waits(last)}{age}"
+        if last.lock:
+            return last.tid, Cause("lock", text, lines)
         if task.lock:
-            text = f"a {task.lock.kind} is held by {self.who(last)}, which {self.waits(last)}{age}"
+            # Whoever holds it, or the lock that its holder waits for.
+            holder = next((n for n in chain if isinstance(n, Task) and not n.lock), last)
+            age = f", for {ago(holder.age)}" if holder.age and holder.state != "R" else ""
+            text = f"{self.who(holder)}, which {self.waits(holder)}{age}"
+            text = (
+                f"{daemon.comm} waits for the end of {text}"
+                if task.lock.kind == "thread"
+                else f"a {task.lock.kind} is held by {text}"
+            )
             return last.tid, Cause("lock", text, lines)
         if last.pid != daemon.pid:
             text = f"{daemon.comm} waits for {self.who(last)}, which {self.waits(last)}{age}"
             return last.tid, Cause("process", text, lines)
-        if last is task and self._in_reload(task):
+        if last is task and in_reload(task):
             # Each thread sleeps 100 ms at a time; the pause is as old as the oldest caller.
             text = (
                 f"{daemon.comm} is being reloaded, or was left so: the CernVM-FS loader lets no "
@@ -423,7 +507,9 @@ class _Graph:
             )
             return "reload", Cause("reload", text, lines)
         kind = "unknown"
-        if last.state == "R":
+        if last.state in "Tt":
+            kind = "traced" if last.tracer else "stopped"
+        elif last.state == "R":
             kind = "on_cpu"
         elif any(fd.socket for fd in last.descriptors):
             kind = "socket"
@@ -484,7 +570,10 @@ class _Graph:
         if isinstance(node, Task):
             following = self.edges(node)
             stopped = [n for n in following if isinstance(n, Process) and self.state(n)]
-            return (stopped or following or [None])[0]
+            # Of several, any may be the one: nobody knows which. Nor does anybody know what a
+            # loop of events waits for, if it waits for more than that.
+            sure = len(following) == 1 and (all(map(_ends, node.descriptors)) or not node.polls)
+            return stopped[0] if stopped else following[0] if sure else None
         if isinstance(node, Connection):
             pid = node.daemon
             process = self.processes.get(pid) if pid is not None else None
@@ -495,13 +584,25 @@ class _Graph:
         # A process: its thread that began to wait last and leads further; idle ones wait longer.
         if self.state(node):
             return None
-        threads = [t for t in self.of.get(node.pid, ()) if t.state in "DS" and not t.reads_device]
+        threads = [
+            task
+            for task in self.of.get(node.pid, ())
+            if task.state not in "ZX"
+            and not task.reads_device
+            and not waits_for_workers(task)
+            and not idles(task)
+        ]
         for task in sorted(threads, key=lambda task: task.age or 0.0):
             ends = [n for n in self.edges(task) if n is not node]
             fresh = [n for n in ends if n not in chain]
             if fresh:
                 return task
-        return min(threads, key=lambda task: task.age or 0.0) if len(threads) == 1 else None
+        if len(threads) == 1:
+            return threads[0]
+        # Who works for the one before has not waited for longer.
+        since = next((n.age for n in reversed(chain) if isinstance(n, Task)), None)
+        recent = [t for t in threads if t.age is None or since is None or t.age <= since + SKEW]
+        return recent[0] if len(recent) == 1 else None
 
     def _line(self, node: Task | Process | Connection) -> str:
         if isinstance(node, Task):
@@ -542,15 +643,21 @@ class _Graph:
                 yield Cause("unread", text)
         elif not known:
             count = connection.waiting
-            requests = "the requests" if not count else f"all {count} requests that wait"
-            yield Cause(
-                "unanswered",
-                f"{daemon.comm} has read {requests} and waits for more: which of its threads "
-                "should answer cannot be known",
-            )
+            requests = f"all {count} requests that wait" if count else "the requests"
+            requests = "the request that waits" if count == 1 else requests
+            whose = "which of its threads should answer cannot be known"
+            if any(map(idles, threads)):
+                whose = "what those of its tasks wait for that have no thread cannot be known"
+            text = f"{daemon.comm} has read {requests} and waits for more: {whose}"
+            yield Cause("unanswered", text)
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def _has_request(task: Task) -> bool:
+    """Whether one of the requests that wait is this thread's."""
+    return any(name.startswith("request_wait_answer") for name in (*task.stack, task.wchan))
 
 
 def _ends(fd: Descriptor) -> tuple[int, ...]:
@@ -561,7 +668,8 @@ def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
     if kind == "frozen" and process.frozen:
         name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
         value = "THAWED" if name == "freezer.state" else "0"
-        return (Fix(f"echo {value} > {process.frozen}/{name}", "lets the cgroup run again"),)
+        place = shlex.quote(f"{process.frozen}/{name}")
+        return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
     if kind == "stopped":
         return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
     return ()

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 class Call(NamedTuple):
     """``paths``: (argument that holds the directory's descriptor or None, argument that points to
-    the path); ``descriptors``: arguments that are descriptors."""
+    the path); ``descriptors``: arguments that are descriptors (not close's: while it waits, its
+    number is free, or another file's)."""
 
     name: str
     paths: tuple[tuple[int | None, int], ...]
@@ -25,7 +26,7 @@ _TABLE = """
 read 0 63 f0
 write 1 64 f0
 open 2 - p0
-close 3 57 f0
+close 3 57
 stat 4 - p0
 fstat 5 80 f0
 lstat 6 - p0
@@ -156,6 +157,41 @@ faccessat2 439 439 a0
 epoll_pwait2 441 441 f0
 mount_setattr 442 442 a0
 futex_wait 455 455
+futex_waitv 449 449
+brk 12 214
+mremap 25 216
+dup2 33 -
+shutdown 48 210 f0
+clone 56 220
+fork 57 -
+vfork 58 -
+msgsnd 69 189
+ptrace 101 117
+mlock 149 228
+mlockall 151 230
+pivot_root 155 41 p0 p1
+swapoff 168 225 p0
+init_module 175 105
+delete_module 176 106
+mq_timedsend 242 182
+mq_timedreceive 243 183
+request_key 249 218
+keyctl 250 219
+unshare 272 97
+tee 276 77 f0 f1
+vmsplice 278 75 f0
+dup3 292 24
+setns 308 268
+process_vm_readv 310 270
+process_vm_writev 311 271
+finit_module 313 273 f0
+getrandom 318 278
+io_pgetevents 333 292
+move_mount 429 429 a0 a2
+fsconfig 431 431
+clone3 435 435
+close_range 436 436
+process_madvise 440 440
 fchmodat2 452 452 a0
 """
 

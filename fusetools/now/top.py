@@ -13,6 +13,8 @@ from fusetools.results.top import Row, Top, UnderWay
 OLDEST = 5  # requests in flight that are shown
 GONE = "(ended)"  # a caller that ended before it could be examined
 MOST_CALLERS = 1 << 16
+NEVER = (1 << 63) - 1  # ns that no request takes
+LOOKS = 4  # until requests from before are told from those that only just began
 _BY = {"user": "label", "cgroup": "label"}
 
 
@@ -38,6 +40,7 @@ class Watch:
         self._users: dict[int, str] = {}
         self._callers: dict[int, tuple[str, str]] = {}
         self._lost = 0
+        self._differences: list[int] = []
         stream.watch(catalogue_of(stream), sums=True)
         self._start = stream.begin()
         self._cpu = stream.cpu_seconds()
@@ -46,8 +49,28 @@ class Watch:
         """Between two intervals, several times a second: callers are examined while they live."""
         self.stream.requests.set_paths(view.by in ("file", "directory"))
         self.stream.advance()
+        self._count_before()
         if view.by in _BY:
             self._look_at_callers()
+
+    def _count_before(self) -> None:
+        """Counts the requests that the kernel has in flight, and whose begin was not seen."""
+        with machine.fusectl() as (_, directory):
+            counts = [
+                machine.counter(directory, number, "waiting")
+                for number in self.mounts
+                if directory is not None and number is not None
+            ]
+        known = [count for count in counts if count is not None]
+        if known:
+            _, seen = self.stream.requests.under_way(NEVER, 0)
+            self._differences = [*self._differences[-LOOKS:], max(sum(known) - seen, 0)]
+            # They only become fewer: what the two counts differ by for a moment is not the least.
+            self._differences[-1] = min(self._differences[-2:])
+
+    @property
+    def _before(self) -> int | None:
+        return self._differences[-1] if len(self._differences) >= LOOKS else None
 
     def _look_at_callers(self) -> None:
         if not self._users:
@@ -64,6 +87,7 @@ class Watch:
         """The interval since the last one. Error: perf has ended."""
         stream = self.stream
         end = stream.advance()
+        self._count_before()
         labels = {}
         if view.by in _BY:
             self._look_at_callers()
@@ -89,6 +113,7 @@ class Watch:
             groups=taken["groups"],
             oldest=tuple(self._under_way(*row) for row in under_way),
             under_way=count,
+            before=self._before,
             lost=self._lost - lost,
             left_out=taken["left_out"],
             perf_cpu=(perf - cpu[0]) / seconds,

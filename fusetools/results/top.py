@@ -62,9 +62,10 @@ class Top:
     """An interval. ``start_ns`` and ``end_ns``: ns on CLOCK_MONOTONIC.
 
     ``groups``: number of rows without a limit; ``left_out``: requests in no row, as there were too
-    many; ``lost``: events that the kernel dropped in the interval. ``perf_cpu`` and ``own_cpu``:
-    shares of a CPU that observing took; ``pair_cost_ns``: what the two probes of a callback add to
-    it.
+    many; ``before``: requests that began before this was started and are in flight still, None
+    until that is known; ``lost``: events that the kernel dropped in the interval. ``perf_cpu`` and
+    ``own_cpu``: shares of a CPU that observing took; ``pair_cost_ns``: what the two probes of a
+    callback add to it.
     """
 
     JSON_SHOWN = ("seconds",)
@@ -78,6 +79,7 @@ class Top:
     groups: int
     oldest: tuple[UnderWay, ...]
     under_way: int
+    before: int | None
     lost: int
     left_out: int
     perf_cpu: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Callable
 
 import mounts
 import pytest
+from hanging import Hang, Hanging
 from left import RUN, nothing_left
 from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer
 from script import needs_perf
@@ -91,3 +93,30 @@ def slow_server(tmp_path: Path) -> Iterator[Callable[..., SlowServer]]:
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def hangfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("cc") or subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode:
+        pytest.skip("no C compiler, or no libfuse3-dev")
+    program = tmp_path_factory.mktemp("hangfs") / "hangfs"
+    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "fuse3"], text=True)
+    source = Path(__file__).parent / "hangfs.c"
+    subprocess.run(
+        ["cc", "-O1", "-g", "-o", program, source, *flags.split(), "-pthread"], check=True
+    )
+    return program
+
+
+@pytest.fixture
+def hang(hangfs: Path, tmp_path: Path) -> Iterator[Hang]:
+    """hang(pattern, argument): such a mount."""
+    made: list[Hanging] = []
+
+    def make(*arguments: str) -> Hanging:
+        made.append(Hanging(hangfs, tmp_path / f"mount{len(made)}", *arguments))
+        return made[-1]
+
+    yield make
+    for mount in reversed(made):
+        mount.close()

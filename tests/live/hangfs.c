@@ -1,9 +1,13 @@
 /* A file system that hangs in a way of one's choice: whoever looks up a name hangs by it, but for "d" and a digit, which
-   are directories (the kernel looks up one name of a directory at a time), and names that begin with "fine" (ENOENT).
+   are directories (the kernel looks up one name of a directory at a time), names that begin with "fine" (ENOENT), and
+   "file", whose reads are never answered.
 
      hangfs MOUNTPOINT PATTERN [ARGUMENT]
 
-   Patterns: mutexes (two threads each hold what the other one wants), mutex (all wait for one that sleeps), rwlock
+   Patterns: mutexes (two threads each hold what the other one wants), mutex (all wait for one that sleeps), timed (so,
+   with a time-out), self (waits for the mutex that it holds), shared (for one that another process holds), ended (for one
+   whose holder has ended), join (for a thread that sleeps), flock (for the lock of the file ARGUMENT), last (for the last
+   one of three children), rwlock
    (readers wait for a writer that sleeps), condition (never signalled), connect (ARGUMENT PORT of 127.0.0.1, reads from
    a server that does not answer, all others wait for its mutex), own (stat of its own mount), path (stat of ARGUMENT),
    child (waits for a process that sleeps in another mount namespace), pipe (reads from a process that sleeps), spin, lost (does not answer),
@@ -12,16 +16,20 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *pattern, *argument, *mountpoint;
@@ -29,6 +37,7 @@ static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER, two = PTHREAD_MUTEX_INIT
 static pthread_rwlock_t shared = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
 static int calls;
+enum { FILE_INODE = 20 };
 
 static void say(const char *name) {
   char line[64];
@@ -46,6 +55,16 @@ static void look(const char *path) {
   struct stat status;
   say("looks");
   stat(path, &status);
+}
+
+static volatile int held;
+
+static void *holds(void *argument) {
+  pthread_mutex_lock(&one);
+  say("holder");
+  held = 1;
+  if (!is("ended")) sleep_long();
+  return argument;
 }
 
 static __attribute__((noinline)) void hang(void) {
@@ -70,6 +89,45 @@ static __attribute__((noinline)) void hang(void) {
     if (connect(server, (struct sockaddr *)&to, sizeof to) || write(server, "GET\n", 4) != 4) abort();
     if (read(server, &byte, 1) >= 0) pthread_mutex_unlock(&one);
     close(server);
+  } else if (is("self")) {
+    pthread_mutex_lock(&one);
+    say("holder");
+    pthread_mutex_lock(&one);
+  } else if (is("timed") || is("ended") || is("join")) {
+    pthread_t other;
+    pthread_create(&other, NULL, holds, NULL);
+    while (!held) usleep(1000);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 3600;
+    if (is("timed")) pthread_mutex_timedlock(&one, &until);
+    else pthread_join(other, NULL);
+    pthread_mutex_lock(&one);
+  } else if (is("shared")) {
+    pthread_mutex_t *both = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(both, &attributes);
+    volatile int *ready = (int *)(both + 1);
+    if (fork() == 0) {
+      pthread_mutex_lock(both);
+      say("holder");
+      *ready = 1;
+      sleep_long();
+    }
+    while (!*ready) usleep(1000);
+    pthread_mutex_lock(both);
+  } else if (is("flock")) {
+    flock(open(argument, O_RDWR), LOCK_EX);
+  } else if (is("last")) {
+    pid_t child = 0;
+    for (int i = 0; i < 3; i++)
+      if ((child = fork()) == 0) {
+        say("child");
+        sleep_long();
+      } else usleep(20000);
+    waitpid(child, NULL, 0);
   } else if (is("rwlock")) {
     if (number == 0) {
       pthread_rwlock_wrlock(&shared);
@@ -115,6 +173,12 @@ static void lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
     fuse_reply_entry(req, &entry);
     return;
   }
+  if (strcmp(name, "file") == 0) {
+    struct fuse_entry_param entry = {.ino = FILE_INODE, .attr_timeout = 100, .entry_timeout = 100};
+    entry.attr = (struct stat){.st_ino = entry.ino, .st_mode = S_IFREG | 0755, .st_nlink = 1, .st_size = 1 << 20};
+    fuse_reply_entry(req, &entry);
+    return;
+  }
   if (!is("quiet") && strncmp(name, "fine", 4) != 0) {
     if (is("lost")) return;
     hang();
@@ -139,7 +203,12 @@ static __attribute__((noinline)) void stub_lookup(fuse_req_t req, fuse_ino_t par
 static void getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi) {
   (void)fi;
   struct stat attr = {.st_ino = ino, .st_mode = S_IFDIR | 0755, .st_nlink = 2};
+  if (ino == FILE_INODE) attr = (struct stat){.st_ino = ino, .st_mode = S_IFREG | 0755, .st_nlink = 1, .st_size = 1 << 20};
   fuse_reply_attr(req, &attr, 1.0);
+}
+
+static void never_answer(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi) {
+  (void)req, (void)ino, (void)size, (void)off, (void)fi;
 }
 
 int main(int argc, char **argv) {
@@ -147,7 +216,7 @@ int main(int argc, char **argv) {
   mountpoint = argv[1];
   pattern = argv[2];
   argument = argc > 3 ? argv[3] : "";
-  struct fuse_lowlevel_ops ops = {.lookup = is("reload") ? stub_lookup : lookup, .getattr = getattr};
+  struct fuse_lowlevel_ops ops = {.lookup = is("reload") ? stub_lookup : lookup, .getattr = getattr, .read = never_answer};
   struct fuse_args args = FUSE_ARGS_INIT(1, argv);
   struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
   if (!session || fuse_set_signal_handlers(session) || fuse_session_mount(session, mountpoint)) return 1;

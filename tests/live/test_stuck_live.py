@@ -6,7 +6,6 @@ What should be found is known by the daemon (hangfs.c), which prints the threads
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -16,10 +15,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import mounts
 import pytest
+from hanging import LONG, Hang, looked_at, stuck
 from mounts import wait_until
 from recording import run
 
@@ -27,134 +27,6 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
 ]
-
-EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
-PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
-LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
-
-
-@pytest.fixture(scope="session")
-def hangfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc") or subprocess.run(["pkg-config", "--exists", "fuse3"]).returncode:
-        pytest.skip("no C compiler, or no libfuse3-dev")
-    program = tmp_path_factory.mktemp("hangfs") / "hangfs"
-    flags = subprocess.check_output(["pkg-config", "--cflags", "--libs", "fuse3"], text=True)
-    source = Path(__file__).parent / "hangfs.c"
-    subprocess.run(
-        ["cc", "-O1", "-g", "-o", program, source, *flags.split(), "-pthread"], check=True
-    )
-    return program
-
-
-class Hanging:
-    """A mount of hangfs, and callers that wait in it; everything ends with it."""
-
-    def __init__(self, program: Path, folder: Path, *arguments: str) -> None:
-        self.path = folder
-        folder.mkdir()
-        self.output = folder.parent / f"{folder.name}.log"
-        with self.output.open("wb") as log:
-            self.daemon = subprocess.Popen(
-                [program, folder, *arguments],
-                stdout=log,
-                preexec_fn=mounts.end_with_the_test,
-            )
-        self.thread("mounted")
-        self.connection = mounts.connection(folder)
-        self.callers: list[subprocess.Popen[bytes]] = []
-        self.began: dict[int, float] = {}
-
-    def thread(self, name: str) -> int:
-        """The id of the last thread that has said ``name``; waits for the first."""
-        found: list[int] = []
-
-        def said() -> bool:
-            lines = [line.split() for line in self.output.read_text().splitlines()]
-            found[:] = [int(line[1]) for line in lines if len(line) == 2 and line[0] == name]
-            return bool(found)
-
-        wait_until(said, f"the thread that is {name}")
-        return found[-1]
-
-    def call(self, *names: str) -> None:
-        """Callers that ask for these names, each in a directory of its own."""
-        for name in names:
-            number = len(self.callers) % 10
-            path = str(self.path / f"d{number}" / name)
-            caller = subprocess.Popen(
-                ["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            self.callers.append(caller)
-            wait_until(lambda pid=caller.pid: _waits_in_fuse(pid), "a caller that waits")  # type: ignore[misc]
-            self.began[caller.pid] = time.monotonic()
-
-    def close(self) -> None:
-        # Abort first: a daemon that waits for its own mount cannot even be killed.
-        abort(self.connection)
-        subprocess.run(["umount", "-l", self.path], check=False)
-        with contextlib.suppress(ProcessLookupError):
-            for child in Path(f"/proc/{self.daemon.pid}/task").glob("*/children"):
-                with contextlib.suppress(OSError, ValueError):
-                    for pid in child.read_text().split():
-                        os.kill(int(pid), signal.SIGKILL)
-        self.daemon.kill()
-        self.daemon.wait()
-        for caller in self.callers:
-            caller.kill()
-            caller.wait()
-
-
-Hang = Callable[..., Hanging]
-
-
-def _waits_in_fuse(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return "fuse_" in Path(f"/proc/{pid}/stack").read_text()
-    return False
-
-
-def abort(connection: int) -> None:
-    """Through a mount of fusectl in a mount namespace of its own."""
-    script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/abort"
-    subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
-
-
-@pytest.fixture
-def hang(hangfs: Path, tmp_path: Path) -> Iterator[Hang]:
-    """hang(pattern, argument): such a mount."""
-    made: list[Hanging] = []
-
-    def make(*arguments: str) -> Hanging:
-        made.append(Hanging(hangfs, tmp_path / f"mount{len(made)}", *arguments))
-        return made[-1]
-
-    yield make
-    for mount in reversed(made):
-        mount.close()
-
-
-def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
-    """Exit status and result of `fusetools stuck --json`."""
-    done = subprocess.run(
-        [sys.executable, *PATIENT, "stuck", "--json", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=mounts.HANGS,
-    )
-    assert done.stderr == ""
-    return done.returncode, json.loads(done.stdout)
-
-
-def looked_at(mount: Hanging) -> dict[str, Any]:
-    time.sleep(LONG)
-    status, result = stuck("--mount", mount.path)
-    print(result)  # shown when a test fails
-    pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
-    threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}
-    assert not threads & set(result["silent"])  # other processes of the host may be
-    (found,) = result["mounts"]
-    assert status == 3 if found["state"] == "stuck" else status == 0
-    return found  # type: ignore[no-any-return]
 
 
 def test_a_quiet_mount(hang: Hang) -> None:
@@ -258,7 +130,9 @@ def test_a_server_that_does_not_answer(hang: Hang) -> None:
     cause = found["causes"][0]
     assert cause["kind"] == "lock"
     assert f"held by hangfs (thread {mount.thread('holder')})" in cause["text"]
-    assert f"127.0.0.1:{port} (tcp, ESTABLISHED)" in cause["text"]
+    name = Path("/proc/self/comm").read_text().strip()
+    state = "(tcp, ESTABLISHED, not accepted yet)"
+    assert f"127.0.0.1:{port} of {name} (pid {os.getpid()}) {state}" in cause["text"]
 
 
 def test_a_daemon_that_waits_for_its_own_mount(hang: Hang) -> None:
@@ -375,12 +249,12 @@ def test_many_callers_and_threads(hang: Hang) -> None:
                     ["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
             )
-    wait_until(lambda: all(_waits(c.pid) for c in mount.callers), "200 callers that wait")
+    wait_until(lambda: all(waits(c.pid) for c in mount.callers), "200 callers that wait")
     found = looked_at(mount)
     assert len(found["callers"]) == 200
 
 
-def _waits(pid: int) -> bool:
+def waits(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/wchan").read_text() not in ("", "0")
     return False

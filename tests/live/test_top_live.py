@@ -167,6 +167,24 @@ def test_a_request_under_way_has_its_age_and_its_path(sample_mount: Mounter) -> 
     assert top.returncode == 0
 
 
+def test_a_mount_that_hung_before_it_was_started(sample_mount: Mounter) -> None:
+    """Its request is in flight, though no event of it comes; it ends with its caller."""
+    mount = sample_mount(delay=("open=60s",))
+    with subprocess.Popen(["cat", mount.path / "dir-00" / "file-001"]) as cat:
+        stack = Path(f"/proc/{cat.pid}/stack")
+        wait_until(lambda: "fuse_" in stack.read_text(), "the request")
+        try:
+            done = subprocess.run(
+                fusetools("top", "--mount", mount.path, "--json", "--once"),
+                capture_output=True, check=True, text=True,
+            )  # fmt: skip
+            shown = held("top", done.stdout)
+            assert (shown["under_way"], shown["before"]) == (0, 1)
+        finally:
+            mount.process.kill()
+            cat.kill()
+
+
 def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter) -> None:
     mount = sample_mount()
     top = subprocess.Popen(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from fusetools.core import matching
 from fusetools.figures import duration
 from fusetools.missing import Missing
+from fusetools.now import machine
+from fusetools.now.top import Watch
 from fusetools.patterns import expression
 from fusetools.render.text import top as top_text
 from fusetools.render.text import trace as trace_text
@@ -67,6 +71,7 @@ TOP = Top(
     groups=1,
     oldest=(),
     under_way=3,
+    before=0,
     lost=0,
     left_out=0,
     perf_cpu=0.012,
@@ -219,3 +224,33 @@ def test_patterns_are_those_of_the_shell(pattern: str, names: list[str]) -> None
     except ValueError:
         return
     assert found == [fnmatchcase(name, pattern) for name in names]
+
+
+def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
+    """On a mount that hangs nothing begins and nothing ends."""
+    hung = replace(TOP, before=2, under_way=0)
+    assert "0 in flight, 2 more since before (see fusetools stuck)" in top_text.summary(hung)
+    for before in (0, None):
+        assert "before" not in top_text.summary(replace(TOP, before=before))
+
+
+def test_what_two_counts_differ_by_for_a_moment_is_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting, seen = iter([5, 9, 4, 3, 3]), iter([2, 6, 2, 0, 3])
+
+    class Requests:
+        def under_way(self, least: int, most: int) -> tuple[list[object], int]:
+            return [], next(seen)
+
+    watch = object.__new__(Watch)
+    watch.mounts = {40: "/mnt/a"}
+    watch.stream = SimpleNamespace(requests=Requests())  # type: ignore[assignment]
+    watch._differences = []
+    monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", 3)))
+    monkeypatch.setattr(machine, "counter", lambda *_: next(waiting))
+    found: list[int | None] = []
+    for _ in range(5):
+        watch._count_before()
+        found.append(watch._before)
+    assert found == [None, None, None, 2, 0]

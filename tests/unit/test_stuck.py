@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import struct
-import subprocess
-import sys
-import threading
-import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fusetools.host.mounts import parse_autofs
-from fusetools.now import bounded, children, sockets, syscalls
-from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Process, Socket, Task
+from fusetools.host.mounts import is_on, parse_autofs
+from fusetools.now import arguments, machine, threads
+from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Place, Process, Socket, Task
+from fusetools.now.places import Table
 from fusetools.now.stuck import stuck
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
@@ -31,7 +26,8 @@ WAITS = ("request_wait_answer", "fuse_simple_request", "fuse_lookup", "vfs_statx
 
 
 def caller(tid: int = 500, path: str = "/mnt/a/x", age: float = 300.0, **more: object) -> Task:
-    return Task(tid, tid, "ls", "D", WAITS[0], WAITS, "statx", age, path=path, **more)  # type: ignore[arg-type]
+    places = {"places": (Place(path),) if path else ()}
+    return Task(tid, tid, "ls", "D", WAITS[0], WAITS, "statx", age, **{**places, **more})  # type: ignore[arg-type]
 
 
 def thread(tid: int, age: float = 299.0, state: str = "S", **more: object) -> Task:
@@ -48,7 +44,17 @@ def moment(
     processes: tuple[Process, ...] = (DAEMON, CALLER),
     **more: Any,
 ) -> Moment:
-    return Moment("6.1", connections, processes, tasks, **more)
+    """Places without connections are on those that their paths lie on."""
+    return Moment("6.1", connections, processes, tuple(map(placed(connections), tasks)), **more)
+
+
+def placed(connections: tuple[Connection, ...]) -> Callable[[Task], Task]:
+    def on(place: Place) -> Place:
+        on = [c for c in connections if c.path and is_on(place.path, c.path)]
+        on.sort(key=lambda connection: -len(connection.path))
+        return place if place.on else replace(place, on=tuple(c.number for c in on))
+
+    return lambda task: replace(task, places=tuple(map(on, task.places)))
 
 
 def causes(*tasks: Task, **more: Any) -> tuple[Cause, ...]:
@@ -89,7 +95,7 @@ AUTOMOUNT = Process(7, 1, "automount", "S", uid=0, user="root", threads=(7, 8))
 
 def in_autofs(tid: int = 600, path: str = "/cvmfs/sft.cern.ch", age: float = 60.0) -> Task:
     stack = ("autofs_wait", "autofs_mount_wait", "lookup_fast")
-    return Task(tid, tid, "ls", "S", "autofs_wait", stack, "openat", age, path=path)
+    return Task(tid, tid, "ls", "S", "autofs_wait", stack, "openat", age, places=(Place(path),))
 
 
 def test_autofs_waits_for_its_daemon() -> None:
@@ -235,7 +241,7 @@ def test_a_deadlock_is_one_cause_from_whichever_thread() -> None:
 
 
 def test_its_own_mount() -> None:
-    own = thread(101, stack=WAITS, call="stat", path="/mnt/a/b")
+    own = thread(101, stack=WAITS, call="stat", places=(Place("/mnt/a/b"),))
     (cause, *_) = causes(caller(), own, reader(102))
     assert cause.kind == "own_mount"
     assert (
@@ -246,7 +252,7 @@ def test_its_own_mount() -> None:
 def test_another_mount_is_followed() -> None:
     other = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
     stopped = Process(200, 1, "slowfs", "T", threads=(200,))
-    waits = thread(101, stack=WAITS, call="stat", path="/mnt/b/y")
+    waits = thread(101, stack=WAITS, call="stat", places=(Place("/mnt/b/y"),))
     found = causes(caller(), waits, connections=(MOUNT, other), processes=(DAEMON, CALLER, stopped))
     assert found[0].kind == "process"
     assert found[0].text == "slowfs (pid 200), which sshfs waits for, is stopped (SIGSTOP)"
@@ -274,11 +280,14 @@ def test_nobody_answers() -> None:
     (cause,) = causes(caller(), connections=(gone,), processes=(CALLER,))
     assert cause.kind == "gone"
     assert "no process has it open" in cause.text
+    (cause,) = causes(caller(), connections=(replace(gone, hidden=True),), processes=(CALLER,))
+    assert cause.kind == "unknown"
+    assert cause.text == "which process answers /mnt/a cannot be known: no process has it open"
 
 
 def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
     names = ("fuse_get_req", "fuse_readahead")
-    waits = Task(500, 500, "cat", "D", names[0], names, "read", 9.0, path="/mnt/a/f")
+    waits = Task(500, 500, "cat", "D", names[0], names, "read", 9.0, places=(Place("/mnt/a/f"),))
     busy = thread(101, 8.0, call="clock_nanosleep")
     kinds = [cause.kind for cause in causes(waits, busy)]
     assert kinds == ["sleep", "background", "unread"]
@@ -330,165 +339,343 @@ def test_it_is_one_line_of_json() -> None:
     assert "\n" not in to_json("stuck", stuck(before), compact=True).rstrip("\n")
 
 
-# How it is read
+# Where callers wait: paths, mounts and requests
+
+OTHER_MOUNT = Connection(41, "/mnt/b", "fuse", "b", waiting=1, daemon=200, holders=(200,))
 
 
-def test_who_does_not_answer_in_time_is_left_out() -> None:
-    def answer(item: int) -> int:
-        if item == 2:
-            time.sleep(60)
-        return item * 10
-
-    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
-    assert found == [(1, 10), (2, None), (3, 30)]
+def by_mount(*tasks: Task, **more: Any) -> dict[int, list[int]]:
+    result = stuck(moment(*tasks, **more))
+    found = {mount.connection: [c.tid for c in mount.callers] for mount in result.mounts}
+    return {**found, 0: [task.tid for task in result.unplaced]}
 
 
-def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not all of it: what others have made may keep a child busy for ever."""
-
-    def answer(item: int) -> int:
-        end = time.monotonic() + (60 if item == 2 else 0.6)
-        while time.monotonic() < end:
-            pass
-        return item * 10
-
-    monkeypatch.setattr(bounded, "BUSY", 10)
-    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
-    assert found == [(1, 10), (2, None), (3, 30)]
+def test_a_caller_is_found_by_any_of_its_paths() -> None:
+    """rename and sendfile have two."""
+    two = (Place("/home/x"), Place("/mnt/b/y"))
+    found = by_mount(caller(501, places=two), connections=(MOUNT, OTHER_MOUNT))
+    assert found == {40: [], 41: [501], 0: []}
+    result = stuck(moment(caller(501, places=two), connections=(MOUNT, OTHER_MOUNT)))
+    assert result.mounts[1].callers[0].path == "/mnt/b/y"
+    both = (Place("/mnt/a/x"), Place("/mnt/b/y"))
+    found = by_mount(caller(501, places=both), connections=(MOUNT, OTHER_MOUNT))
+    assert found == {40: [], 41: [], 0: [501]}  # one of both: nobody knows which
 
 
-def test_who_dies_is_left_out() -> None:
-    def answer(item: int) -> int:
-        if item == 2:
-            os._exit(1)
-        return item
+def test_who_has_no_path_waits_where_requests_are_left() -> None:
+    """Two requests on one mount, one on the other; its caller is known."""
+    known = caller(501, path="/mnt/b/y")
+    nameless = caller(502, path="/proc/self/fd/3/x"), caller(503, path="")
+    found = by_mount(known, *nameless, connections=(MOUNT, OTHER_MOUNT))
+    assert found == {40: [502, 503], 41: [501], 0: []}
+    page = replace(caller(504, path=""), stack=("folio_wait_bit", "fuse_flush"), wchan="")
+    found = by_mount(known, page, connections=(MOUNT, OTHER_MOUNT))
+    assert found == {40: [504], 41: [501], 0: []}
+    # A lock of a directory is held by another caller: it needs no request.
+    lock = replace(caller(505, path=""), stack=("fuse_lock_inode", "fuse_lookup"), wchan="")
+    assert by_mount(known, lock, connections=(MOUNT, OTHER_MOUNT))[0] == [505]
 
-    assert list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30))) == [
-        (1, 1),
-        (2, None),
-        (3, 3),
+
+def test_a_busy_mount_is_not_called_so_while_a_caller_has_no_mount() -> None:
+    result = stuck(moment(caller(path=""), connections=(MOUNT, OTHER_MOUNT)))
+    text = " ".join(render(result).split())
+    assert (
+        "2 requests in flight; whether a thread named below waits for one cannot be known" in text
+    )
+    assert "not stuck" not in text
+
+
+def test_a_lock_whose_function_the_kernel_does_not_show() -> None:
+    """The functions that take semaphores are in no kernel stack (``__sched``)."""
+    names = ("path_openat", "do_filp_open", "do_sys_openat2")
+    waits = replace(caller(501), stack=names, wchan=names[0], call="openat")
+    (mount,) = stuck(moment(waits)).mounts
+    assert [c.waits for c in mount.callers] == ["waits in openat for a lock of /mnt/a/x, on /mnt/a"]
+    asleep = replace(waits, state="S")
+    assert stuck(moment(asleep)).mounts[0].callers == ()
+
+
+def test_who_waits_on_the_way_to_a_mount_waits_for_the_one_with_requests() -> None:
+    inner = replace(OTHER_MOUNT, path="/mnt/a/in", waiting=0)
+    assert by_mount(caller(501, path="/mnt/a/in/x"), connections=(MOUNT, inner)) == {
+        40: [501],
+        41: [],
+        0: [],
+    }
+
+
+def test_who_is_inside_one_of_two_mounts_on_the_same_path() -> None:
+    """The newest has one request, of a caller that is known."""
+    above = replace(OTHER_MOUNT, path=MOUNT.path)
+    known = caller(501, places=(Place("/mnt/a/x", (41,)),))
+    inside = caller(502, places=(Place("/mnt/a/d/x", (41, 40)),))
+    assert by_mount(known, inside, connections=(MOUNT, above)) == {40: [502], 41: [501], 0: []}
+    assert by_mount(inside, connections=(MOUNT, above))[0] == [502]
+
+
+MOUNTINFO = r"""22 1 254:1 / / rw - ext4 /dev/x rw
+30 22 0:40 / /mnt/a rw - fuse a rw
+31 22 0:40 /d1 /mnt/bind rw - fuse a rw
+32 30 0:50 / /mnt/a/data rw - tmpfs tmpfs rw
+33 22 0:41 / /mnt/a\040b rw - fuse b rw
+34 22 0:42 / /mnt/a rw - fuse c rw
+35 22 0:51 / /ov rw - overlay overlay rw,lowerdir=/mnt/a\040b/l:/lib,upperdir=/u,workdir=/w
+36 22 0:52 / /ov2 rw - overlay overlay rw,lowerdir+=/ov,lowerdir+=/mnt/bi\134:nd
+"""
+
+
+def test_the_mounts_on_the_way_to_a_path() -> None:
+    table = Table(MOUNTINFO)
+    root = (254 << 20) + 1
+    assert table.along("/mnt/ax") == [root]
+    assert table.along("/mnt/a/x") == [42, root]  # the newest on that place
+    assert table.along("/mnt/a/x", inside=True) == [42, 40, root]  # from a working directory
+    assert table.along("/mnt/a/data/x") == [50, 42, root]
+    assert table.along("/mnt/bind/x") == [40, root]
+    assert table.along("/mnt/a b/x") == [41, root]
+    assert table.along("/ov/x") == [51, 41, root, root, root, root]
+    assert table.along("/ov2/x")[:3] == [52, 51, 41]
+    # An open file is on its mount, whatever lies above that now.
+    assert table.of_file(30, "/mnt/a/x") == [40]
+    assert table.of_file(22, "/mnt/bind/x") == [40, root]
+    assert table.of_file(99, "/mnt/a/x") is None  # unmounted
+    assert Table("30 22 x:y / /a rw - fuse a\n\nnonsense").along("/a") == []
+
+
+# Locks, children, peers
+
+
+def test_a_mutex_that_a_thread_holds_itself() -> None:
+    own = thread(101, call="futex", lock=Lock("mutex", 0x10, 101))
+    (cause,) = [c for c in causes(caller(), own, reader(102)) if c.kind == "deadlock"]
+    assert cause.text == (
+        "deadlock: sshfs (thread 101) waits for the mutex 0x10, held by itself (299 s)"
+    )
+    behind = thread(103, call="futex", lock=Lock("mutex", 0x20, 101))
+    assert [c.kind for c in causes(caller(), own, behind, reader(102))] == ["deadlock"]
+
+
+def test_a_mutex_whose_holder_has_ended() -> None:
+    lock = Lock("mutex", 0x10, 500, gone=True)  # another process has that number now
+    (cause, *_) = causes(caller(), thread(101, call="futex", lock=lock), reader(102))
+    assert cause.kind == "lock"
+    assert "held by thread 500, which its process does not have (any more)" in cause.text
+    assert "ls" not in cause.text
+
+
+def test_a_thread_whose_end_is_waited_for() -> None:
+    joins = thread(101, call="futex", lock=Lock("thread", 0x10, 102))
+    (cause, *_) = causes(caller(), joins, thread(102, call="clock_nanosleep"))
+    assert cause.text == (
+        "sshfs waits for the end of sshfs (thread 102), which sleeps in clock_nanosleep, for 299 s"
+    )
+
+
+def test_a_lock_is_one_only_if_the_stack_says_so() -> None:
+    """What fits by chance, or names a thread that the process does not have."""
+    guessed = thread(101, call="futex", lock=Lock("mutex", 1, 77, sure=False))
+    named = replace(guessed, user=("__lll_lock_wait", "___pthread_mutex_lock", "work"))
+    assert machine._with_lock(guessed, {}).lock is None
+    for shared, of, gone in ((False, {}, True), (False, {77: 9}, True), (True, {77: 9}, False)):
+        lock = machine._with_lock(
+            replace(named, lock=Lock("mutex", 1, 77, sure=False, shared=shared)), of
+        ).lock
+        assert lock is not None and lock.gone is gone
+    condition = replace(guessed, user=("__futex_wait", "pthread_cond_wait@@GLIBC_2.3.2", "work"))
+    assert machine._with_lock(condition, {}).lock is None
+
+
+def test_of_several_that_a_thread_waits_for_none_is_chosen() -> None:
+    """But one that is stopped."""
+    peers = tuple(
+        Descriptor(n, f"socket:[{n}]", Socket("tcp", f"127.0.0.1:{n}", "ESTABLISHED", other=(n,)))
+        for n in (301, 302)
+    )
+    servers = tuple(Process(n, 1, f"server{n}", "S", threads=(n,)) for n in (301, 302))
+    idle = tuple(Task(n, n, f"server{n}", "S", call="accept", age=9.0) for n in (301, 302))
+    waits = thread(101, call="poll", descriptors=peers)
+    everybody = (DAEMON, CALLER, *servers)
+    (cause, *_) = causes(caller(), waits, *idle, processes=everybody)
+    assert cause.kind == "socket"
+    assert "server301" in cause.text and "server302" in cause.text
+    everybody = (DAEMON, CALLER, servers[0], replace(servers[1], state="T"))
+    (cause, *_) = causes(caller(), waits, idle[0], processes=everybody)
+    assert cause.text == "server302 (pid 302), which sshfs waits for, is stopped (SIGSTOP)"
+
+
+def test_a_file_lock_and_its_holder() -> None:
+    holder = Process(600, 1, "backup", "S", threads=(600,))
+    sleeps = Task(600, 600, "backup", "S", call="clock_nanosleep", age=900.0)
+    waits = thread(101, call="flock", places=(Place("/var/x.lock"),), holders=(600,))
+    (cause, *_) = causes(caller(), waits, sleeps, processes=(DAEMON, CALLER, holder))
+    assert cause.kind == "process"
+    assert cause.text.startswith("sshfs waits for backup (pid 600), which sleeps in clock_nanosl")
+    assert "waits in flock for a lock of /var/x.lock, held by backup (pid 600)" in cause.chain[0]
+    # On the mount itself, such a wait is for another caller, not for the daemon.
+    names = ("locks_lock_inode_wait", "fuse_file_flock", "__do_sys_flock")
+    other = replace(caller(501, holders=(600,)), state="S", stack=names, wchan=names[0])
+    assert stuck(moment(other, reader(101))).stuck is False
+
+
+def test_file_locks_of_the_kernel() -> None:
+    text = (
+        "1: POSIX  ADVISORY  WRITE 14099 00:2a:21 0 EOF\n"
+        "1: -> POSIX  ADVISORY  WRITE 14102 00:2a:21 0 EOF\n"
+        "1:  -> POSIX  ADVISORY  WRITE 14103 00:2a:21 0 EOF\n"
+        "2: FLOCK  ADVISORY  WRITE 14073 fe:00:5627906 0 EOF\n"
+        "3: OFDLCK ADVISORY  READ  -1 fe:00:9 0 EOF\n"
+        "3: -> FLOCK  ADVISORY  WRITE 14084 fe:00:9 0 EOF\nnonsense\n"
+    )
+    assert arguments.lock_holders(text) == {14102: (14099,), 14103: (14099,)}
+
+
+def test_a_thread_that_is_stopped_alone() -> None:
+    """By its tracer; the others go on."""
+    gdb = Process(9, 1, "gdb", "S", threads=(9,))
+    halted = thread(101, state="t", tracer=9)
+    (cause, *_) = causes(caller(), halted, reader(102), processes=(DAEMON, CALLER, gdb))
+    assert cause.kind == "traced"
+    assert cause.text == "sshfs (thread 101) is stopped by its tracer, gdb (pid 9), for 299 s"
+    # Nor does a main thread that is stopped alone stop the process.
+    daemon = replace(DAEMON, state="t", tracer=9)
+    main = Task(100, 100, "sshfs", "t", age=9999.0, tracer=9)
+    found = causes(caller(), main, thread(101, call="futex"), processes=(daemon, CALLER, gdb))
+    assert found[0].kind == "condition"
+
+
+def test_a_main_thread_that_has_ended_is_no_cause() -> None:
+    main = Task(100, 100, "sshfs", "Z", age=1.0)
+    (cause,) = causes(caller(), main, reader(101))
+    assert cause.kind == "unanswered"
+
+
+def test_a_daemon_below_another_one() -> None:
+    """Its thread that works for it is named, not those that wait for longer."""
+    slow = Process(200, 1, "slowfs", "S", threads=(200, 201, 202))
+    waits = thread(101, 50.0, stack=WAITS, call="stat", places=(Place("/mnt/b/y"),))
+    main = Task(200, 200, "slowfs", "S", call="futex", age=900.0, user=("fuse_session_loop_mt",))
+    works = Task(200, 201, "slowfs", "S", call="clock_nanosleep", age=49.9)
+    other = Task(200, 202, "slowfs", "S", call="epoll_wait", age=70.0)
+    (cause, *_) = causes(
+        caller(age=51.0),
+        waits,
+        main,
+        works,
+        other,
+        connections=(MOUNT, OTHER_MOUNT),
+        processes=(DAEMON, CALLER, slow),
+    )
+    assert cause.text == (
+        "sshfs waits for slowfs (thread 201), which sleeps in clock_nanosleep, for 50 s"
+    )
+
+
+def test_what_is_killed() -> None:
+    """All that have the connection open; nobody while a thread cannot end."""
+    both = replace(MOUNT, holders=(100, 110))
+    watchdog = Process(110, 100, "watchdog", "S", threads=(110,))
+    everybody = (DAEMON, CALLER, watchdog)
+    (cause, *_) = causes(
+        caller(), thread(101, call="futex"), connections=(both,), processes=everybody
+    )
+    assert [fix.command for fix in cause.fixes][1:] == ["kill -9 100 110"]
+    assert cause.fixes[1].effect.startswith("ends sshfs and watchdog: ")
+    inside = thread(101, stack=WAITS, call="stat", places=(Place("/mnt/a/b"),))
+    (cause, *_) = causes(caller(), inside, reader(102))
+    assert len(cause.fixes) == 1 and "abort" in cause.fixes[0].command
+    perhaps = thread(101, state="D", stack=("nfs_wait",), call="read")
+    (cause, *_) = causes(caller(), perhaps, reader(102))
+    assert cause.fixes[1].effect.endswith("(unless a thread in state D cannot be interrupted)")
+
+
+def test_a_quota_of_the_cgroup() -> None:
+    daemon = replace(DAEMON, quota=("/sys/fs/cgroup/job", 0.01))
+    (cause, *_) = causes(caller(), thread(101, state="R"), processes=(daemon, CALLER))
+    assert cause.kind == "on_cpu"
+    assert cause.text.endswith(
+        "runs, or waits for a CPU: its cgroup /sys/fs/cgroup/job may use 0.01 CPUs"
+    )
+
+
+def test_threads_that_wait_alike_are_one_cause() -> None:
+    many = [thread(tid, 200.0 + tid, call="clock_nanosleep") for tid in range(1000, 1050)]
+    found = causes(caller(age=2000.0), *many, reader(102))
+    (sleeps,) = [cause for cause in found if cause.kind == "sleep"]
+    assert sleeps.chain[-1] == "50 of 51 threads of sshfs wait like that"
+    peers = [
+        thread(
+            n, 10.0, call="read", descriptors=(Descriptor(n, "s", Socket("tcp", f"10.0.0.1:{n}")),)
+        )
+        for n in range(1000, 1050)
     ]
+    text = render(stuck(moment(caller(), *peers, reader(102))))
+    assert text.count("and: ") == 5
+    assert "and 44 more causes (--json has all)" in text
 
 
-def test_nobody_is_asked_when_the_time_is_over() -> None:
-    assert list(bounded.each([1, 2], lambda item: item, 5, bounded.Limit(-1))) == [
-        (1, None),
-        (2, None),
-    ]
+def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
+    """Go's poller has an idle connection and a pipe of its own; a child's two pipes are one."""
+    server = Process(301, 1, "squid", "S", threads=(301,))
+    idle = Task(301, 301, "squid", "S", call="epoll_wait", age=9.0)
+    connection = Descriptor(5, "socket:[5]", Socket("tcp", "127.0.0.1:3128", other=(301,)))
+    wakes = Descriptor(6, "pipe:[6]")
+    everybody = (DAEMON, CALLER, server)
+    polls = thread(101, call="epoll_pwait", descriptors=(connection, wakes))
+    (cause, *_) = causes(caller(), polls, idle, processes=everybody)
+    assert cause.kind == "socket" and cause.text.startswith("sshfs (thread 101) waits in epoll_pwa")
+    pipes = tuple(Descriptor(n, f"pipe:[{n}]", other=(301,)) for n in (7, 8))
+    (cause, *_) = causes(caller(), replace(polls, descriptors=pipes), idle, processes=everybody)
+    assert cause.kind == "process"
 
 
-def test_a_limit_does_not_count_what_was_waited_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited = {"self": 5.0, 7: 0.0, 8: 0.25}
-    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
-    limit = bounded.Limit(2)
-    assert limit.end() == limit.begin + 2
-    waited["self"] = 5.5
-    assert limit.end() == limit.begin + 2.5
-    assert limit.end(8) == limit.begin + 2.75
-    limit.ends(8)
-    assert limit.end(7) == limit.end() == limit.begin + 2.75
-    waited[7] = 1000  # but it ends
-    assert limit.end(7) == limit.begin + 2 * bounded.BUSY
-
-
-def test_what_a_process_waited_for_a_cpu_is_known() -> None:
-    if not Path("/proc/self/schedstat").exists():
-        pytest.skip("this kernel does not account for waits for a CPU (CONFIG_SCHED_INFO)")
-    spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
-    spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
-    try:
-        # Each waits while the other runs: that comes without end.
-        while any(bounded._waited_for_cpu(one.pid) < 0.05 for one in spinning):
-            time.sleep(0.01)
-    finally:
-        for one in spinning:
-            one.kill()
-            one.wait()
-
-
-def _memory() -> int:
-    return os.open("/proc/self/mem", os.O_RDONLY)
-
-
-def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
-    """Words between zeros, and the address of the first."""
-    array = (ctypes.c_uint32 * 64)(*([0] * 16), *words)
-    return array, ctypes.addressof(array) + 64
-
-
-OTHER = 4242
+def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
+    daemon = replace(DAEMON, frozen="/sys/fs/cgroup/my job")
+    (cause,) = causes(caller(), processes=(daemon, CALLER))
+    assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"
 
 
 @pytest.mark.parametrize(
-    ("words", "place", "operation", "kind"),
-    [
-        # glibc's mutex: __lock, __count, __owner, __nusers, __kind
-        ([2, 0, OTHER, 1, 0], 0, 128, "mutex"),
-        ([2, 1, OTHER, 1, 1], 0, 128, "mutex"),  # recursive
-        # glibc's rwlock, waited for by readers and by writers
-        ([3, 0, 2, 0, 0, 0, OTHER, 0], 2, 0x189, "rwlock"),
-        ([3, 1, 0, 3, 0, 0, OTHER, 0], 3, 0x189, "rwlock"),
-        # musl's mutex, priority inheritance
-        ([OTHER | 1 << 31], 0, 128, "mutex"),
-        ([OTHER | 1 << 31], 0, 128 | 6, "mutex"),
-        # A condition (48 bytes) before a mutex that somebody holds: its futexes are at 40 and 44.
-        ([0] * 9 + [16, 1, 0, 1, 0, OTHER, 1, 0], 10, 0x189, None),
-        ([0] * 9 + [16, 1, 1, 1, 0, OTHER, 1, 0], 11, 0x189, None),
-        # A semaphore, an owner that is no thread of the process
-        ([0, 1, 0, 0], 0, 0x189, None),
-        ([2, 0, 77, 1, 0], 0, 128, None),
-    ],
+    ("uid", "fuse", "hidden"), [(0, (), False), (0, (None,), True), (1000, (), True)]
 )
-def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
-    array, address = _at(words)
-    memory = _memory()
-    try:
-        found = children._lock(memory, 1, [address + 4 * place, operation], (1, OTHER))
-    finally:
-        os.close(memory)
-    assert (found and (found["kind"], found["owner"])) == (kind and (kind, OTHER))
-    del array
+def test_a_daemon_that_is_not_seen_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch, uid: int, fuse: tuple[int | None, ...], hidden: bool
+) -> None:
+    """Descriptors of others are shown to root alone; old kernels do not show whose they are."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    other = replace(DAEMON, fuse=fuse)
+    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other})
+    assert (found.daemon, found.hidden) == (None, hidden)
 
 
-def test_strings_of_a_process() -> None:
-    text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
-    memory = _memory()
-    try:
-        assert children._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
-        assert children._string(memory, 8) is None
-        endless = ctypes.create_string_buffer(b"x" * 20000)
-        assert children._string(memory, ctypes.addressof(endless)) is None
-    finally:
-        os.close(memory)
+def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
+    for waiting, text in ((0, "nothing waits"), (None, "its requests cannot be counted")):
+        printed = render(stuck(moment(connections=(replace(MOUNT, waiting=waiting),))))
+        assert text in " ".join(printed.split())
 
 
-def test_system_calls() -> None:
-    openat = syscalls.call("x86_64", 257)
-    assert openat == syscalls.Call("openat", ((0, 1),), ())
-    assert syscalls.call("aarch64", 56) == openat
-    assert syscalls.call("x86_64", 9999) is None
-    assert syscalls.call("s390x", 5) is None
-
-
-def test_addresses() -> None:
-    assert sockets._address("0100007F:0C38") == "127.0.0.1:3128"
-    assert sockets._address("00000000000000000000000001000000:0016") == "[::1]:22"
-    mapped = "0000000000000000FFFF0000" + f"{struct.unpack('=I', bytes([10, 0, 0, 1]))[0]:08X}"
-    assert sockets._address(mapped + ":0050") == "10.0.0.1:80"
-    assert sockets._address("00000000:0000") == ""
-
-
-def test_this_host_is_read() -> None:
-    """A thread of this process that waits for a lock is looked at as one of a daemon would be."""
-    end = threading.Event()
-    sleeper = threading.Thread(target=end.wait)
-    sleeper.start()
-    try:
-        (process,) = children.process(os.getpid())
-        assert sleeper.native_id in [tid for tid, *_ in process["threads"]]
-        _, tid, row = children.task((os.getpid(), sleeper.native_id or 0))
-        assert tid == sleeper.native_id
-        assert row is not None and row["state"] in ("S", "R")
-    finally:
-        end.set()
-        sleeper.join()
+def test_a_runtime_s_idle_threads_are_no_cause() -> None:
+    """A goroutine that waits has no thread; the poller may have its connection."""
+    idle = thread(101, call="futex", user=("runtime.futex.abi0", "runtime.futexsleep"))
+    sysmon = thread(103, 0.0, call="nanosleep", user=("runtime.usleep.abi0", "runtime.sysmon"))
+    (cause,) = causes(caller(), idle, sysmon, reader(102))
+    assert cause.kind == "unanswered"
+    assert cause.text == (
+        "sshfs has read all 2 requests that wait and waits for more: what those of its tasks wait "
+        "for that have no thread cannot be known"
+    )
+    (cause,) = causes(caller(), idle, reader(102), connections=(replace(MOUNT, waiting=1),))
+    assert cause.text.startswith("sshfs has read the request that waits and waits for more: ")
+    for name in ("internal/runtime/syscall/linux.EpollWait", "runtime/internal/syscall.EpollWait"):
+        assert threads.idles(replace(idle, call="epoll_pwait", user=("Syscall6", name)))
+    park = "tokio::runtime::scheduler::multi_thread::park::Parker::park"
+    assert threads.idles(replace(idle, user=("syscall", park)))
+    works = ("syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "fs::read")
+    for below in ("tokio::runtime::scheduler::multi_thread::worker::run", "tokio::runtime::park"):
+        assert not threads.idles(replace(idle, user=(*works, below)))
+    assert not threads.idles(replace(idle, user=("golang.org/x/sys/unix.EpollWait", "main.work")))
+    spins = thread(104, 0.0, state="R", user=("main.work",))
+    assert [c.kind for c in causes(caller(), idle, sysmon, spins, reader(102))] == ["on_cpu"]
+    server = Descriptor(5, "socket:[5]", Socket("tcp", "10.0.0.1:80", "ESTABLISHED"))
+    polls = ("runtime.epollwait.abi0", "runtime.netpoll")
+    poller = thread(105, call="epoll_pwait", descriptors=(server,), user=polls)
+    assert [c.kind for c in causes(caller(), idle, poller, reader(102))] == ["socket"]

@@ -11,8 +11,7 @@ from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 
 MOST_CALLERS = 10
-
-
+MOST_CAUSES = 6
 MOST_CHAINS = 8
 
 
@@ -28,7 +27,7 @@ def _lines(result: Stuck) -> Iterator[str]:
             yield from _stuck(mount)
             yield ""
         else:
-            yield from _prose(f"{_name(mount)}: {_well(mount, result.older_seconds)}", "")
+            yield from _prose(f"{_name(mount)}: {_well(mount, result)}", "")
     if not result.mounts:
         yield "no FUSE file system is mounted here"
     if result.unplaced:
@@ -54,11 +53,16 @@ def _name(mount: StuckMount) -> str:
     return f"{mount.path} ({mount.fstype}{daemon}{where})"
 
 
-def _well(mount: StuckMount, older: float) -> str:
+def _well(mount: StuckMount, result: Stuck) -> str:
     if mount.state == "quiet":
+        if mount.waiting is None:
+            return "no caller is seen that waits; its requests cannot be counted"
         return "nothing waits"
     count = plural(mount.waiting, "request") if mount.waiting else "no request"
-    return f"busy, not stuck: {count} in flight, nobody has waited for {older:g} s"
+    if result.unplaced and mount.waiting != 0:
+        return f"{count} in flight; whether a thread named below waits for one cannot be known"
+    older = f"{result.older_seconds:g} s"
+    return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 
 
 def _stuck(mount: StuckMount) -> Iterator[str]:
@@ -70,11 +74,14 @@ def _stuck(mount: StuckMount) -> Iterator[str]:
         longest = f", the oldest for {ago(oldest)}" if oldest is not None else ""
         parts.append(f"{plural(len(mount.callers), 'caller')} blocked{longest}")
     yield from _prose(f"{_name(mount)}: STUCK: {', '.join(parts)}", "")
-    for place, cause in enumerate(mount.causes):
+    for place, cause in enumerate(mount.causes[:MOST_CAUSES]):
         yield from _prose(("why: " if not place else "and: ") + cause.text, "  ")
         if len(cause.chain) > 1:
             for line in cause.chain[:MOST_CHAINS]:
                 yield from _prose(line, "       -> ")
+    if len(mount.causes) > MOST_CAUSES:
+        more = plural(len(mount.causes) - MOST_CAUSES, "more cause")
+        yield f"  and {more} (--json has all)"
     if mount.callers:
         yield ""
         yield from _callers(mount.callers)
@@ -98,7 +105,7 @@ def _callers(callers: tuple[Blocked, ...]) -> Iterator[str]:
             str(c.pid) if c.pid == c.tid else f"{c.pid}/{c.tid}",
             c.user,
             c.comm,
-            c.call or "page fault",
+            c.call or ("page fault" if any("fault" in name for name in c.stack) else "-"),
             c.path or "(unknown)",
         )
         for c in callers[:MOST_CALLERS]

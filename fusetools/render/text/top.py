@@ -57,6 +57,8 @@ def summary(top: Top) -> str:
     if total.bytes:
         figures.append(f"{number(total.bytes / 1e3 / top.seconds)} kB/s")
     figures.append(f"{number(top.under_way)} in flight")
+    if top.before:
+        figures.append(f"{number(top.before)} more since before (see fusetools stuck)")
     figures.append(plural(total.errors, "error"))
     return ", ".join(figures)
 

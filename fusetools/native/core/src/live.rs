@@ -34,11 +34,15 @@ pub struct Thread {
 }
 
 /// Names of the functions that each thread is in, innermost first, and whether they go on to where the thread began. The
-/// frame pointer is not known, so a stack ends where a function's caller can be found by it alone. x86-64 only.
-pub fn stacks(code: &[Code], threads: &[Thread]) -> Vec<(Vec<String>, bool)> {
+/// frame pointer is not known, so a stack ends where a function's caller can be found by it alone. x86-64 only. Debug files
+/// are not looked for below the mount points `avoid`.
+pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Vec<String>, bool)> {
     let pid = 1; // any: there is but this process
     let mut spaces = Spaces::default();
-    let mut files = Files::default();
+    let mut files = Files {
+        avoid,
+        ..Files::default()
+    };
     for part in code {
         let map = Map {
             time: 0,

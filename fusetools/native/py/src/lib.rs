@@ -110,6 +110,7 @@ fn live_stacks(
     py: Python<'_>,
     code: Vec<CodeRow>,
     threads: Vec<(u64, u64, Vec<u8>)>,
+    avoid: Vec<PathBuf>,
 ) -> Vec<(Vec<String>, bool)> {
     let code = code
         .into_iter()
@@ -125,7 +126,7 @@ fn live_stacks(
         .into_iter()
         .map(|(ip, sp, stack)| live::Thread { ip, sp, stack });
     let threads: Vec<live::Thread> = threads.collect();
-    py.detach(|| live::stacks(&code, &threads))
+    py.detach(|| live::stacks(&code, &threads, avoid))
 }
 
 /// The empty function that a recording puts a uprobe pair on: what is measured of it is the probes' own cost.

@@ -1,0 +1,286 @@
+"""What a blocked system call refers to: paths, descriptors, locks, children, from its arguments.
+
+Read by a child of fusetools.now.machine with a time limit, from the thread's own memory and
+descriptors. Sources: the man pages of section 2, proc_pid_fdinfo(5), and for locks glibc's
+sysdeps/nptl/bits/struct_mutex.h and struct_rwlock.h, musl's src/internal/pthread_impl.h.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+import struct
+from typing import TypedDict
+
+from fusetools.now import syscalls
+from fusetools.now.children import link, peek, text
+from fusetools.now.moment import Task
+
+LONGEST_PATH = 4096
+MOST_WAITED = 256  # descriptors of one poll or epoll
+
+_SETLKW = (7, 38)  # fcntl's F_SETLKW, F_OFD_SETLKW
+_FORKS = ("vfork", "fork", "clone", "clone3")
+_P_PID, _P_PIDFD = 1, 3
+
+
+class LockRow(TypedDict):
+    """As in Lock; ``sure``: without the thread's stack; ``shared``: with other processes."""
+
+    kind: str
+    address: int
+    owner: int
+    sure: bool
+    shared: bool
+
+
+class PlaceRow(TypedDict):
+    """``mount``: the id of the mount of the descriptor that ``path`` is or begins at, 0 if unknown;
+    ``rooted``: an absolute path as the process sees it."""
+
+    path: str
+    mount: int
+    rooted: bool
+
+
+class Details(TypedDict):
+    """``child``: the one that a thread waits for, -1: any of its process, 0: none; ``descriptors``:
+    number, link, and the process that a pidfd stands for."""
+
+    descriptors: list[tuple[int, str, int]]
+    places: list[PlaceRow]
+    lock: LockRow | None
+    child: int
+    connects: str
+
+
+def details(
+    task: Task,
+    call: syscalls.Call,
+    arguments: list[int],
+    threads: tuple[int, ...],
+    children: tuple[int, ...],
+) -> Details:
+    """``threads`` and ``children``: of the thread's process."""
+    place = f"/proc/{task.pid}/task/{task.tid}"
+    numbers = [_int(arguments[at]) for at in call.descriptors if at < len(arguments)]
+    if call.name == "fcntl" and arguments[1] not in _SETLKW:
+        numbers = []
+    lock, child, connects = None, 0, ""
+    places: list[PlaceRow] = []
+    try:
+        memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        memory = -1
+    try:
+        if call.name in ("poll", "ppoll"):
+            data = peek(memory, arguments[0], 8 * min(arguments[1], MOST_WAITED))
+            numbers += [fd for fd, _, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8])]
+        elif call.name in ("select", "pselect6"):
+            count = min(arguments[0], 1024)
+            data = peek(memory, arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
+            bits = int.from_bytes(data, "little")
+            numbers += [number for number in range(count) if bits >> number & 1]
+        elif call.name.startswith("epoll_"):
+            info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
+            numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)]
+            numbers = numbers[:MOST_WAITED]
+        elif call.name == "futex":
+            own = _own_numbers(task.pid, threads)
+            lock = _lock(memory, arguments, own)
+            if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:
+                lock = None  # who has that number in another pid namespace is not known
+        elif call.name == "connect":
+            address = peek(memory, arguments[1], min(arguments[2], 128))
+            if address[:2] == struct.pack("=H", socket.AF_UNIX):
+                name = address[2:]
+                # An abstract one begins with NUL, and /proc shows "@" for it.
+                name = b"@" + name[1:] if name[:1] == b"\0" else name.partition(b"\0")[0]
+                connects = name.decode("utf-8", "surrogateescape")
+        elif call.name in ("wait4", "waitid"):
+            child = _child(place, call.name, arguments, children)
+        elif call.name in _FORKS:
+            child = -1
+        for directory, at in call.paths:
+            path = _string(memory, arguments[at])
+            if path:
+                base = -1 if directory is None else _int(arguments[directory])
+                places.append(_place(place, base, path))
+    finally:
+        if memory >= 0:
+            os.close(memory)
+    descriptors = [(number, link(f"{place}/fd/{number}")) for number in numbers]
+    if not places and len(descriptors) <= 2:
+        places = [
+            {"path": name, "mount": _mount(place, number), "rooted": False}
+            for number, name in descriptors
+            if name.startswith("/")
+        ]
+    return {
+        "descriptors": [
+            (number, name, _of_pidfd(place, number) if "pidfd" in name else 0)
+            for number, name in descriptors
+            if name
+        ],
+        "places": places,
+        "lock": lock,
+        "child": child,
+        "connects": connects,
+    }
+
+
+def _place(place: str, base: int, name: str) -> PlaceRow:
+    if name.startswith("/"):
+        return {"path": os.path.normpath(name), "mount": 0, "rooted": True}
+    root = link(f"{place}/fd/{base}" if base >= 0 else f"{place}/cwd")
+    path = os.path.join(root, name) if root.startswith("/") else name
+    mount = _mount(place, base) if base >= 0 else 0
+    return {"path": os.path.normpath(path), "mount": mount, "rooted": False}
+
+
+def _mount(place: str, number: int) -> int:
+    info = re.search(r"^mnt_id:\s*(\d+)", text(f"{place}/fdinfo/{number}"), re.MULTILINE)
+    return int(info[1]) if info else 0
+
+
+def _of_pidfd(place: str, number: int) -> int:
+    info = re.search(r"^Pid:\s*(\d+)", text(f"{place}/fdinfo/{number}"), re.MULTILINE)
+    return int(info[1]) if info else 0
+
+
+def mapped(pid: int, tid: int) -> tuple[int, list[tuple[int, str]]]:
+    """(thread, the files that its process has mapped: device of the file system, path). What a page
+    fault is about is one of them."""
+    files: dict[tuple[int, str], None] = {}
+    for line in text(f"/proc/{pid}/task/{tid}/maps", 16 << 20).split("\n"):
+        match = re.match(r"\S+ \S+ \S+ ([0-9a-f]{1,8}):([0-9a-f]{1,8}) \d+\s+(/.*)", line)
+        if match:
+            device = int(match[1], 16) << 20 | int(match[2], 16)
+            files[device, match[3].replace("\\012", "\n")] = None
+    return tid, list(files)
+
+
+def lock_holders(text: str) -> dict[int, tuple[int, ...]]:
+    """From /proc/locks, by process that waits for a file lock: those that hold one in its way
+    (proc_locks(5)); an open file's lock has no process."""
+    held: dict[str, int] = {}
+    holders: dict[int, tuple[int, ...]] = {}
+    for line in text.split("\n"):
+        match = re.match(r"(\d+):( *->)? (?:\S+ +){3}(-?\d+) ", line)
+        if not match:
+            continue
+        number, pid = match[1], int(match[3])
+        if not match[2]:
+            held[number] = pid
+        elif pid > 0 and held.get(number, 0) > 0:
+            holders[pid] = tuple(dict.fromkeys((*holders.get(pid, ()), held[number])))
+    return holders
+
+
+def _child(place: str, call: str, arguments: list[int], children: tuple[int, ...]) -> int:
+    number = _int(arguments[1 if call == "waitid" else 0])
+    if call == "waitid":
+        if arguments[0] == _P_PIDFD:
+            return _of_pidfd(place, number) or -1
+        number = number if arguments[0] == _P_PID else -1
+    if number <= 0:
+        return -1
+    return next((pid for pid in children if _number_inside(f"/proc/{pid}", pid) == number), -1)
+
+
+@functools.lru_cache(maxsize=8)  # of a child that examines a process's threads one after the other
+def _own_numbers(pid: int, threads: tuple[int, ...]) -> dict[int, int]:
+    """A process's threads by the numbers that they have for themselves, in their pid namespace."""
+    if link("/proc/self/ns/pid") == link(f"/proc/{pid}/ns/pid"):
+        return {tid: tid for tid in threads}
+    return {_number_inside(f"/proc/{pid}/task/{tid}", tid): tid for tid in threads}
+
+
+def _number_inside(place: str, tid: int) -> int:
+    numbers = re.search(r"^NSpid:\s*([\d\t ]+)", text(f"{place}/status"), re.MULTILINE)
+    return int(numbers[1].split()[-1]) if numbers else tid
+
+
+def _int(value: int) -> int:
+    """The int that a register holds."""
+    return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
+
+
+def _string(memory: int, address: int) -> str | None:
+    """A string that ends with NUL, read page by page: the next page may be missing."""
+    data = b""
+    while len(data) < LONGEST_PATH:
+        part = peek(memory, address + len(data), 4096 - (address + len(data)) % 4096)
+        if not part:
+            return None
+        data += part
+        if b"\0" in part:
+            return data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return None
+
+
+# futex(2)'s operations, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
+_WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
+_PRIVATE, _REALTIME = 128, 256
+_MOST_TASKS = 1 << 22  # PID_MAX_LIMIT
+# musl's types of mutexes that have an owner: recursive or checked, perhaps robust, shared.
+_MUSL_OWNED = {kind | more for kind in (1, 2) for more in (0, 4, 128, 132)}
+
+
+def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
+    """The holder of the lock that a thread waits for, if its library notes it in the lock.
+
+    ``threads``: of the process, by the numbers that it knows them by.
+
+    glibc: pthread_mutex_t has __lock, __count, __owner, __nusers, __kind; pthread_rwlock_t has
+    __readers, __writers, __wrphase_futex, __writers_futex, two words of padding, __cur_writer,
+    __shared; whoever joins a thread waits for its number to go. musl: _m_type, _m_lock; its plain
+    mutexes have no owner. Robust locks and those with priority inheritance have the owner in the
+    futex itself. All values must fit, as the memory behind a condition's futex is arbitrary; if
+    they may do so by chance, that is not sure.
+    """
+    address, operation = arguments[0], arguments[1] & ~(_PRIVATE | _REALTIME)
+    shared = not arguments[1] & _PRIVATE
+
+    def held(kind: str, number: int, sure: bool = True, back: int = 0) -> LockRow:
+        return {
+            "kind": kind,
+            "address": address - back,
+            "owner": threads.get(number, number),
+            "sure": sure and number in threads,
+            "shared": shared,
+        }
+
+    at = _words(memory, address, 10)  # the futex's word first
+    if not at:
+        return None
+    before = _words(memory, address - 12, 3) or (0, 0, 0)  # there may be nothing
+    words = (*before, *at, *(0,) * (10 - len(at)))
+    at = words[3:]
+    number = at[0] & 0x3FFFFFFF
+    if operation in (_LOCK_PI, _LOCK_PI2):
+        return held("mutex", number) if number else None
+    if operation not in (_WAIT, _WAIT_BITSET):
+        return None
+    if shared and at[0] in threads and at[0] == arguments[2] & 0xFFFFFFFF:
+        return held("thread", at[0])
+    # Nobody has a mutex without being one of its users: behind other locks there is other data.
+    fits = 0 < at[2] < _MOST_TASKS and 0 < at[3] < 1 << 20 and at[4] < 1 << 10
+    if fits and (at[0] in (1, 2) or (at[0] >> 31 and number == at[2])):
+        return held("mutex", at[2], operation == _WAIT)
+    # musl: the highest bit marks waiters.
+    if operation == _WAIT and at[0] >> 31 and number in threads and words[2] in _MUSL_OWNED:
+        return held("mutex", number)
+    # From the futex that readers wait for, __readers is 2 words back; from that of writers, 3.
+    for back in (2, 3):
+        lock = words[3 - back :]
+        if lock[0] & 3 == 3 and lock[4] == lock[5] == 0 and lock[6] in threads and lock[7] < 2:
+            return held("rwlock", lock[6], back=4 * back)
+    return None
+
+
+def _words(memory: int, address: int, count: int) -> tuple[int, ...]:
+    data = peek(memory, address, 4 * count)
+    return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])

@@ -1,0 +1,89 @@
+"""Which mounts a path of a process lies on, by the process's own table of mounts: pure.
+
+Sources: proc_pid_mountinfo(5), Documentation/filesystems/overlayfs.rst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fusetools.host.mounts import is_on, unescape
+
+DEEPEST = 8  # overlays above overlays
+
+
+class Row(NamedTuple):
+    """A mount: its id, the device number of its file system, where it is; ``lower``: the
+    directories that an overlay shows."""
+
+    id: int
+    device: int
+    path: str
+    lower: tuple[str, ...]
+
+
+class Table:
+    """The mounts that a process sees, from its mountinfo; ``host``: those of this process, which
+    has perhaps mounted the process's overlays."""
+
+    def __init__(self, text: str, host: Table | None = None) -> None:
+        self._rows = list(_rows(text))
+        self._by_id = {row.id: row for row in self._rows}
+        self._host = host
+
+    def along(self, path: str, below: str = "", depth: int = 0, inside: bool = False) -> list[int]:
+        """The devices of the mounts that the way to a path leads over, the last one first; only
+        those mounted below ``below``. Of mounts on the same place, the newest lies on top: the only
+        one, but for who is ``inside`` already."""
+        rows = [
+            row
+            for row in reversed(self._rows)
+            if is_on(path, row.path) and (not below or len(row.path) > len(below))
+        ]
+        rows.sort(key=lambda row: -len(row.path))
+        if not inside:
+            tops: dict[str, Row] = {}
+            for row in rows:
+                tops.setdefault(row.path, row)
+            rows = list(tops.values())
+        return [device for row in rows for device in self._devices(row, depth)]
+
+    def of_file(self, mount: int, path: str) -> list[int] | None:
+        """The devices below an open file, or on the way from an open directory to a path, by the
+        directory's mount id; None if the mount is not in the table."""
+        row = self._by_id.get(mount)
+        if row is None:
+            return None
+        return [*self.along(path, row.path), *self._devices(row, 0)]
+
+    def _devices(self, row: Row, depth: int) -> Iterator[int]:
+        yield row.device
+        if depth < DEEPEST:
+            for path in row.lower:
+                for table in (self, self._host):
+                    if table is not None:
+                        yield from table.along(path, depth=depth + 1)
+
+
+def _rows(text: str) -> Iterator[Row]:
+    for line in text.split("\n"):
+        before, _, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        device = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2]) if len(fields) > 4 else None
+        if device and fields[0].isdecimal():
+            lower = _lower(unescape(types[2])) if types[0] == "overlay" and len(types) > 2 else ()
+            number = int(device[1]) << 20 | int(device[2])
+            yield Row(int(fields[0]), number, unescape(fields[4]), lower)
+
+
+def _lower(options: str) -> tuple[str, ...]:
+    """An overlay's directories, absolute ones only."""
+    paths = []
+    for match in re.finditer(r"(?:^|,)(?:lowerdir|datadir|upperdir)\+?=((?:\\.|[^,\\])*)", options):
+        for part in re.split(r"(?<!\\):", match[1]):
+            path = re.sub(r"\\(.)", r"\1", part)
+            if path.startswith("/"):
+                paths.append(path)
+    return tuple(paths)

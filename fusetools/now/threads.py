@@ -1,0 +1,36 @@
+"""What a thread is there for, by its own stack: pure."""
+
+from __future__ import annotations
+
+import re
+
+from fusetools.now.moment import Task
+
+# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers.
+# tokio's block_on is none: a thread waits there for a task of its own.
+_SCHEDULER = re.compile(
+    r"runtime\.(futexsleep|notet?sleep|netpoll|usleep)|(internal/)?runtime/(internal/)?syscall[\w/]*"
+    r"\.EpollWait|tokio::runtime::scheduler::multi_thread::park"
+)
+
+
+def waits_for_workers(task: Task) -> bool:
+    """libfuse's main thread, which lets others work (libfuse's lib/fuse_loop_mt.c)."""
+    loops = ("fuse_session_loop_mt", "fuse_loop_mt")
+    return task.call == "futex" and any(name.startswith(loops) for name in task.user)
+
+
+def idles(task: Task) -> bool:
+    """A thread of a runtime that has its own tasks, with none to run. The tasks themselves wait in
+    memory alone. Whoever polls sockets may wait for one of theirs."""
+    idle = any(_SCHEDULER.match(name) for name in task.user[:8])
+    return idle and task.state in "DS" and not any(fd.socket for fd in task.descriptors)
+
+
+def in_reload(task: Task) -> bool:
+    """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
+    names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
+    return any(
+        inner in ("SafeSleepMs", "Enter") and outer.startswith("stub_")
+        for inner, outer in zip(names, names[1:])
+    )

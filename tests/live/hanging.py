@@ -1,0 +1,136 @@
+"""Mounts that hang (hangfs.c), their callers, and what `fusetools stuck` says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import mounts
+from mounts import wait_until
+
+EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
+PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
+LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
+
+
+class Hanging:
+    """A mount of hangfs, and callers that wait in it; everything ends with it."""
+
+    def __init__(self, program: Path, folder: Path, *arguments: str) -> None:
+        self.path = folder
+        folder.mkdir()
+        self.output = folder.parent / f"{folder.name}.log"
+        with self.output.open("wb") as log:
+            self.daemon = subprocess.Popen(
+                [program, folder, *arguments],
+                stdout=log,
+                preexec_fn=mounts.end_with_the_test,
+            )
+        self.thread("mounted")
+        self.connection = mounts.connection(folder)
+        self.callers: list[subprocess.Popen[bytes]] = []
+        self.began: dict[int, float] = {}
+
+    def thread(self, name: str) -> int:
+        """The id of the last thread that has said ``name``; waits for the first."""
+        found: list[int] = []
+
+        def said() -> bool:
+            lines = [line.split() for line in self.output.read_text().splitlines()]
+            found[:] = [int(line[1]) for line in lines if len(line) == 2 and line[0] == name]
+            return bool(found)
+
+        wait_until(said, f"the thread that is {name}")
+        return found[-1]
+
+    def run(self, *command: object) -> subprocess.Popen[bytes]:
+        """A caller of another kind, once it waits."""
+        caller = subprocess.Popen(
+            [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self.callers.append(caller)
+        stat = Path(f"/proc/{caller.pid}/stat")
+        names = ("request_wait_answer", "folio_wait", "wait_on_page", "__lock_page", "fuse_")
+
+        def waits() -> bool:
+            assert caller.poll() is None
+            asleep = stat.read_text().rpartition(")")[2].split()[0] in "SD"
+            return asleep and any(
+                name in Path(f"/proc/{caller.pid}/stack").read_text() for name in names
+            )
+
+        wait_until(waits, "a caller that waits")
+        return caller
+
+    def call(self, *names: str) -> None:
+        """Callers that ask for these names, each in a directory of its own."""
+        for name in names:
+            number = len(self.callers) % 10
+            path = str(self.path / f"d{number}" / name)
+            caller = subprocess.Popen(
+                ["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            self.callers.append(caller)
+            wait_until(lambda pid=caller.pid: waits_in_fuse(pid), "a caller that waits")  # type: ignore[misc]
+            self.began[caller.pid] = time.monotonic()
+
+    def close(self) -> None:
+        # Abort first: a daemon that waits for its own mount cannot even be killed.
+        abort(self.connection)
+        subprocess.run(["umount", "-l", self.path], check=False)
+        with contextlib.suppress(ProcessLookupError):
+            for child in Path(f"/proc/{self.daemon.pid}/task").glob("*/children"):
+                with contextlib.suppress(OSError, ValueError):
+                    for pid in child.read_text().split():
+                        os.kill(int(pid), signal.SIGKILL)
+        self.daemon.kill()
+        self.daemon.wait()
+        for caller in self.callers:
+            caller.kill()
+            caller.wait()
+
+
+Hang = Callable[..., Hanging]
+
+
+def waits_in_fuse(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "fuse_" in Path(f"/proc/{pid}/stack").read_text()
+    return False
+
+
+def abort(connection: int) -> None:
+    """Through a mount of fusectl in a mount namespace of its own."""
+    script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/abort"
+    subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
+
+
+def stuck(*arguments: object) -> tuple[int, dict[str, Any]]:
+    """Exit status and result of `fusetools stuck --json`."""
+    done = subprocess.run(
+        [sys.executable, *PATIENT, "stuck", "--json", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=mounts.HANGS,
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def looked_at(mount: Hanging) -> dict[str, Any]:
+    time.sleep(LONG)
+    status, result = stuck("--mount", mount.path)
+    print(result)  # shown when a test fails
+    pids = {mount.daemon.pid, *(caller.pid for caller in mount.callers)}
+    threads = {int(path.name) for pid in pids for path in Path("/proc").glob(f"{pid}/task/*")}
+    assert not threads & set(result["silent"])  # other processes of the host may be
+    (found,) = result["mounts"]
+    assert status == 3 if found["state"] == "stuck" else status == 0
+    return found  # type: ignore[no-any-return]

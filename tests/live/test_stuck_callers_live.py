@@ -1,0 +1,138 @@
+"""Callers of mounts that hang: by which way, and of which mount."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hanging import LONG, Hang, Hanging, abort, looked_at, stuck, waits_in_fuse
+from mounts import wait_until
+
+from fusetools.now import bounded, children
+from fusetools.now.moment import Task
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
+]
+
+
+PYTHON = (sys.executable, "-c")
+READERS = {
+    "page fault": "import mmap; print(mmap.mmap(file, 0, prot=1)[5000])",
+    "sendfile": "os.sendfile(os.open('/dev/null', os.O_WRONLY), file, 0, 4096)",
+    "splice": "ends = os.pipe(); libc.splice(file, 0, ends[1], 0, 4096, 0)",
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_callers_that_read_in_other_ways(hang: Hang, how: str) -> None:
+    """Another mount has a caller, too: nobody is placed for want of another mount."""
+    other, mount = hang("lost"), hang("lost")
+    other.call("one")
+    begin = f"import ctypes, os; libc = ctypes.CDLL(None); file = os.open('{mount.path}/file', 0)"
+    caller = mount.run(*PYTHON, f"{begin}; {READERS[how]}")
+    (found,) = looked_at(mount)["callers"]
+    assert (found["pid"], found["path"]) == (caller.pid, f"{mount.path}/file")
+
+
+def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) -> None:
+    """A bind mount, an overlay, a symbolic link, a changed root."""
+    other, mount = hang("lost"), hang("lost")
+    other.call("one")
+    bind, overlay, link = (tmp_path / name for name in ("bind", "overlay", "link"))
+    for folder in (bind, overlay):
+        folder.mkdir()
+    link.symlink_to(mount.path)
+    subprocess.run(["mount", "--bind", mount.path / "d1", bind], check=True)
+    options = f"lowerdir={mount.path}:{tmp_path}"
+    layered = subprocess.run(["mount", "-t", "overlay", "-o", options, "none", overlay]).returncode
+    try:
+        names = [bind / "x", link / "d2" / "x"] + ([] if layered else [overlay / "d3" / "x"])
+        callers = {mount.run("stat", name).pid: str(name) for name in names}
+        inside = f"import os; os.chroot('{tmp_path}'); os.stat('/{mount.path.name}/d4/x')"
+        callers[mount.run(*PYTHON, inside).pid] = f"/{mount.path.name}/d4/x"
+        found = looked_at(mount)
+        assert {caller["pid"]: caller["path"] for caller in found["callers"]} == callers
+        status, result = stuck("--mount", bind)
+        assert status == 3 and [m["connection"] for m in result["mounts"]] == [mount.connection]
+    finally:
+        if not layered:
+            subprocess.run(["umount", "-l", overlay], check=False)
+        subprocess.run(["umount", "-l", bind], check=False)
+
+
+def test_the_same_path_in_another_mount_namespace(hang: Hang, hangfs: Path) -> None:
+    """Each mount has the callers of its namespace."""
+    mount = hang("lost")
+    inside = f"{hangfs} {mount.path} lost & sleep 1; exec stat {mount.path}/d1/inner"
+    with subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", f"mount --make-rprivate /; umount -l {mount.path}; {inside}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as there:
+        try:
+            wait_until(lambda: waits_in_fuse(there.pid), "the caller there")
+            mount.call("outer")
+            time.sleep(LONG)
+            _, result = stuck("--mount", mount.path)
+            found = {m["connection"]: [c["pid"] for c in m["callers"]] for m in result["mounts"]}
+            assert found.pop(mount.connection) == [mount.callers[0].pid]
+            assert list(found.values()) == [[there.pid]]
+        finally:
+            for connection in found:
+                abort(connection)
+            there.kill()
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fusetools-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path: Path) -> None:
+    """Of a daemon whose program lies on a mount: neither the program nor, beside it, its debug file
+    is opened for the names of functions."""
+    if not shutil.which("objcopy"):
+        pytest.skip("no objcopy")
+    folder = open_to_all  # such files are read as nobody
+    program, debug = folder / "hangfs", folder / "hangfs.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", hangfs, debug], check=True)
+    subprocess.run(
+        ["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", hangfs, program], check=True
+    )
+    mount = Hanging(program, tmp_path / "mount", "condition")
+    try:
+        mount.call("one")
+        pid, tid = mount.daemon.pid, mount.thread("waits")
+        wait_until(lambda: "futex" in Path(f"/proc/{pid}/task/{tid}/wchan").read_text(), "a wait")
+        _, _, row = children.task((pid, tid))
+        assert row is not None
+        _, _, sp, pc = row["syscall"]
+        task = Task(pid, tid, "hangfs", "S", sp=sp or 0, pc=pc or 0)
+
+        def named(devices: set[int], places: list[str]) -> list[str]:
+            def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
+                return children.user_stacks(pid, [task], devices, places)
+
+            ((_, rows),) = bounded.each([pid], stacks, 10, bounded.Limit(60))
+            assert rows is not None
+            return rows[0][1]
+
+        assert "hang" in named(set(), [])
+        without = named(set(), [str(folder)])
+        assert "hang" not in without and "[hangfs]" in without
+        device = program.stat().st_dev
+        number = os.major(device) << 20 | os.minor(device)
+        assert not {"hang", "pthread_cond_wait"} & set(named({number}, [str(folder)]))
+    finally:
+        mount.close()

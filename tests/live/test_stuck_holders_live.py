@@ -1,0 +1,95 @@
+"""Holders of locks, and others that the threads of a daemon that hangs wait for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hanging import LONG, Hang, Hanging, looked_at, stuck
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and look at others"),
+]
+
+
+def test_a_mutex_with_a_time_out(hang: Hang) -> None:
+    mount = hang("timed")
+    mount.call("one")
+    cause = looked_at(mount)["causes"][0]
+    assert cause["text"].startswith(f"a mutex is held by hangfs (thread {mount.thread('holder')})")
+
+
+def test_a_mutex_that_its_holder_wants_again(hang: Hang) -> None:
+    mount = hang("self")
+    mount.call("one")
+    (cause,) = looked_at(mount)["causes"]
+    assert cause["kind"] == "deadlock"
+    assert f"thread {mount.thread('holder')}) waits for the mutex" in cause["text"]
+    assert "held by itself" in cause["text"]
+
+
+def test_a_mutex_that_another_process_holds(hang: Hang) -> None:
+    """At the beginning of a page: nothing lies before it."""
+    mount = hang("shared")
+    mount.call("one")
+    cause = looked_at(mount)["causes"][0]
+    assert cause["text"].startswith(f"a mutex is held by hangfs (pid {mount.thread('holder')})")
+
+
+def test_a_mutex_whose_holder_has_ended(hang: Hang) -> None:
+    mount = hang("ended")
+    mount.call("one")
+    cause = looked_at(mount)["causes"][0]
+    assert cause["kind"] == "lock"
+    assert f"thread {mount.thread('holder')}, which its process does not have" in cause["text"]
+
+
+def test_a_thread_whose_end_is_waited_for(hang: Hang) -> None:
+    mount = hang("join")
+    mount.call("one")
+    cause = looked_at(mount)["causes"][0]
+    waited = f"hangfs waits for the end of hangfs (thread {mount.thread('holder')})"
+    assert cause["text"].startswith(waited)
+
+
+def test_a_mutex_in_another_pid_namespace(hangfs: Path, tmp_path: Path) -> None:
+    """Its owner has another number there."""
+    script = tmp_path / "inside"
+    script.write_text(f'#!/bin/sh\nexec unshare --pid --fork --kill-child {hangfs} "$@"\n')
+    script.chmod(0o755)
+    mount = Hanging(script, tmp_path / "mount", "mutex")
+    try:
+        mount.call("one", "two")
+        time.sleep(LONG)
+        _, result = stuck("--mount", mount.path)
+        (found,) = result["mounts"]
+        (cause, *_) = found["causes"]
+        assert cause["kind"] == "lock" and cause["text"].startswith("a mutex is held by hangfs (")
+        (waits,) = [thread for thread in found["threads"] if thread["holder"]]
+        (holder,) = [t for t in found["threads"] if t["tid"] == waits["holder"]]
+        assert "nanosleep" in holder["call"]
+    finally:
+        mount.close()
+
+
+def test_a_file_lock_that_another_process_holds(hang: Hang, tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        mount = hang("flock", str(lock))
+        mount.call("one")
+        (cause, *_) = looked_at(mount)["causes"]
+    assert cause["kind"] == "process"
+    assert f"waits in flock for a lock of {lock}, held by " in cause["chain"][0]
+    assert f"(pid {os.getpid()})" in cause["chain"][0]
+
+
+def test_the_child_that_is_waited_for(hang: Hang) -> None:
+    mount = hang("last")
+    mount.call("one")
+    (cause, *_) = looked_at(mount)["causes"]
+    assert f"hangfs waits for hangfs (pid {mount.thread('child')})" in cause["text"]

@@ -1,0 +1,218 @@
+"""What stuck reads of this host: in time, and the words of locks, paths and sockets."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
+from fusetools.now.moment import Process
+
+
+def test_who_does_not_answer_in_time_is_left_out() -> None:
+    def answer(item: int) -> int:
+        if item == 2:
+            time.sleep(60)
+        return item * 10
+
+    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
+    assert found == [(1, 10), (2, None), (3, 30)]
+
+
+def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not all of it: what others have made may keep a child busy for ever."""
+
+    def answer(item: int) -> int:
+        end = time.monotonic() + (60 if item == 2 else 0.6)
+        while time.monotonic() < end:
+            pass
+        return item * 10
+
+    monkeypatch.setattr(bounded, "BUSY", 10)
+    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
+    assert found == [(1, 10), (2, None), (3, 30)]
+
+
+def test_who_dies_is_left_out() -> None:
+    def answer(item: int) -> int:
+        if item == 2:
+            os._exit(1)
+        return item
+
+    assert list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30))) == [
+        (1, 1),
+        (2, None),
+        (3, 3),
+    ]
+
+
+def test_nobody_is_asked_when_the_time_is_over() -> None:
+    assert list(bounded.each([1, 2], lambda item: item, 5, bounded.Limit(-1))) == [
+        (1, None),
+        (2, None),
+    ]
+
+
+def test_a_limit_does_not_count_what_was_waited_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = {"self": 5.0, 7: 0.0, 8: 0.25}
+    monkeypatch.setattr(bounded, "_waited_for_cpu", waited.get)
+    limit = bounded.Limit(2)
+    assert limit.end() == limit.begin + 2
+    waited["self"] = 5.5
+    assert limit.end() == limit.begin + 2.5
+    assert limit.end(8) == limit.begin + 2.75
+    limit.ends(8)
+    assert limit.end(7) == limit.end() == limit.begin + 2.75
+    waited[7] = 1000  # but it ends
+    assert limit.end(7) == limit.begin + 2 * bounded.BUSY
+
+
+def test_what_a_process_waited_for_a_cpu_is_known() -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel does not account for waits for a CPU (CONFIG_SCHED_INFO)")
+    spin = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
+    try:
+        # Each waits while the other runs: that comes without end.
+        while any(bounded._waited_for_cpu(one.pid) < 0.05 for one in spinning):
+            time.sleep(0.01)
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+
+
+def _memory() -> int:
+    return os.open("/proc/self/mem", os.O_RDONLY)
+
+
+def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
+    """Words between zeros, and the address of the first."""
+    array = (ctypes.c_uint32 * 64)(*([0] * 16), *words)
+    return array, ctypes.addressof(array) + 64
+
+
+OTHER = 4242
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "operation", "kind"),
+    [
+        # glibc's mutex: __lock, __count, __owner, __nusers, __kind
+        ([2, 0, OTHER, 1, 0], 0, 128, "mutex"),
+        ([2, 1, OTHER, 1, 1], 0, 128, "mutex"),  # recursive
+        # glibc's rwlock, waited for by readers and by writers
+        ([3, 0, 2, 0, 0, 0, OTHER, 0], 2, 0x189, "rwlock"),
+        ([3, 1, 0, 3, 0, 0, OTHER, 0], 3, 0x189, "rwlock"),
+        # musl's mutex that is recursive or checked; a plain one has EBUSY instead of an owner
+        ([1, OTHER | 1 << 31], 1, 128, "mutex"),
+        ([0, OTHER | 1 << 31], 1, 128, None),
+        # priority inheritance, robust
+        ([OTHER | 1 << 31], 0, 128 | 6, "mutex"),
+        ([OTHER | 1 << 31, 1, OTHER, 1, 16], 0, 128, "mutex"),
+        # Of a thread that is joined: its number, shared with the kernel
+        ([OTHER, 7], 0, 0x109, "thread"),
+        ([OTHER, 7], 0, 0x189, None),
+        # A condition (48 bytes) before a mutex that somebody holds: its futexes are at 40 and 44.
+        ([0] * 9 + [16, 1, 0, 1, 0, OTHER, 1, 0], 10, 0x189, None),
+        ([0] * 9 + [16, 1, 1, 1, 0, OTHER, 1, 0], 11, 0x189, None),
+        # malloc's lock of an arena, with its flags behind it
+        ([2, 0, OTHER, 0, 0, 0], 0, 128, None),
+        # A semaphore, an owner that is no thread of the process
+        ([0, 1, 0, 0], 0, 0x189, None),
+        ([2, 0, 77, 1, 0], 0, 128, None),
+    ],
+)
+def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
+    array, address = _at(words)
+    memory = _memory()
+    try:
+        found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
+    finally:
+        os.close(memory)
+    sure = found if found and found["sure"] else None
+    assert (sure and (sure["kind"], sure["owner"])) == (kind and (kind, 99))  # as known outside
+    del array
+
+
+def test_strings_of_a_process() -> None:
+    text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
+    memory = _memory()
+    try:
+        assert arguments._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
+        assert arguments._string(memory, 8) is None
+        endless = ctypes.create_string_buffer(b"x" * 20000)
+        assert arguments._string(memory, ctypes.addressof(endless)) is None
+    finally:
+        os.close(memory)
+
+
+def test_system_calls() -> None:
+    openat = syscalls.call("x86_64", 257)
+    assert openat == syscalls.Call("openat", ((0, 1),), ())
+    assert syscalls.call("aarch64", 56) == openat
+    assert syscalls.call("x86_64", 9999) is None
+    assert syscalls.call("s390x", 5) is None
+
+
+def test_addresses() -> None:
+    assert sockets._address("0100007F:0C38") == "127.0.0.1:3128"
+    assert sockets._address("00000000000000000000000001000000:0016") == "[::1]:22"
+    mapped = "0000000000000000FFFF0000" + f"{struct.unpack('=I', bytes([10, 0, 0, 1]))[0]:08X}"
+    assert sockets._address(mapped + ":0050") == "10.0.0.1:80"
+    assert sockets._address("00000000:0000") == ""
+
+
+def test_this_host_is_read() -> None:
+    """A thread of this process that waits for a lock is looked at as one of a daemon would be."""
+    end = threading.Event()
+    sleeper = threading.Thread(target=end.wait)
+    sleeper.start()
+    try:
+        (process,) = children.process(os.getpid())
+        assert sleeper.native_id in [tid for tid, *_ in process["threads"]]
+        _, tid, row = children.task((os.getpid(), sleeper.native_id or 0))
+        assert tid == sleeper.native_id
+        assert row is not None and row["state"] in ("S", "R")
+    finally:
+        end.set()
+        sleeper.join()
+
+
+@pytest.mark.parametrize(("again", "age"), [(7, None), (8, 0.0), (None, 0.0)])
+def test_the_age_of_a_thread_that_is_moved_between_cpus(
+    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None
+) -> None:
+    """The scheduler has set its stamp to 0 (Linux 6.12): it has not slept since the host began."""
+    looks = iter([7, again])
+
+    def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object] | None]:
+        switches = next(looks)
+        row: dict[str, object] = {
+            "comm": "ls",
+            "state": "D",
+            "wchan": "request_wait_answer",
+            "stack": ["request_wait_answer"],
+            "syscall": (None, [], None, None),
+            "ran": 0.0,
+            "switches": switches,
+            "cpu": 0,
+            "tracer": 0,
+        }
+        return (*item, None if switches is None else row)
+
+    monkeypatch.setattr(children, "task", task)
+    monkeypatch.setattr(machine, "AGAIN", 0)
+    reader = machine._Reader(30)
+    monkeypatch.setattr(reader, "each", lambda items, answer: [answer(item) for item in items])
+    process = Process(500, 1, "ls", "D", threads=(500,))
+    (found,) = reader._tasks([(500, 500)], {500: process})
+    assert found.age == age
