@@ -16,7 +16,7 @@ from fusetools.host.files import open_regular
 from fusetools.host.processes import parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now import syscalls
-from fusetools.now.moment import Task
+from fusetools.now.moment import RING, Task
 
 MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are read
@@ -198,6 +198,7 @@ def details(
     if call.name == "fcntl" and arguments[1] not in (7, 38):  # F_SETLKW, F_OFD_SETLKW
         numbers = numbers[:1]
     lock, address, path = None, 0, ""
+    registered: list[tuple[int, str]] = []
     try:
         memory = os.open(f"/proc/{task.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -215,6 +216,8 @@ def details(
         elif call.name.startswith("epoll_"):
             info = text(f"/proc/{task.pid}/fdinfo/{numbers[0]}") if numbers else ""
             numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)[:256]]
+        elif call.name == "io_uring_enter":
+            registered = _of_ring(task.pid, numbers, arguments[3])
         elif call.name == "futex":
             address = arguments[0]
             lock = _lock(memory, task.tid, arguments, threads)
@@ -233,6 +236,7 @@ def details(
         if memory >= 0:
             os.close(memory)
     descriptors = [(number, link(f"/proc/{task.pid}/fd/{number}")) for number in numbers]
+    descriptors = registered or descriptors
     if not path and len(descriptors) == 1 and descriptors[0][1].startswith("/"):
         path = descriptors[0][1]
     return {
@@ -241,6 +245,22 @@ def details(
         "lock": lock,
         "address": address,
     }
+
+
+def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
+    """The files that are registered with an io_uring_enter's ring, else the ring itself. One that a
+    thread knows by another number (IORING_ENTER_REGISTERED_RING) may be any of the process: their
+    files, if they are the same."""
+    if flags & 16:
+        descriptors = [int(name) for name in names(f"/proc/{pid}/fd") if name.isdecimal()]
+        numbers = [n for n in descriptors if link(f"/proc/{pid}/fd/{n}") == RING][:64]
+    found: set[tuple[str, ...]] = set()
+    for number in numbers:
+        _, _, info = text(f"/proc/{pid}/fdinfo/{number}").partition("\nUserFiles:")
+        files, _, _ = info.partition("\nUserBufs:")
+        found.add(tuple(re.findall(r"^ +\d+: (.+)$", files, re.MULTILINE)[:64]))
+    files_of = found.pop() if len(found) == 1 else ()
+    return [(number, file) for number in numbers[:1] for file in files_of] or [(-1, RING)]
 
 
 def user_stacks(pid: int, tasks: list[Task]) -> list[tuple[int, list[str], bool]]:

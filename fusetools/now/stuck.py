@@ -158,6 +158,8 @@ class _Graph:
             return "has ended"
         if task.reads_device:
             return "waits for its next request"
+        if task.may_read_device:
+            return f"waits in {task.call} for its next request, or for something else"
         if task.lock:
             owner = self.tasks.get(task.lock.owner)
             held = self.who(owner) if owner else f"thread {task.lock.owner}"
@@ -328,6 +330,7 @@ class _Graph:
             task
             for task in threads
             if not task.reads_device
+            and not task.may_read_device
             and not self._waits_for_workers(task)
             and task.state not in "Tt"
         ]
@@ -495,7 +498,11 @@ class _Graph:
         # A process: its thread that began to wait last and leads further; idle ones wait longer.
         if self.state(node):
             return None
-        threads = [t for t in self.of.get(node.pid, ()) if t.state in "DS" and not t.reads_device]
+        threads = [
+            task
+            for task in self.of.get(node.pid, ())
+            if task.state in "DS" and not task.reads_device and not task.may_read_device
+        ]
         for task in sorted(threads, key=lambda task: task.age or 0.0):
             ends = [n for n in self.edges(task) if n is not node]
             fresh = [n for n in ends if n not in chain]
@@ -522,11 +529,9 @@ class _Graph:
     ) -> Iterator[Cause]:
         """Causes of the connection as a whole."""
         readers = [task for task in threads if task.reads_device]
-        listening = [
-            task
-            for task in threads
-            if task.call == "io_uring_enter"
-            or any(fd.link.endswith("/fuse") for fd in task.descriptors)
+        unsure = [task for task in threads if task.may_read_device]
+        listening = unsure or [
+            task for task in threads if any(fd.link.endswith("/fuse") for fd in task.descriptors)
         ]
         full = [t for t in late if any(n.startswith("fuse_get_req") for n in (*t.stack, t.wchan))]
         if full:
@@ -543,9 +548,12 @@ class _Graph:
         elif not known:
             count = connection.waiting
             requests = "the requests" if not count else f"all {count} requests that wait"
+            more = "waits for more"
+            if unsure and not readers:
+                more = "waits in io_uring_enter for more, or for something else"
             yield Cause(
                 "unanswered",
-                f"{daemon.comm} has read {requests} and waits for more: which of its threads "
+                f"{daemon.comm} has read {requests} and {more}: which of its threads "
                 "should answer cannot be known",
             )
 

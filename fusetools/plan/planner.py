@@ -312,7 +312,9 @@ def plan(
         few = request.detail == "stages" and len(mounts) == 1
         if ftrace:
             cgroup, by_pid = False, workload
-        task_events = partial(tasks.task_events, facts.arch, daemons, request)
+        named = facts.kallsyms_fuse
+        rings = not named or any(name.startswith("fuse_uring_") for name in named)
+        task_events = partial(tasks.task_events, facts.arch, daemons, request, rings=rings)
         scoped = task_events(of_copied, few, cgroup, by_pid)
         if ftrace:
             # ftrace records all, without stacks; perf takes the stacks. perf selects an event by

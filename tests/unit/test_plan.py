@@ -20,7 +20,7 @@ from schemas import held
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
-from fusetools.names import CALIBRATION, READS
+from fusetools.names import CALIBRATION, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
@@ -317,6 +317,22 @@ def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
     for event in make(facts, request).events:
         found.setdefault(event.name, set()).add(event.ftrace)
     return found
+
+
+def test_rings_of_io_uring_are_recorded_where_fuse_has_them() -> None:
+    def rings(kernel: str, detail: str = "stacks") -> dict[str, str]:
+        facts = host(kernel)
+        facts = replace(facts, tracepoints=(*facts.tracepoints, *RINGS.values()), pid_max=1 << 22)
+        plan = make(facts, Workload(command=("x",), detail=detail))
+        return {event.name: event.filter for event in plan.events if event.name in RINGS.values()}
+
+    for detail in ("stages", "stacks"):
+        filters = rings("6.18", detail)
+        assert set(filters) == set(RINGS.values())
+        assert all('COMM == "cvmfs2"' in text for text in filters.values())
+        assert filters[RINGS["committed"]].endswith("opcode == 46")
+        assert filters[RINGS["fetched"]].endswith("res == 0")
+    assert rings("6.18", "latency") == rings("6.12") == {}
 
 
 def test_ftrace_records_what_has_no_stack() -> None:

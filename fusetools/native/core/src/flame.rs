@@ -193,6 +193,8 @@ struct Note {
     wanted: bool,
     /// It belongs to a request.
     requested: bool,
+    /// For the next request, by a ring of io_uring.
+    for_ring: bool,
     /// Its stack, by the names at its beginning; ROOT: it is not selected.
     node: u32,
     /// Of its stack.
@@ -492,6 +494,7 @@ impl<'a> Engine<'a> {
             },
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
+            for_ring: stitch.is_some_and(|stitch| stitch.waits_for_ring(tid)),
             node: ROOT,
             reach: Reach::Unfollowed,
             comm: 0,
