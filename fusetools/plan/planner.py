@@ -312,9 +312,7 @@ def plan(
         few = request.detail == "stages" and len(mounts) == 1
         if ftrace:
             cgroup, by_pid = False, workload
-        named = facts.kallsyms_fuse
-        rings = not named or any(name.startswith("fuse_uring_") for name in named)
-        task_events = partial(tasks.task_events, facts.arch, daemons, request, rings=rings)
+        task_events = partial(tasks.task_events, facts.arch, daemons, request)
         scoped = task_events(of_copied, few, cgroup, by_pid)
         if ftrace:
             # ftrace records all, without stacks; perf takes the stacks. perf selects an event by
@@ -326,6 +324,9 @@ def plan(
             rest = task_events((), few, cgroup, by_pid, stacks=False)
             scoped = stacks + [it for it in rest if it[0] not in of_perf]
         events += [event for name, event in scoped if name in have]
+    named = facts.kallsyms_fuse
+    if not counts and (not named or any(name.startswith("fuse_uring_") for name in named)):
+        events += [event for event in tasks.of_rings(daemons, latency) if event.name in have]
     # Until a call ends, its stack is the stack at its entry.
     if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
         events += [event for event in tasks.streams(copied, comms or {}) if event.name in have]

@@ -142,13 +142,11 @@ def task_events(
     cgroup: bool,
     by_pid: bool,
     stacks: bool = True,
-    rings: bool = False,
 ) -> list[tuple[str, Event]]:
     """Switches, wake-ups and system calls: of the workload, then of the daemons, none twice.
 
     A switch to one of them from another process is recorded without a stack, which would be the
     other's. ``few``: only those system calls of the daemons that take or answer a request.
-    ``rings``: the kernel has FUSE over io_uring.
 
     COMM is the current task's name; an event's stack is that task's, also for a switch away from
     it; comm is a field: the woken task's name. A uretprobe shows as a system call (uretprobe 335,
@@ -201,8 +199,14 @@ def task_events(
         events.append((name, Event(name, _all(own, others, also), stack)))
     if daemons:
         # The servers that they connect to: TCP_SYN_SENT, in the connecting thread.
-        own = _any(("COMM",), daemons)
-        events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({own})")))
-        for role, name in RINGS.items() if rings else ():
-            events.append((name, Event(name, _all(own, _OF_RINGS.get(role, "")))))
+        events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
     return events
+
+
+def of_rings(daemons: Sequence[str], latency: bool) -> list[Event]:
+    """What the daemons' rings of io_uring bring and are given; for latencies only the latter, which
+    shows that a request is answered by a ring."""
+    roles = ["committed"] if latency else list(RINGS)
+    own = _any(("COMM",), daemons)
+    filters = {role: _all(own, _OF_RINGS.get(role, "")) for role in roles}
+    return [Event(RINGS[role], text) for role, text in filters.items()] if daemons else []

@@ -113,7 +113,7 @@ __attribute__((noinline)) static void slow_lookup(const char *name) {
 }
 
 static uint64_t inode_of(const char *name) {
-  uint64_t sum = 2; /* file0 has 2 + … : each name its own, as long as they differ in digits alone */
+  uint64_t sum = 2;
   for (; *name; ++name) sum = sum * 31 + (unsigned char)*name;
   return sum;
 }
@@ -211,7 +211,8 @@ static void serve(struct entry *entry) {
   char name[256] = "", *out = entry->payload;
   memcpy(name, entry->payload, header->payload < 255 ? header->payload : 255);
   const int size = answer(&in, header->arg, name, out);
-  header->out = (struct fuse_out_header){0, size < 0 ? size : 0, in.unique};
+  /* The length stays the request's, as with libfuse: the kernel takes that of the payload. */
+  header->out = (struct fuse_out_header){in.len, size < 0 ? size : 0, in.unique};
   header->payload = size < 0 ? 0 : size;
   ++g_by_ring[in.opcode % kOpcodes];
   pthread_mutex_lock(&ring->lock);

@@ -765,6 +765,28 @@ fn a_ring_whose_requests_are_handed_on() {
     );
 }
 
+/// The length in an answer's header is the daemon's own affair there; what is submitted shows that a ring answered.
+#[test]
+fn an_answer_by_a_ring_has_no_length() {
+    let script = "
+        90 900 begin 2 1
+        90 900 bytes 2 64
+        96 500 commit 7 33 46 0
+        97 500 end 2 0
+        97 500 length 2 64
+        190 900 begin 4 1
+        197 500 end 4 0
+        197 500 length 4 80";
+    let stories = Script::with_rings()
+        .without(&["fetched", "await"])
+        .run(script);
+    let lengths: Vec<_> = stories
+        .iter()
+        .map(|story| (story.ring, story.request_len, story.reply_len))
+        .collect();
+    assert_eq!(lengths, [(true, 64, ABSENT), (false, ABSENT, 80)]);
+}
+
 /// A ring of the daemon's own, for its files, brings no request; nor does a failed command.
 #[test]
 fn a_ring_of_another_kind() {

@@ -384,7 +384,10 @@ impl Stitch {
         let ended = self.tasks.get(ev.tid).and_then(|task| task.ended);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::End) == Some(ev.time) {
-                open.story.reply_len = len;
+                // Daemons need not fill it in: a ring has its own field for it (payload_sz).
+                if !open.story.ring {
+                    open.story.reply_len = len;
+                }
                 return;
             }
         }

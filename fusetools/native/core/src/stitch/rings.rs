@@ -217,7 +217,9 @@ impl Stitch {
     pub(super) fn answered_by_ring(&mut self, ev: &Ev, slot: Slot) -> Option<Commit> {
         let commit = self.tasks.get_mut(ev.tid)?.commit.take()?;
         let connection = self.get(slot)?.story.connection;
-        self.rings.get_mut(&commit.ring)?.connection = Some(connection);
+        if let Some(ring) = self.ring(commit.ring) {
+            ring.connection = Some(connection);
+        }
         if let Some(mut brought) = commit.brought {
             if commit.by_kernel {
                 brought.tid = UNKNOWN;
