@@ -295,6 +295,8 @@ def test_details() -> None:
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
         "fuse_daemon:fuse_reply_entry",
+        RINGS["fetched"],
+        RINGS["ring_wait"],
         "sched:sched_switch",
         "sched:sched_waking",
         "raw_syscalls:sys_enter",
