@@ -180,6 +180,8 @@ enum Use {
     BeginStack,
     /// A request ends.
     End,
+    /// A ring of io_uring has got one.
+    Fetched,
     /// The daemon's callback of that name.
     Callback(u32),
     None,
@@ -262,6 +264,7 @@ impl<'a> Engine<'a> {
             Role::Stack => Use::Sample,
             Role::Switch => Use::Switch,
             Role::End => Use::End,
+            Role::Fetched => Use::Fetched,
             Role::Waking => Use::Waking,
             Role::Entry if row.layer == Layer::Daemon => {
                 Use::Callback(frames.name(&row.function, Origin::Other))
@@ -370,7 +373,8 @@ impl<'a> Engine<'a> {
             .copied()
             .unwrap_or(Use::None);
         // Who makes a system call, wakes another one up or is sampled runs, whatever became of its switch-in.
-        if matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking) {
+        let acts = matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking);
+        if acts || what == Use::Fetched {
             self.on(ev.tid, ev.time);
         }
         match what {
@@ -401,6 +405,7 @@ impl<'a> Engine<'a> {
             Use::BeginStack => remember(&mut self.begins, ev.tid, (ev.time, ev.v[3])),
             Use::Callback(name) => remember(&mut self.callbacks, ev.tid, (ev.time, name)),
             Use::Sample => self.sample(ev),
+            Use::Fetched => self.copies(ev.tid),
             Use::WakingStack | Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {

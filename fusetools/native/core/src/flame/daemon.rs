@@ -125,6 +125,19 @@ impl Engine<'_> {
         }
     }
 
+    /// A thread copies a request into a ring of io_uring. If it does not wait for that, it was at other work, to which
+    /// it returns: who made the request has interrupted it.
+    pub(super) fn copies(&mut self, tid: i32) {
+        let stitch = self.stitch.as_ref();
+        let past = self.pasts.threads.get_mut(&tid);
+        let last = past.and_then(|past| past.waits.back_mut());
+        let waker = last.and_then(|wait| wait.waker.as_mut());
+        let waker = waker.filter(|waker| waker.why == Why::Request);
+        if let Some(waker) = waker.filter(|_| stitch.is_some_and(|s| !s.waits_for_any_ring(tid))) {
+            waker.why = Why::Interrupt;
+        }
+    }
+
     /// A thread has answered a request.
     pub(super) fn daemon_answered(&mut self, tid: i32, time: u64) {
         let past = self.pasts.threads.entry(tid).or_default();
@@ -551,6 +564,18 @@ mod tests {
         let shown = flame(Graph::OffCpu, handed);
         assert_eq!(shown.get("500"), None);
         assert_eq!((shown["501"], shown["501;[runnable]"]), (100, 11));
+        // Another caller's request has it copy that meanwhile: it sleeps on for the first one.
+        let interrupted = handed.replace(
+            "331 0 wake 501",
+            "280 2 begin 9
+            281 2 wake 501
+            283 501 in
+            284 501 fetched 44
+            286 501 out
+            331 0 wake 501",
+        );
+        let shown = flame(Graph::OffCpu, &interrupted);
+        assert_eq!((shown["501"], shown["501;[runnable]"]), (95, 13));
     }
 
     /// 500 reads and wakes 501 up, which sleeps and answers.

@@ -83,7 +83,7 @@ impl Stitch {
             unique,
             place: slot.0,
         };
-        self.waits_for_a_ring(slot, connection);
+        self.may_come_by_ring(slot, connection);
         let identity = Identity::new(unique, connection, req);
         self.slab[slot.0 as usize].key = Some(identity.key());
         if let Some(earlier) = self.requests.begin(identity, request) {

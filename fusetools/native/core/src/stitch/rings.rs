@@ -89,6 +89,12 @@ impl Stitch {
         ring.is_some_and(|ring| ring.connection.is_some())
     }
 
+    /// The thread waits for completions of any ring.
+    pub fn waits_for_any_ring(&self, tid: i32) -> bool {
+        let task = self.tasks.get(tid);
+        task.is_some_and(|task| task.waits_for.is_some())
+    }
+
     /// A completion is posted.
     pub(super) fn fetched(&mut self, ev: &Ev) {
         let [number, mark, result, _] = ev.v;
@@ -157,7 +163,7 @@ impl Stitch {
     }
 
     /// A request has begun: a ring may bring it.
-    pub(super) fn waits_for_a_ring(&mut self, slot: Slot, connection: u64) {
+    pub(super) fn may_come_by_ring(&mut self, slot: Slot, connection: u64) {
         if !self.ring_events {
             return;
         }
