@@ -392,6 +392,7 @@ class MountQueue(TypedDict):
     unanswered: int
     unread: int
     handed: int
+    ring: int
     runnable: int
     total: int
     waited: int

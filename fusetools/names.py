@@ -28,6 +28,13 @@ CONNECT = "sock:inet_sock_set_state"
 # descriptor.
 READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
 
+# FUSE over io_uring: what a ring brings, what is given to it, and a wait for what it brings.
+RINGS = {
+    "fetched": "io_uring:io_uring_complete",
+    "committed": "io_uring:io_uring_submit_req",
+    "ring_wait": "io_uring:io_uring_cqring_wait",
+}
+
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from fusetools.answers.filters import Filters
-from fusetools.names import CALIBRATION, CONNECT, OPERATIONS
+from fusetools.names import CALIBRATION, CONNECT, OPERATIONS, RINGS
 
 # Callbacks and kernel functions that are not named after their operation.
 _OTHER_NAMES = {
@@ -48,6 +48,7 @@ _FIXED = {
     "raw_syscalls:sys_exit": ("syscall", "sys_exit"),
     "ftrace:funcgraph_entry": ("kernel", "graph_entry"),
     "ftrace:funcgraph_exit": ("kernel", "graph_exit"),
+    **{event: ("syscall", role) for role, event in RINGS.items()},
 }
 
 
@@ -172,7 +173,7 @@ def prune(
     if syscalls:
         roles |= {"sys_enter", "sys_exit"}
     if replies or windows:
-        roles.add("sent")  # which thread picked the request up
+        roles |= {"sent", *RINGS}  # which thread picked the request up
     if by_operation and any(p.layer == "daemon" and p.role == "return" for p in functions):
         roles |= {"end", "sys_enter"}  # when a callback replies
     if any(p.layer == "daemon" and p.role == "entry" for p in functions):

@@ -40,6 +40,7 @@ def queue(source: Source, filters: Filters) -> Queue:
                 unanswered=mount["unanswered"],
                 unread=mount["unread"],
                 handed=mount["handed"],
+                ring=mount["ring"],
                 runnable_ns=mount["runnable"],
                 parts=tuple(QueuePart(*part) for part in mount["parts"]),
                 levels=_Levels(times, queued, busy, first),

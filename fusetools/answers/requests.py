@@ -7,7 +7,7 @@ import ipaddress
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fusetools import core
@@ -80,6 +80,10 @@ class Questions:
         return [next(moments) if span else [] for span in spans]
 
 
+NO_END = 1 << 63  # of a span: the recording's end, or unknown
+MOST = 10_000  # moments of a span (native/core/src/moments.rs)
+
+
 class Span(NamedTuple):
     """A thread from a time to another, on the recording's clock."""
 
@@ -102,7 +106,7 @@ def at_work(fields: core.native.Kept) -> Span | None:
     end = marks.get("reply", marks.get("end", marks.get("callback_return", fields["until"])))
     if tid is None or start is None or fields["handed"]:
         return None
-    return Span(tid, start, max(start, end if end is not None else 1 << 63))
+    return Span(tid, start, max(start, end if end is not None else NO_END))
 
 
 def guessed(probes: Sequence[Probe]) -> bool:
@@ -167,7 +171,7 @@ def _parts(stage: str, ns: int, parts: Sequence[int] | None) -> dict[str, int]:
 
 
 def meanwhile(
-    fields: core.native.Kept, moments: Iterable[core.native.Moment], probes: Sequence[Probe]
+    fields: core.native.Kept, moments: Sequence[core.native.Moment], probes: Sequence[Probe]
 ) -> Meanwhile | None:
     span = at_work(fields)
     if span is None:
@@ -196,7 +200,8 @@ def meanwhile(
             entered = None
     if entered is not None and entered[1] != span.end:  # else it is the call that answers
         calls[entered[0]][0] += 1
-        calls[entered[0]][1] += min(span.end, last) - entered[1]
+        whole = span.end < NO_END and len(moments) < MOST
+        calls[entered[0]][1] += (span.end if whole else last) - entered[1]
     rows = sorted(
         (SyscallTime(name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2]
     )

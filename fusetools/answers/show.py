@@ -26,6 +26,13 @@ from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
 
+# Of a ring of io_uring.
+_OF_RINGS = {
+    "fetched": "has a request in its ring",
+    "committed": "submits to its ring",
+    "ring_wait": "waits for its ring",
+}
+
 
 def only(
     matches: Sequence[core.native.Kept], unique: int, names: Names, path: Path
@@ -154,6 +161,8 @@ class _Thread:
             return f"is woken by {self._task(whose)}" if whose else "is woken"
         if role == "connect":
             return f"connects to {peer(values) or 'a peer that is not known'}"
+        if role in _OF_RINGS:
+            return _OF_RINGS[role]
         if role in ("sys_enter", "sys_exit"):
             if text is None:
                 return ""

@@ -15,8 +15,8 @@ import struct
 from typing import TypedDict
 
 from fusetools.now import syscalls
-from fusetools.now.children import link, peek, text
-from fusetools.now.moment import Task
+from fusetools.now.children import link, names, peek, text
+from fusetools.now.moment import RING, Task
 
 LONGEST_PATH = 4096
 MOST_WAITED = 256  # descriptors of one poll or epoll
@@ -69,6 +69,7 @@ def details(
     if call.name == "fcntl" and arguments[1] not in _SETLKW:
         numbers = []
     lock, child, connects = None, 0, ""
+    registered: list[tuple[int, str]] = []
     places: list[PlaceRow] = []
     try:
         memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -87,6 +88,8 @@ def details(
             info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
             numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)]
             numbers = numbers[:MOST_WAITED]
+        elif call.name == "io_uring_enter":
+            registered = _of_ring(task.pid, numbers, arguments[3])
         elif call.name == "futex":
             own = _own_numbers(task.pid, threads)
             lock = _lock(memory, arguments, own)
@@ -111,7 +114,7 @@ def details(
     finally:
         if memory >= 0:
             os.close(memory)
-    descriptors = [(number, link(f"{place}/fd/{number}")) for number in numbers]
+    descriptors = registered or [(number, link(f"{place}/fd/{number}")) for number in numbers]
     if not places and len(descriptors) <= 2:
         places = [
             {"path": name, "mount": _mount(place, number), "rooted": False}
@@ -129,6 +132,22 @@ def details(
         "child": child,
         "connects": connects,
     }
+
+
+def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
+    """The files that are registered with an io_uring_enter's ring, else the ring itself. One that a
+    thread knows by another number (IORING_ENTER_REGISTERED_RING) may be any of the process: their
+    files, if they are the same."""
+    if flags & 16:
+        descriptors = [int(name) for name in names(f"/proc/{pid}/fd") if name.isdecimal()]
+        numbers = [n for n in descriptors if link(f"/proc/{pid}/fd/{n}") == RING][:64]
+    found: set[tuple[str, ...]] = set()
+    for number in numbers:
+        _, _, info = text(f"/proc/{pid}/fdinfo/{number}").partition("\nUserFiles:")
+        files, _, _ = info.partition("\nUserBufs:")
+        found.add(tuple(re.findall(r"^ +\d+: (.+)$", files, re.MULTILINE)[:64]))
+    files_of = found.pop() if len(found) == 1 else ()
+    return [(number, file) for number in numbers[:1] for file in files_of] or [(-1, RING)]
 
 
 def _place(place: str, base: int, name: str) -> PlaceRow:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 # Where a caller waits until automount or systemd has mounted what it needs.
 AUTOFS = ("autofs_wait", "autofs4_wait")
 _FAULTS = ("filemap_fault", "__do_fault", "do_fault", "handle_mm_fault", "__handle_mm_fault")
+RING = "anon_inode:[io_uring]"
+RING_WAIT = "io_cqring_wait"  # where a thread waits for what a ring brings
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,21 @@ class Task:
     @property
     def reads_device(self) -> bool:
         """A daemon's thread that waits for its next request."""
-        return any(name.startswith("fuse_dev_do_read") for name in (*self.stack, self.wchan)) or (
-            self.call not in ("write", "writev")
-            and bool(self.descriptors)
-            and all(fd.link.endswith("/fuse") for fd in self.descriptors)
+        names = (*self.stack, self.wchan)
+        if any(name.startswith("fuse_dev_do_read") for name in names):
+            return True
+        answers = self.call in ("write", "writev") or (
+            self.call == "io_uring_enter"
+            and any(names)
+            and not any(name.startswith(RING_WAIT) for name in names)
         )
+        links = [fd.link for fd in self.descriptors]
+        return bool(links) and not answers and all(link.endswith("/fuse") for link in links)
+
+    @property
+    def may_read_device(self) -> bool:
+        """It waits for a ring of io_uring, which may bring requests or something else."""
+        return any(fd.link == RING for fd in self.descriptors) and not self.reads_device
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,8 @@ class _Graph:
             return "has ended"
         if task.reads_device:
             return "waits for its next request"
+        if task.may_read_device:
+            return f"waits in {task.call} for its next request, or for something else"
         if task.lock:
             owner = None if task.lock.gone else self.tasks.get(task.lock.owner)
             held = self.who(owner) if owner else f"thread {task.lock.owner}"
@@ -377,6 +379,7 @@ class _Graph:
             for task in threads
             if task.state not in "ZX"
             and not task.reads_device
+            and not task.may_read_device
             and not waits_for_workers(task)
             and not idles(task)
         ]
@@ -589,6 +592,7 @@ class _Graph:
             for task in self.of.get(node.pid, ())
             if task.state not in "ZX"
             and not task.reads_device
+            and not task.may_read_device
             and not waits_for_workers(task)
             and not idles(task)
         ]
@@ -623,11 +627,9 @@ class _Graph:
     ) -> Iterator[Cause]:
         """Causes of the connection as a whole."""
         readers = [task for task in threads if task.reads_device]
-        listening = [
-            task
-            for task in threads
-            if task.call == "io_uring_enter"
-            or any(fd.link.endswith("/fuse") for fd in task.descriptors)
+        unsure = [task for task in threads if task.may_read_device]
+        listening = unsure or [
+            task for task in threads if any(fd.link.endswith("/fuse") for fd in task.descriptors)
         ]
         full = [t for t in late if any(n.startswith("fuse_get_req") for n in (*t.stack, t.wchan))]
         if full:
@@ -648,7 +650,10 @@ class _Graph:
             whose = "which of its threads should answer cannot be known"
             if any(map(idles, threads)):
                 whose = "what those of its tasks wait for that have no thread cannot be known"
-            text = f"{daemon.comm} has read {requests} and waits for more: {whose}"
+            more = "waits for more"
+            if unsure and not readers:
+                more = "waits in io_uring_enter for more, or for something else"
+            text = f"{daemon.comm} has read {requests} and {more}: {whose}"
             yield Cause("unanswered", text)
 
 

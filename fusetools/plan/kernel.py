@@ -78,13 +78,20 @@ class KernelPlan:
     missing: tuple[Missing, ...] = ()
 
 
+_Way = TypedDict(
+    "_Way",
+    {"tracepoint": str, "function": str, "filter": str, "if": str, "also": "list[str]"},
+    total=False,
+)
+
+
 class _Stage(TypedDict):
     """A row of requests.toml."""
 
     name: str
     role: str
     fetch: list[str]
-    ways: list[dict[str, str]]
+    ways: list[_Way]
 
 
 class _Table(TypedDict):
@@ -290,10 +297,17 @@ class _Requests:
             for way in stage["ways"]:
                 recorded, reason = self._way(stage, way)
                 why = why or reason
-                if recorded is not None:
-                    probes += recorded[0]
-                    events += recorded[1]
-                    break
+                if recorded is None:
+                    continue
+                others = [self._way(stage, {"function": name}) for name in way.get("also", ())]
+                for more, reason in [(recorded, ""), *others]:
+                    if more is not None:
+                        probes += more[0]
+                        events += more[1]
+                    elif reason:
+                        what = f"requests by io_uring, {stage['name']}"
+                        missing.append(Missing(what, reason, layer="request"))
+                break
             else:
                 if self.kprobes:
                     why = why or "the kernel has none of the functions known"
@@ -305,9 +319,7 @@ class _Requests:
             missing.append(NO_UNIQUE)
         return probes, events, missing
 
-    def _way(
-        self, stage: _Stage, way: Mapping[str, str]
-    ) -> tuple[tuple[list[Probe], list[Event]] | None, str]:
+    def _way(self, stage: _Stage, way: _Way) -> tuple[tuple[list[Probe], list[Event]] | None, str]:
         if name := way.get("tracepoint"):
             return self._tracepoint(stage, name, way), ""
         name = way["function"]
@@ -363,7 +375,7 @@ class _Requests:
         return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
 
     def _tracepoint(
-        self, stage: _Stage, name: str, way: Mapping[str, str]
+        self, stage: _Stage, name: str, way: _Way
     ) -> tuple[list[Probe], list[Event]] | None:
         if name not in self.facts.tracepoints:
             return None

@@ -326,6 +326,9 @@ def plan(
             rest = task_events((), few, cgroup, by_pid, stacks=False)
             scoped = stacks + [it for it in rest if it[0] not in of_perf]
         events += [event for name, event in scoped if name in have]
+    named = facts.kallsyms_fuse
+    if not counts and (not named or any(name.startswith("fuse_uring_") for name in named)):
+        events += [event for event in tasks.of_rings(daemons, latency) if event.name in have]
     # Until a call ends, its stack is the stack at its entry.
     if request.detail == "stacks" and {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"} <= have:
         events += [event for event in tasks.streams(copied, comms or {}) if event.name in have]

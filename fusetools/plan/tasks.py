@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools.host.facts import Mount
 from fusetools.host.words import quoted
-from fusetools.names import CONNECT, READS
+from fusetools.names import CONNECT, READS, RINGS
 from fusetools.plan.events import Event
 from fusetools.plan.request import Request
 
@@ -20,13 +20,14 @@ WORKLOAD = "$workload"
 PIDS = 1 << 14
 # System calls of x86-64 in which a thread may sleep until another thread or process acts: poll,
 # select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
-# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, semtimedop, clock_nanosleep,
+# rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, restart_syscall (of a sleep in which
+# a ring of io_uring brought something), semtimedop, clock_nanosleep,
 # epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
 # accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
 # read, because a daemon also waits for its next request with it: see streams.
 _WAITS: tuple[tuple[int, int], ...] = (
     *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
-    *((130, 130), (162, 162), (202, 202), (208, 208), (220, 220), (230, 230), (232, 232)),
+    *((130, 130), (162, 162), (202, 202), (208, 208), (219, 220), (230, 230), (232, 232)),
     *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
     *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
 )
@@ -51,6 +52,9 @@ _REQUEST_CALLS = {
     }
     for arch in _READS
 }
+
+# Of rings that carry requests: IORING_OP_URING_CMD, whose result is 0 (fs/fuse/dev_uring.c).
+_OF_RINGS = {"committed": "opcode == 46", "fetched": "res == 0"}
 
 
 def comms_of(mounts: Sequence[Mount], comms: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
@@ -197,3 +201,12 @@ def task_events(
         # The servers that they connect to: TCP_SYN_SENT, in the connecting thread.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))
     return events
+
+
+def of_rings(daemons: Sequence[str], latency: bool) -> list[Event]:
+    """What the daemons' rings of io_uring bring and are given; for latencies only the latter, which
+    shows that a request is answered by a ring."""
+    roles = ["committed"] if latency else list(RINGS)
+    own = _any(("COMM",), daemons)
+    filters = {role: _all(own, _OF_RINGS.get(role, "")) for role in roles}
+    return [Event(RINGS[role], text) for role, text in filters.items()] if daemons else []

@@ -14,7 +14,7 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.processes import cpu_seconds
-from fusetools.names import CALIBRATION
+from fusetools.names import CALIBRATION, RINGS
 from fusetools.plan.bundles import bundled
 from fusetools.plan.request import Request
 from fusetools.record.costs import Costs
@@ -171,6 +171,7 @@ class Streaming(Recording):
             for name, role in (("send", "begin"), ("sent", "sent"), ("end", "end"))
             if f"fuse:fuse_request_{name}" in names
         ]
+        rows += [(name, "syscall", "", "", role) for role, name in RINGS.items() if name in names]
         return rows
 
     def begin(self) -> int:

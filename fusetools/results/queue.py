@@ -26,12 +26,13 @@ class MountQueue:
 
     ``threads``: those that served requests. In ns: ``total_ns``: time of its requests,
     ``waited_ns``: the part in the queue, ``short_ns``: the part of that while all threads were at
-    work (a thread that had replied and only lacked a CPU to finish does not count);
+    work (a thread that had replied and only lacked a CPU to finish does not count), or, where most
+    requests go by io_uring, while the thread of their own ring was;
     ``runnable_ns``: the part of ``total_ns`` while the request's thread was ready to run and had no
     CPU. ``unanswered`` requests count until they were over. It is unknown when ``unread`` requests
     were read: these times exclude them. ``handed`` requests were answered by another thread than
-    the one that read them: the number of threads at work is unknown then. ``parts`` are of equal
-    length.
+    the one that read them: the number of threads at work is unknown then. ``ring`` went by
+    io_uring. ``parts`` are of equal length.
     """
 
     mount: str
@@ -49,10 +50,16 @@ class MountQueue:
     unanswered: int = 0
     unread: int = 0
     handed: int = 0
+    ring: int = 0
     runnable_ns: Ns = 0
 
     JSON_HIDDEN = ("levels",)
     JSON_SHOWN = ("share_short", "share_runnable")
+
+    @property
+    def by_ring(self) -> bool:
+        """Most went by io_uring: each CPU's requests have a ring and its thread of their own."""
+        return 2 * self.ring > self.requests
 
     @property
     def share_short(self) -> float:

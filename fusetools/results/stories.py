@@ -27,11 +27,12 @@ class Stories(Columns):
     recording's end. ``waits``: 1 if a caller slept until it was answered; ``nth``: number of
     requests that the caller had waited for before in the same system call; ``syscall``: that call's
     number; ``error``: 0 or -errno; ``request_len`` and ``reply_len``: bytes with their headers,
-    ``size``: bytes requested from the callback; ``ring``: 1 if the answer came by io_uring. ns of
-    the time in the queue: the daemon's thread that took it did something else (``no_thread``), did
-    so only because it had no CPU (``no_cpu``), was woken up, or another thread was (``asleep``). ns
-    between the callback's entry and the reply: ``blocked`` while the callback's thread slept,
-    ``runnable`` while it had no CPU, ``elsewhere`` after it had left the request to another thread.
+    ``size``: bytes requested from the callback; ``ring``: 1 if the answer came by io_uring, which
+    does not tell its ``reply_len``. ns of the time in the queue: the daemon's thread that took it
+    did something else (``no_thread``), did so only because it had no CPU (``no_cpu``), was woken
+    up, or another thread was (``asleep``). ns between the callback's entry and the reply:
+    ``blocked`` while the callback's thread slept, ``runnable`` while it had no CPU, ``elsewhere``
+    after it had left the request to another thread.
     """
 
     operations: tuple[str, ...]

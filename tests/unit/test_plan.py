@@ -20,7 +20,7 @@ from schemas import held
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount
-from fusetools.names import CALIBRATION, READS
+from fusetools.names import CALIBRATION, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
@@ -295,6 +295,8 @@ def test_details() -> None:
     assert names[0] < names[1] < names[2]
     assert names[1] - names[0] == {
         "fuse_daemon:fuse_reply_entry",
+        RINGS["fetched"],
+        RINGS["ring_wait"],
         "sched:sched_switch",
         "sched:sched_waking",
         "raw_syscalls:sys_enter",
@@ -317,6 +319,23 @@ def by_ftrace(facts: HostFacts, request: Request) -> dict[str, set[bool]]:
     for event in make(facts, request).events:
         found.setdefault(event.name, set()).add(event.ftrace)
     return found
+
+
+def test_rings_of_io_uring_are_recorded_where_fuse_has_them() -> None:
+    def rings(kernel: str, detail: str = "stacks") -> dict[str, str]:
+        facts = host(kernel)
+        facts = replace(facts, tracepoints=(*facts.tracepoints, *RINGS.values()), pid_max=1 << 22)
+        plan = make(facts, Workload(command=("x",), detail=detail))
+        return {event.name: event.filter for event in plan.events if event.name in RINGS.values()}
+
+    for detail in ("stages", "stacks"):
+        filters = rings("6.18", detail)
+        assert set(filters) == set(RINGS.values())
+        assert all('COMM == "cvmfs2"' in text for text in filters.values())
+        assert filters[RINGS["committed"]].endswith("opcode == 46")
+        assert filters[RINGS["fetched"]].endswith("res == 0")
+    assert list(rings("6.18", "latency")) == [RINGS["committed"]]
+    assert rings("6.12") == rings("6.12", "latency") == {}
 
 
 def test_ftrace_records_what_has_no_stack() -> None:

@@ -22,6 +22,7 @@ REAL = {
     "7.2": "7.2.13+deb14-amd64",
 }
 ROLES = ("begin", "sent", "end")
+RINGS = ["fuse_kernel:fuse_uring_queue_fuse_req", "fuse_kernel:fuse_uring_queue_bq_req"]
 
 
 def host(name: str, **changes: object) -> HostFacts:
@@ -49,13 +50,30 @@ def test_every_stage_is_told_by_one_event(name: str) -> None:
     if "kprobe" not in facts.dynamic_events:
         assert not plan.probes and not plan.graph
         return
-    assert [len(stage(plan, role)) for role in ROLES] == [1, 1, 1]
+    # Requests that go by io_uring pass functions of their own.
+    by_ring = [event for event in stage(plan, "begin") if "_uring_" in event]
+    assert by_ring == (RINGS if name == "6.14" else [])
+    assert [len(set(stage(plan, role)) - set(by_ring)) for role in ROLES] == [1, 1, 1]
     assert {probe.function for probe in plan.probes if probe.layer == "kernel"} == {
         "request_wait_answer"
     }
     assert plan.missing == ()
     assert "fuse_lookup" in dict(plan.functions)
     assert dict(plan.functions)["fuse_lookup"] == "lookup"
+
+
+def test_requests_by_io_uring_that_cannot_be_probed_are_named() -> None:
+    probes = kernel.plan(host("6.14"), [45]).probes
+    for event in RINGS:
+        (probe,) = [probe for probe in probes if probe.event == event]
+        assert dict(probe.arguments).keys() >= {"req", "unique", "connection", "opcode"}
+    facts = without(
+        host("6.14"), "fuse_uring_queue_bq_req", instead=("fuse_uring_queue_bq_req.isra.0",)
+    )
+    plan = kernel.plan(facts, [45])
+    assert len(stage(plan, "begin")) == 2
+    (lack,) = [lack for lack in plan.missing if "io_uring" in lack.what]
+    assert "fuse_uring_queue_bq_req.isra.0" in lack.why
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -22,6 +22,8 @@ from fixtures import Invoke
 import fusetools
 from fusetools import _core
 from fusetools.answers import requests, show
+from fusetools.answers.catalogue import Probe
+from fusetools.names import RINGS
 from fusetools.render.text.layout import sparkline
 from fusetools.render.text.slow import IN_REQUEST
 from fusetools.render.text.slow import render as slow_text
@@ -234,7 +236,41 @@ def test_what_the_daemons_thread_did(demo: dict[int, Plain]) -> None:
         assert sum(ns or 0 for ns in states) == end - start
 
 
+def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
+    probes = [
+        Probe("raw_syscalls:sys_enter", "syscall", "", "", "sys_enter"),
+        Probe("sched:sched_switch", "syscall", "", "", "switch"),
+    ]
+    moments = [
+        (140, 500, 0, 0, (230, None, None, None), "clock_nanosleep"),
+        (145, 500, 0, 1, (500, 1, 0, None), None),
+    ]
+    fields = {
+        "marks": {"begin": 100, "read": 120},
+        "daemon_tid": 500,
+        "handed": False,
+        "until": 1000,
+        "unsplit": 0,
+        **dict.fromkeys(("blocked", "runnable", "elsewhere")),
+    }
+    did = requests.meanwhile(fields, moments, probes)  # type: ignore[arg-type]
+    assert did is not None and did.syscalls == (("clock_nanosleep", 1, 860),)
+    # What lies beyond the last moment kept, and where it is over, may not be known.
+    many = moments[:1] * (requests.MOST - 1) + moments[1:]
+    for known, kept in (({**fields, "until": None}, moments), (fields, many)):
+        did = requests.meanwhile(known, kept, probes)  # type: ignore[arg-type]
+        assert did is not None and did.syscalls == (("clock_nanosleep", 1, 5),)
+
+
 # show
+
+
+def test_what_a_ring_does_is_told() -> None:
+    probes = [Probe(event, "syscall", "", "", role) for role, event in RINGS.items()]
+    fields: Any = {"tid": 900, "daemon_tid": 500, "marks": {}}
+    thread = show._Thread(fields, 500, probes, (), None)  # type: ignore[arg-type]
+    lines = [thread.line(1, 500, 0, kind, (1, 2, 3, None), None) for kind in range(3)]
+    assert lines == ["has a request in its ring", "submits to its ring", "waits for its ring"]
 
 
 def test_show(run: Invoke) -> None:

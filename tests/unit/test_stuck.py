@@ -12,7 +12,17 @@ import pytest
 
 from fusetools.host.mounts import is_on, parse_autofs
 from fusetools.now import arguments, machine, threads
-from fusetools.now.moment import Connection, Descriptor, Lock, Moment, Place, Process, Socket, Task
+from fusetools.now.moment import (
+    RING,
+    Connection,
+    Descriptor,
+    Lock,
+    Moment,
+    Place,
+    Process,
+    Socket,
+    Task,
+)
 from fusetools.now.places import Table
 from fusetools.now.stuck import stuck
 from fusetools.render.json.answer import render as to_json
@@ -73,6 +83,52 @@ def test_who_waits_for_a_short_time_is_not_stuck() -> None:
     result = stuck(moment(caller(age=0.9), reader(101)))
     assert not result.stuck
     assert stuck(moment(caller(age=1.0), reader(101))).stuck
+
+
+def in_ring(tid: int, link: str, age: float = 10.0, wchan: str = "io_cqring_wait") -> Task:
+    descriptors = (Descriptor(4, link),)
+    return thread(tid, age, wchan=wchan, call="io_uring_enter", descriptors=descriptors)
+
+
+def test_a_thread_that_waits_for_its_ring_is_no_cause() -> None:
+    """Whether its ring is known to bring requests (/dev/fuse is registered with it), or may."""
+    sleeps = thread(101, 299.0, call="clock_nanosleep")
+    for link, waits in (
+        ("/dev/fuse", "waits for its next request"),
+        (RING, "waits in io_uring_enter for its next request, or for something else"),
+    ):
+        result = stuck(moment(caller(), sleeps, in_ring(102, link)))
+        assert [cause.kind for cause in result.mounts[0].causes] == ["sleep"]
+        assert "thread 101" in result.mounts[0].causes[0].text
+        assert [blocked.waits for blocked in result.mounts[0].threads][1] == waits
+    # In the midst of an answer, as of a write.
+    (cause, *_) = causes(caller(), in_ring(102, "/dev/fuse", 299.0, "fuse_dev_queue_req"))
+    assert "thread 102" in cause.text
+
+
+def test_nobody_knows_who_should_answer_where_all_wait_for_rings() -> None:
+    (sure,) = causes(caller(), in_ring(101, "/dev/fuse"))
+    assert sure.kind == "unanswered" and "and waits for more:" in sure.text
+    (unsure,) = causes(caller(), in_ring(101, RING))
+    assert unsure.kind == "unanswered"
+    assert "waits in io_uring_enter for more, or for something else:" in unsure.text
+
+
+def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = "SqMask:\t0xf\nUserFiles:\t{}\n{}UserBufs:\t0\nPollList:\n  op=6, task_works=0\n"
+    with_fuse = info.format(1, "    0: /dev/fuse\n")
+    infos = {"11": with_fuse, "12": with_fuse, "13": info.format(0, "")}
+    links = {"0": "/dev/null", "11": RING, "12": RING}
+    monkeypatch.setattr("fusetools.now.arguments.text", lambda name: infos[name.rpartition("/")[2]])
+    monkeypatch.setattr("fusetools.now.arguments.names", lambda name: list(links))
+    monkeypatch.setattr("fusetools.now.arguments.link", lambda name: links[name.rpartition("/")[2]])
+    ring = arguments._of_ring
+    assert ring(100, [11], 1) == [(11, "/dev/fuse")]
+    assert ring(100, [13], 1) == [(-1, RING)]
+    # Descriptor 0 is none of the ring's: it is its place in a table of the thread.
+    assert ring(100, [0], 17) == [(11, "/dev/fuse")]
+    infos["12"] = info.format(1, "    0: /var/lib/data\n")
+    assert ring(100, [0], 17) == [(-1, RING)]
 
 
 FENCE = ("__select", "SafeSleepMs(unsigned int)", "loader::stub_lookup(fuse_req*, unsigned long)")

@@ -87,10 +87,14 @@ def _threads(m: MountQueue) -> list[str]:
     waited = share(m.waited_ns, m.total_ns) or "0 %"
     short = share(m.short_ns, m.total_ns) or "0 %"
     threads = "its only thread was" if m.threads == 1 else f"all {number(m.threads)} threads were"
+    if m.by_ring:
+        threads = "the thread of their ring was"
     waits = f"requests waited in its queue for {short} of their time while {threads} at work."
     if m.share_short >= SHORT:
         text = prose(f"The daemon is short of threads: {waits}")
         more = "give it more threads (libfuse 3.12 and later: -o max_threads=N)"
+        if m.by_ring:
+            more = "mount it without io_uring: by a ring, each CPU's requests have one thread"
         return [*text, *ways_out(more, "  ")]
     if m.share_short >= AT_TIMES:
         return prose(f"The daemon is short of threads at times: {waits}")

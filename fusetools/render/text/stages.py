@@ -224,7 +224,7 @@ def ring(operations: Iterable[OperationStages]) -> list[str]:
     n = sum(o.ring for o in operations)
     if not n:
         return []
-    return [f"{plural(n, 'request')} went by io_uring: read and reply are one io_uring_enter each"]
+    return [f"{plural(n, 'request')} went by io_uring"]
 
 
 def handed(operations: Iterable[OperationStages]) -> list[str]:

@@ -24,7 +24,7 @@ use crate::serves::Serves;
 use crate::stitch::{self, Cut, Mark, RequestCounts, Stitch, Story};
 use crate::tree::{Single, Tree};
 
-use daemon::Reads;
+use daemon::{Reads, Replied};
 use requests::Syscall;
 pub use series::{Answer, Call, Columns, Detail, RequestRow, Series};
 use tally::{Function, Tally};
@@ -88,6 +88,9 @@ pub struct Analysis {
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
+    /// What rings of io_uring bring is recorded; replies to requests that have not ended, by `Story::id`.
+    ring_events: bool,
+    replied: FxHashMap<u32, Replied>,
     syscall_tallies: FxHashMap<(u64, Operation), Box<Tally>>,
     /// How often events were dropped so far.
     losses: u32,
@@ -197,6 +200,8 @@ impl Analysis {
             request_tallies: FxHashMap::default(),
             window_tallies: FxHashMap::default(),
             reply_tallies: FxHashMap::default(),
+            ring_events: catalogue.iter().any(|row| row.role == Role::Fetched),
+            replied: FxHashMap::default(),
             syscall_tallies: FxHashMap::default(),
             losses: 0,
             columns,
@@ -371,6 +376,9 @@ impl Analysis {
             | Role::Switch
             | Role::Waking
             | Role::Connect
+            | Role::Fetched
+            | Role::Committed
+            | Role::RingWait
             | Role::Length
             | Role::Stack
             | Role::Sample => {}
@@ -429,6 +437,9 @@ impl Analysis {
         if let Some(mut stitch) = self.stitch.take() {
             stitch.end_at(self.now);
             stitch.finish(&mut |story| self.story(story));
+        }
+        for (_, replied) in std::mem::take(&mut self.replied) {
+            self.replied(replied);
         }
         let mut series = Vec::new();
         let mut add = |layer, function: String, operation: &str, tally: Tally| {

@@ -35,6 +35,12 @@ pub enum Role {
     Listed,
     /// A thread of the daemon takes a request: its calls without `unique` belong to that request.
     Taken,
+    /// A completion is posted in a ring of io_uring (io_uring:io_uring_complete).
+    Fetched,
+    /// A command is submitted to a ring (io_uring:io_uring_submit_req).
+    Committed,
+    /// A thread waits for completions of a ring (io_uring:io_uring_cqring_wait).
+    RingWait,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
     Name,
     SysEnter,
@@ -49,6 +55,39 @@ pub enum Role {
     Sample,
     /// How long a request or an answer is: another reading of the event that begins or ends it.
     Length,
+}
+
+impl Role {
+    /// As Python calls it.
+    pub fn of_name(name: &str) -> Option<Role> {
+        Some(match name {
+            "entry" => Role::Entry,
+            "return" => Role::Return,
+            "graph_entry" => Role::GraphEntry,
+            "graph_exit" => Role::GraphExit,
+            "begin" => Role::Begin,
+            "sent" => Role::Sent,
+            "end" => Role::End,
+            "reply" => Role::Reply,
+            "inode" => Role::Inode,
+            "handle" => Role::Handle,
+            "listed" => Role::Listed,
+            "taken" => Role::Taken,
+            "name" => Role::Name,
+            "sys_enter" => Role::SysEnter,
+            "sys_exit" => Role::SysExit,
+            "switch" => Role::Switch,
+            "waking" => Role::Waking,
+            "fetched" => Role::Fetched,
+            "committed" => Role::Committed,
+            "ring_wait" => Role::RingWait,
+            "connect" => Role::Connect,
+            "stack" => Role::Stack,
+            "sample" => Role::Sample,
+            "length" => Role::Length,
+            _ => return None,
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +143,9 @@ pub const ABSENT: u64 = u64::MAX;
 /// | SysExit | id | ret | | |
 /// | Switch | prev_pid | prev_state | next_pid | |
 /// | Waking | pid | common_flags (8, 16: in an interrupt) | | |
+/// | Fetched | ring | user_data | res (32 bits) | |
+/// | Committed | ring | user_data | opcode | sq_thread |
+/// | RingWait | ring | | | |
 /// | Connect | port | address, its first 8 bytes | and its last 8 | |
 /// | Length | unique | connection | len | req |
 /// | Stack | address (of the sample) | period | place of the record in the file | stack |

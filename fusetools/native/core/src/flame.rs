@@ -180,6 +180,8 @@ enum Use {
     BeginStack,
     /// A request ends.
     End,
+    /// A ring of io_uring has got one.
+    Fetched,
     /// The daemon's callback of that name.
     Callback(u32),
     None,
@@ -193,6 +195,8 @@ struct Note {
     wanted: bool,
     /// It belongs to a request.
     requested: bool,
+    /// For the next request, by a ring of io_uring.
+    for_ring: bool,
     /// Its stack, by the names at its beginning; ROOT: it is not selected.
     node: u32,
     /// Of its stack.
@@ -260,6 +264,7 @@ impl<'a> Engine<'a> {
             Role::Stack => Use::Sample,
             Role::Switch => Use::Switch,
             Role::End => Use::End,
+            Role::Fetched => Use::Fetched,
             Role::Waking => Use::Waking,
             Role::Entry if row.layer == Layer::Daemon => {
                 Use::Callback(frames.name(&row.function, Origin::Other))
@@ -368,7 +373,8 @@ impl<'a> Engine<'a> {
             .copied()
             .unwrap_or(Use::None);
         // Who makes a system call, wakes another one up or is sampled runs, whatever became of its switch-in.
-        if matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking) {
+        let acts = matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking);
+        if acts || what == Use::Fetched {
             self.on(ev.tid, ev.time);
         }
         match what {
@@ -399,6 +405,7 @@ impl<'a> Engine<'a> {
             Use::BeginStack => remember(&mut self.begins, ev.tid, (ev.time, ev.v[3])),
             Use::Callback(name) => remember(&mut self.callbacks, ev.tid, (ev.time, name)),
             Use::Sample => self.sample(ev),
+            Use::Fetched => self.copies(ev.tid),
             Use::WakingStack | Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {
@@ -492,6 +499,7 @@ impl<'a> Engine<'a> {
             },
             wanted: story.is_some_and(|story| self.wants(story)),
             requested: story.is_some(),
+            for_ring: stitch.is_some_and(|stitch| stitch.waits_for_ring(tid)),
             node: ROOT,
             reach: Reach::Unfollowed,
             comm: 0,

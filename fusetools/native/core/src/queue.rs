@@ -35,11 +35,13 @@ pub struct Queue {
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
+    /// Answered by io_uring: only the thread of its ring could take it.
+    pub ring: u64,
     /// ns of `total` in which the thread that had a request was ready and had no CPU.
     pub runnable: u64,
     /// ns that its requests took, from begin to end; of that in the queue; and there while all threads were at work,
-    /// those aside that had replied and would have been done had they not lacked a CPU. Those whose read is not known
-    /// are in none of it.
+    /// those aside that had replied and would have been done had they not lacked a CPU; where most go by io_uring, while
+    /// the thread of their own ring was at work. Those whose read is not known are in none of it.
     pub total: u64,
     pub waited: u64,
     pub short: u128,
@@ -73,6 +75,9 @@ struct Mount {
     unanswered: u64,
     unread: u64,
     handed: u64,
+    ring: u64,
+    /// ns in the queue of those while the thread that took them was at work.
+    ring_short: u64,
     runnable: u64,
     total: u64,
     waited: u64,
@@ -102,6 +107,8 @@ impl Queues {
                 unanswered: 0,
                 unread: 0,
                 handed: 0,
+                ring: 0,
+                ring_short: 0,
                 runnable: 0,
                 total: 0,
                 waited: 0,
@@ -144,6 +151,9 @@ impl Mount {
                 None => levels.push(level),
             }
         }
+        if 2 * self.ring > self.requests {
+            short = u128::from(self.ring_short);
+        }
         levels.dedup_by(|next, last| (next.queued, next.busy) == (last.queued, last.busy));
         Queue {
             connection: self.connection,
@@ -152,6 +162,7 @@ impl Mount {
             unanswered: self.unanswered,
             unread: self.unread,
             handed: self.handed,
+            ring: self.ring,
             runnable: self.runnable,
             total: self.total,
             waited: self.waited,
@@ -200,6 +211,10 @@ impl Listener for Queues {
             mount.requests += 1;
             mount.unanswered += u64::from(story.is_unanswered());
             mount.handed += u64::from(story.handed && !story.is_unanswered());
+            mount.ring += u64::from(story.ring);
+            if story.ring && story.no_thread != ABSENT {
+                mount.ring_short += story.no_thread;
+            }
             let unread = story.is_unanswered() && story.next == Mark::Read;
             let left = match work {
                 Some((from, _)) => Some(from.max(begin)),

@@ -14,6 +14,7 @@ mod caller;
 mod cut;
 mod daemon;
 mod kernel;
+mod rings;
 mod scheduler;
 mod slab;
 mod task;
@@ -36,10 +37,11 @@ pub(crate) use cut::Piece;
 pub use cut::{Cut, Stage, BETWEEN, STAGES};
 use daemon::Unread;
 use kernel::{place, Place};
+use rings::{Ring, Waiting};
 use slab::{Open, Slot};
 pub use task::Idle;
 use task::{
-    Callback, Read, Run, State, Syscall, Task, Tasks, MOST_CALLBACKS, MOST_MADE, MOST_READS,
+    Callback, Freed, Read, Run, State, Syscall, Task, Tasks, MOST_CALLBACKS, MOST_MADE, MOST_READS,
 };
 pub use trace::{Fate, Mark, RequestCounts, Story, FATES, MARKS, MARK_NAMES};
 
@@ -71,6 +73,11 @@ pub struct Stitch {
     servants: FxHashSet<i32>,
     /// By connection and length.
     unread: FxHashMap<(u64, u64), Unread>,
+    /// Rings of io_uring, by the kernel's address; and what they may yet bring, by connection.
+    rings: FxHashMap<u64, Ring>,
+    waiting: FxHashMap<u64, Waiting>,
+    /// Their completions are recorded.
+    ring_events: bool,
     /// Threads of a daemon that are, or may be, in a system call that reads.
     reading: FxHashMap<i32, FxHashSet<i32>>,
     /// Daemons in which another thread answers than the one that read.
@@ -201,6 +208,9 @@ impl Stitch {
             serves: Serves::new(&filters.daemons),
             servants: filters.daemons.iter().map(|(pid, _)| *pid).collect(),
             unread: FxHashMap::default(),
+            rings: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            ring_events: catalogue.iter().any(|row| row.role == Role::Fetched),
             reading: FxHashMap::default(),
             hand: FxHashSet::default(),
             reads: catalogue
@@ -328,6 +338,9 @@ impl Stitch {
                 self.switch_in(next as i32, ev.time, prev as i32);
             }
             Role::Waking => self.waking(ev),
+            Role::Fetched => self.fetched(ev),
+            Role::Committed => self.committed(ev),
+            Role::RingWait => self.ring_wait(ev),
             Role::Begin => self.begin(ev, kind, tell),
             Role::Sent => self.sent(ev),
             Role::End => self.end(ev, tell),

@@ -20,7 +20,7 @@ const FUNCTIONS: [(u64, &str); 4] = [
 ];
 
 #[rustfmt::skip]
-const ROWS: [(&str, &str, Layer, &str, &str, Role); 24] = [
+const ROWS: [(&str, &str, Layer, &str, &str, Role); 27] = [
     ("begin", "fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("sent", "fuse:fuse_request_sent", Layer::Request, "", "", Role::Sent),
     ("end", "fuse:fuse_request_end", Layer::Request, "", "", Role::End),
@@ -45,10 +45,15 @@ const ROWS: [(&str, &str, Layer, &str, &str, Role); 24] = [
     ("out", "ftrace:funcgraph_exit", Layer::Kernel, "", "", Role::GraphExit),
     ("length", "fuse:fuse_request_end", Layer::Request, "", "", Role::Length),
     ("bytes", "fuse:fuse_request_send", Layer::Request, "", "", Role::Length),
+    ("fetched", "io_uring:io_uring_complete", Layer::Syscall, "", "", Role::Fetched),
+    ("commit", "io_uring:io_uring_submit_req", Layer::Syscall, "", "", Role::Committed),
+    ("await", "io_uring:io_uring_cqring_wait", Layer::Syscall, "", "", Role::RingWait),
 ];
+const OF_RINGS: [&str; 3] = ["fetched", "commit", "await"];
 
 /// `TIME TID KIND VALUE…`, a line each; threads of the daemons are 500 to 599 and 600 to 699. `begin UNIQUE OPCODE
-/// [CONNECTION [REQ]]`, `end UNIQUE ERROR [CONNECTION [REQ]]`.
+/// [CONNECTION [REQ]]`, `end UNIQUE ERROR [CONNECTION [REQ]]`; of rings, which `with_rings` records: `fetched RING MARK
+/// RESULT`, `commit RING MARK OPCODE BY_KERNEL`, `await RING`.
 struct Script {
     without: Vec<&'static str>,
     daemons: Vec<(i32, u64)>,
@@ -57,8 +62,15 @@ struct Script {
 impl Script {
     fn new() -> Script {
         Script {
-            without: Vec::new(),
+            without: OF_RINGS.to_vec(),
             daemons: vec![(DAEMON, MOUNT), (OTHER, MOUNT + 1)],
+        }
+    }
+
+    fn with_rings() -> Script {
+        Script {
+            without: Vec::new(),
+            ..Script::new()
         }
     }
 
@@ -613,6 +625,210 @@ fn by_io_uring() {
         times(story, &[Mark::Read, Mark::Reply]),
         [Some(120), Some(150)]
     );
+}
+
+/// The thread was preempted when it had answered, and got the next request where it left the kernel: by no system call.
+const BY_NO_CALL: &str = "
+    90 900 begin 2 1
+    91 500 fetched 7 33 0
+    100 500 enter 426
+    101 500 commit 7 33 46 0
+    102 500 end 2 0
+    103 500 exit 426 1
+    104 500 switch 500 0 900
+    110 900 begin 4 1
+    115 900 switch 900 1 500
+    120 500 fetched 7 33 0
+    130 500 enter 230
+    140 500 exit 230 0
+    150 500 enter 426
+    151 500 commit 7 33 46 0
+    152 500 end 4 0
+";
+
+#[test]
+fn a_ring_brings_a_request_at_any_time() {
+    let [_, story] = &Script::with_rings().run(BY_NO_CALL)[..] else {
+        panic!()
+    };
+    assert!(story.ring && !story.handed);
+    assert_eq!((story.reader, story.replier), (500, 500));
+    assert_eq!(
+        times(story, &[Mark::Read, Mark::Reply]),
+        [Some(120), Some(150)]
+    );
+    assert_eq!((story.no_thread, story.no_cpu), (0, 5));
+}
+
+/// What a ring brings in the midst of other work waits until that is done: until its callback has returned, or its answer
+/// is given.
+#[test]
+fn a_ring_fills_before_its_thread_is_free() {
+    let callbacks = "
+        50 500 await 7
+        51 0 switch 0 0 500
+        100 900 begin 2 1
+        101 500 fetched 7 33 0
+        102 500 exit 426 0
+        103 500 lookup 2
+        110 901 begin 4 1
+        111 901 waking 500
+        115 500 fetched 7 44 0
+        140 500 lookup__return
+        145 500 lookup 4
+        160 500 lookup__return
+        170 500 enter 426
+        171 500 commit 7 33 46 0
+        172 500 end 2 0
+        173 500 commit 7 44 46 0
+        174 500 end 4 0";
+    let by_callback = Script::with_rings().run(callbacks);
+    let [first, second] = &by_callback[..] else {
+        panic!()
+    };
+    assert_eq!(
+        times(first, &[Mark::Read, Mark::Reply]),
+        [Some(101), Some(170)]
+    );
+    assert_eq!(
+        times(second, &[Mark::Read, Mark::Reply]),
+        [Some(140), Some(170)]
+    );
+    assert_eq!((second.no_thread, second.daemon_tid), (30, 500));
+    let without = ["lookup", "lookup__return"];
+    let by_window = Script::with_rings().without(&without).run(callbacks);
+    // They are answered together: the thread had both.
+    let reads: Vec<_> = by_window.iter().map(|story| story.at(Mark::Read)).collect();
+    assert_eq!(reads, [Some(101), Some(115)]);
+    let apart = "
+        50 500 await 7
+        51 0 switch 0 0 500
+        100 900 begin 2 1
+        101 500 fetched 7 33 0
+        110 901 begin 4 1
+        111 901 waking 500
+        115 500 fetched 7 44 0
+        140 500 enter 426
+        141 500 commit 7 33 46 0
+        142 500 end 2 0
+        143 500 exit 426 1
+        170 500 enter 426
+        171 500 commit 7 44 46 0
+        172 500 end 4 0";
+    let apart = Script::with_rings().run(apart);
+    assert_eq!(apart[1].at(Mark::Read), Some(142));
+    assert_eq!(apart[1].no_thread, 32);
+}
+
+/// Who waits for the ring takes what it brings, whoever the kernel has copy it there.
+#[test]
+fn a_ring_whose_requests_are_handed_on() {
+    let stories = Script::with_rings().run(
+        "
+        90 900 begin 2 1
+        91 501 fetched 7 33 0
+        95 501 enter 426
+        96 501 commit 7 33 46 0
+        97 501 end 2 0
+        98 501 exit 426 1
+        99 500 enter 426
+        100 500 await 7
+        110 900 begin 4 1
+        120 501 fetched 7 33 0
+        125 500 exit 426 0
+        126 500 enter 426
+        127 500 await 7
+        150 501 enter 426
+        151 501 commit 7 33 46 0
+        152 501 end 4 0",
+    );
+    let story = &stories[1];
+    assert!(story.ring && story.handed);
+    assert_eq!((story.reader, story.replier), (500, 501));
+    assert_eq!(
+        times(story, &[Mark::Read, Mark::Reply]),
+        [Some(125), Some(150)]
+    );
+    assert_eq!(story.blocked, ABSENT);
+    // The kernel submits: nobody knows which thread answered.
+    let story = &Script::with_rings().run(
+        "
+        90 900 begin 2 1
+        91 502 fetched 7 33 0
+        96 502 commit 7 33 46 1
+        97 502 end 2 0",
+    )[0];
+    assert!(story.ring && story.handed);
+    assert_eq!(
+        (story.reader, story.replier, story.blocked),
+        (-1, -1, ABSENT)
+    );
+}
+
+/// The length in an answer's header is the daemon's own affair there; what is submitted shows that a ring answered.
+#[test]
+fn an_answer_by_a_ring_has_no_length() {
+    let script = "
+        90 900 begin 2 1
+        90 900 bytes 2 64
+        96 500 commit 7 33 46 0
+        97 500 end 2 0
+        97 500 length 2 64
+        190 900 begin 4 1
+        197 500 end 4 0
+        197 500 length 4 80";
+    let stories = Script::with_rings()
+        .without(&["fetched", "await"])
+        .run(script);
+    let lengths: Vec<_> = stories
+        .iter()
+        .map(|story| (story.ring, story.request_len, story.reply_len))
+        .collect();
+    assert_eq!(lengths, [(true, 64, ABSENT), (false, ABSENT, 80)]);
+}
+
+/// A ring of the daemon's own, for its files, brings no request; nor does a failed command.
+#[test]
+fn a_ring_of_another_kind() {
+    let stories = Script::with_rings().run(
+        "
+        90 900 begin 2 1
+        92 500 enter 426
+        93 500 commit 8 33 22 0
+        94 500 fetched 8 33 0
+        95 500 exit 426 1
+        96 500 fetched 7 44 4294967189
+        100 500 lookup 2
+        110 500 enter 426
+        111 500 commit 7 44 46 0
+        112 500 end 2 0",
+    );
+    assert_eq!(stories[0].at(Mark::Read), None);
+    assert!(stories[0].ring);
+}
+
+/// A request that is never answered: its thread has it, where it alone can have come; else nobody knows.
+#[test]
+fn a_ring_and_no_answer() {
+    let known = format!(
+        "{BY_NO_CALL}
+        153 500 exit 426 1
+        200 900 begin 6 1
+        210 500 fetched 7 33 0
+        300 900 enter 0"
+    );
+    let stories = Script::with_rings().run(&known);
+    let last = &stories[2];
+    assert_eq!((last.fate, last.next), (Fate::Interrupted, Mark::Reply));
+    assert_eq!((last.at(Mark::Read), last.daemon_tid), (Some(210), 500));
+    let queued = known.replace("210 500 fetched 7 33 0", "");
+    let stories = Script::with_rings().run(&queued);
+    assert_eq!(stories[2].next, Mark::Read);
+    let either = known.replace("200 900 begin 6 1", "200 900 begin 6 1\n 201 901 begin 8 1");
+    let stories = Script::with_rings().run(&either);
+    let next: Vec<_> = stories[2..].iter().map(|story| story.next).collect();
+    assert_eq!(next, [Mark::End, Mark::End]);
+    assert_eq!(stories[2].at(Mark::Read), None);
 }
 
 /// The same numbers on two mounts at once.

@@ -193,30 +193,8 @@ fn meaning((event, layer, function, operation, role): Row) -> PyResult<Meaning> 
         "daemon" => Layer::Daemon,
         _ => return Err(PyValueError::new_err(format!("no such layer: {layer}"))),
     };
-    let role = match role.as_str() {
-        "entry" => Role::Entry,
-        "return" => Role::Return,
-        "graph_entry" => Role::GraphEntry,
-        "graph_exit" => Role::GraphExit,
-        "begin" => Role::Begin,
-        "sent" => Role::Sent,
-        "end" => Role::End,
-        "reply" => Role::Reply,
-        "inode" => Role::Inode,
-        "handle" => Role::Handle,
-        "listed" => Role::Listed,
-        "taken" => Role::Taken,
-        "name" => Role::Name,
-        "sys_enter" => Role::SysEnter,
-        "sys_exit" => Role::SysExit,
-        "switch" => Role::Switch,
-        "waking" => Role::Waking,
-        "connect" => Role::Connect,
-        "stack" => Role::Stack,
-        "sample" => Role::Sample,
-        "length" => Role::Length,
-        _ => return Err(PyValueError::new_err(format!("no such role: {role}"))),
-    };
+    let role = Role::of_name(&role)
+        .ok_or_else(|| PyValueError::new_err(format!("no such role: {role}")))?;
     Ok(Meaning {
         event,
         layer,

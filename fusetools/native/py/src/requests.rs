@@ -309,6 +309,7 @@ pub fn queue<'py>(
         row.set_item("unanswered", queue.unanswered)?;
         row.set_item("unread", queue.unread)?;
         row.set_item("handed", queue.handed)?;
+        row.set_item("ring", queue.ring)?;
         row.set_item("runnable", queue.runnable)?;
         row.set_item("total", queue.total)?;
         row.set_item("waited", queue.waited)?;

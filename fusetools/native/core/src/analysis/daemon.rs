@@ -25,6 +25,23 @@ impl Reads {
     }
 }
 
+/// The daemon has replied by a function of libfuse.
+pub(super) struct Replied {
+    function: u32,
+    operation: Operation,
+    /// `Story::id`
+    request: Option<u32>,
+    /// The read that brought the request, as `Reads::returns` has it.
+    read: Option<(u64, u32)>,
+    /// The call may have begun before the recording.
+    before: bool,
+    pid: i32,
+    tid: i32,
+    unique: u64,
+    time: u64,
+    events: u32,
+}
+
 impl Analysis {
     pub(super) fn entry(&mut self, ev: &Ev, kind: Kind) {
         if self.filters.begun_before {
@@ -185,6 +202,7 @@ impl Analysis {
         let unique = ev.v[0];
         let served = self.request_of(ev, Operation::UNKNOWN);
         let wanted = self.wants_daemon(ev.pid, served);
+        let told = served.is_some_and(|(story, _)| self.in_window(story.start()));
         let request = served.map(|(story, _)| {
             let sent = story.at(Mark::Sent);
             let since = sent.or(story.at(Mark::Begin)).unwrap_or(0);
@@ -208,14 +226,9 @@ impl Analysis {
             Some((_, _, since, _)) => reads.returns.iter().copied().find(|read| read.0 >= since),
             None => reads.returns.last().copied(),
         };
-        let (start, events) = (
-            start.map(|read| read.0),
-            start.map_or(0, |read| events.saturating_sub(read.1)),
-        );
         reads.returns.clear();
         reads.replied = unique;
-
-        if !wanted || !self.in_window(start.unwrap_or(ev.time)) {
+        if !wanted {
             return;
         }
         let operation = match request {
@@ -225,21 +238,60 @@ impl Analysis {
             }
             None => Operation::UNKNOWN,
         };
-        let tally = self
-            .reply_tallies
-            .entry((kind.function, operation))
-            .or_default();
-        tally.entries += 1;
-        let Some(start) = start else {
-            tally.entries -= u64::from(before);
-            tally.unmatched += u64::from(!before);
+        let replied = Replied {
+            function: kind.function,
+            operation,
+            request: request.map(|(id, ..)| id),
+            read: start,
+            before,
+            pid: ev.pid,
+            tid: ev.tid,
+            unique,
+            time: ev.time,
+            events,
+        };
+        match request.filter(|_| self.ring_events && told) {
+            // What brought it by a ring is known when it has ended.
+            Some((id, ..)) => {
+                self.replied.insert(id, replied);
+            }
+            None => self.replied(replied),
+        }
+    }
+
+    /// A request's story is known: so is what it was answered with.
+    pub(super) fn replied_to(&mut self, story: &Story) {
+        let Some(mut replied) = self.replied.remove(&story.id) else {
             return;
         };
-        let mut duration = ev.time.saturating_sub(start);
+        if story.ring {
+            let read = story.at(Mark::Read).filter(|read| *read <= replied.time);
+            // What its thread met since then is not known.
+            replied.read = read.map(|read| (read, replied.events));
+        }
+        self.replied(replied);
+    }
+
+    pub(super) fn replied(&mut self, replied: Replied) {
+        let start = replied.read.map(|read| read.0);
+        if !self.in_window(start.unwrap_or(replied.time)) {
+            return;
+        }
+        let tally = self
+            .reply_tallies
+            .entry((replied.function, replied.operation))
+            .or_default();
+        tally.entries += 1;
+        let Some((start, events)) = replied.read else {
+            tally.entries -= u64::from(replied.before);
+            tally.unmatched += u64::from(!replied.before);
+            return;
+        };
+        let mut duration = replied.time.saturating_sub(start);
         if let Some(cost) = self.filters.less() {
             // Of its own probe half lies before its time stamp.
             let met = Met {
-                events: u64::from(events),
+                events: u64::from(replied.events.saturating_sub(events)),
                 quarters: 1,
             };
             duration -= met.taken(cost, duration);
@@ -248,15 +300,15 @@ impl Analysis {
         if let Some(columns) = &mut self.columns {
             columns.calls.push(Call {
                 layer: Layer::Daemon,
-                function: kind.function,
+                function: replied.function,
                 start,
                 duration,
-                pid: ev.pid,
-                tid: ev.tid,
-                unique: or_zero(unique),
+                pid: replied.pid,
+                tid: replied.tid,
+                unique: or_zero(replied.unique),
             });
-            if let Some((id, ..)) = request {
-                columns.callbacks.insert(id, (start, ev.time));
+            if let Some(id) = replied.request {
+                columns.callbacks.insert(id, (start, replied.time));
             }
         }
     }

@@ -16,6 +16,7 @@ impl Analysis {
     /// A complete request.
     pub(super) fn story(&mut self, story: &Story) {
         self.decide(story);
+        self.replied_to(story);
         let begin = story.at(Mark::Begin);
         self.counts.add(story);
         if let Some(columns) = &mut self.columns {
@@ -145,7 +146,8 @@ impl Analysis {
         }
         let losses = self.losses;
         let events = self.events(ev.tid);
-        if self.follow_replies && ret as i64 > 0 && self.arch.is_read(number) {
+        let ring = self.ring_events && self.arch.is_ring(number);
+        if self.follow_replies && ret as i64 > 0 && self.arch.is_read(number) && !ring {
             self.tasks
                 .entry(ev.tid)
                 .or_default()

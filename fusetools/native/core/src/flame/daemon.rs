@@ -2,6 +2,8 @@
 //!
 //! Which request a thread works on may be known only when that request is answered: a daemon without callbacks has the
 //! window from its read to its reply. So a daemon's waits are remembered until then.
+//!
+//! Long, since its tests are here: each way in which threads share work has one.
 
 use std::collections::VecDeque;
 
@@ -122,6 +124,19 @@ impl Engine<'_> {
                 }
             }
             self.settle(&oldest);
+        }
+    }
+
+    /// A thread copies a request into a ring of io_uring. If it does not wait for that, it was at other work, to which
+    /// it returns: who made the request has interrupted it.
+    pub(super) fn copies(&mut self, tid: i32) {
+        let stitch = self.stitch.as_ref();
+        let past = self.pasts.threads.get_mut(&tid);
+        let last = past.and_then(|past| past.waits.back_mut());
+        let waker = last.and_then(|wait| wait.waker.as_mut());
+        let waker = waker.filter(|waker| waker.why == Why::Request);
+        if let Some(waker) = waker.filter(|_| stitch.is_some_and(|s| !s.waits_for_any_ring(tid))) {
+            waker.why = Why::Interrupt;
         }
     }
 
@@ -337,6 +352,9 @@ impl Note {
 
 /// A thread of a daemon waits for its next request.
 fn is_for_requests(frames: &mut Frames<'_>, spaces: &Spaces, wait: &Wait<Note>) -> bool {
+    if wait.note.for_ring {
+        return true;
+    }
     let names = frames.of(wait.stack, spaces, wait.pid);
     names.iter().any(|&frame| {
         let (name, origin) = &frames.names[frame as usize];
@@ -357,7 +375,7 @@ mod tests {
 
     const DAEMON: i32 = 500;
     const MOUNT: u64 = 45;
-    const ROWS: [(&str, Layer, Role); 8] = [
+    const ROWS: [(&str, Layer, Role); 11] = [
         ("begin", Layer::Request, Role::Begin),
         ("end", Layer::Request, Role::End),
         ("enter", Layer::Syscall, Role::SysEnter),
@@ -366,6 +384,9 @@ mod tests {
         ("in", Layer::Syscall, Role::Switch),
         ("wake", Layer::Syscall, Role::Waking),
         ("bytes", Layer::Request, Role::Length),
+        ("fetched", Layer::Syscall, Role::Fetched),
+        ("commit", Layer::Syscall, Role::Committed),
+        ("await", Layer::Syscall, Role::RingWait),
     ];
 
     /// `TIME TID KIND VALUE…`, a line each; threads of the daemon are 500 to 599, each named by its number. `begin
@@ -406,6 +427,9 @@ mod tests {
                 "bytes" => [number(3), MOUNT, number(4), ABSENT],
                 "out" => [tid as u64, 1, 0, ABSENT],
                 "in" => [0, 0, tid as u64, ABSENT],
+                "fetched" => [7, number(3), 0, ABSENT],
+                "commit" => [7, number(3), 46, 0],
+                "await" => [7, ABSENT, ABSENT, ABSENT],
                 _ => [number(3), number(4), ABSENT, ABSENT],
             };
             let (pid, tid) = if words[2] == "in" { (0, 0) } else { (pid, tid) };
@@ -484,6 +508,76 @@ mod tests {
             ("1;[runnable]", 8),
         ];
         assert_eq!(flame(Graph::OffCpu, ALONE), stacks(&expected));
+    }
+
+    /// A ring's thread sleeps and answers, and waits for the ring.
+    #[test]
+    fn a_wait_for_a_ring_is_of_no_request() {
+        let expected = [
+            ("500", 200),
+            ("500;[runnable]", 10),
+            ("1", 302),
+            ("1;[runnable]", 8),
+        ];
+        let by_ring = ALONE
+            .replace("10 500 enter 0", "8 500 enter 426\n 10 500 await")
+            .replace(
+                "130 500 exit 0 64",
+                "130 500 fetched 33\n 131 500 exit 426 0",
+            )
+            .replace("400 500 enter 1", "400 500 enter 426\n 405 500 commit 33")
+            .replace("440 500 enter 0", "440 500 enter 426\n 445 500 await");
+        assert_eq!(flame(Graph::OffCpu, &by_ring), stacks(&expected));
+        // It hands the request on, and waits for the ring meanwhile: that is of no request.
+        let handed = "
+            90 1 begin 5
+            91 501 fetched 33
+            92 501 enter 426
+            93 501 commit 33
+            94 501 end 5
+            95 501 exit 426 1
+            96 500 enter 426
+            97 500 await
+            98 500 out
+            99 501 enter 202
+            100 501 out
+            200 1 begin 7
+            205 1 wake 500
+            210 1 out
+            215 500 in
+            216 500 fetched 33
+            217 500 exit 426 0
+            218 500 wake 501
+            219 501 in
+            220 500 enter 426
+            221 500 await
+            222 500 out
+            230 501 enter 230
+            231 501 out
+            331 0 wake 501
+            341 501 in
+            350 501 enter 426
+            351 501 commit 33
+            352 501 end 7
+            353 501 wake 1
+            360 1 in
+            370 501 exit 426 1
+            900 1 enter 2";
+        let shown = flame(Graph::OffCpu, handed);
+        assert_eq!(shown.get("500"), None);
+        assert_eq!((shown["501"], shown["501;[runnable]"]), (100, 11));
+        // Another caller's request has it copy that meanwhile: it sleeps on for the first one.
+        let interrupted = handed.replace(
+            "331 0 wake 501",
+            "280 2 begin 9
+            281 2 wake 501
+            283 501 in
+            284 501 fetched 44
+            286 501 out
+            331 0 wake 501",
+        );
+        let shown = flame(Graph::OffCpu, &interrupted);
+        assert_eq!((shown["501"], shown["501;[runnable]"]), (95, 13));
     }
 
     /// 500 reads and wakes 501 up, which sleeps and answers.

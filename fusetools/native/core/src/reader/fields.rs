@@ -85,6 +85,9 @@ impl Take {
             Role::SysExit => [&["id"], &["ret"], &[], &[]],
             Role::Switch => [&["prev_pid"], &["prev_state"], &["next_pid"], &[]],
             Role::Waking => [&["pid"], &["common_flags"], &[], &[]],
+            Role::Fetched => [&["ctx"], &["user_data"], &["res"], &[]],
+            Role::Committed => [&["ctx"], &["user_data"], &["opcode"], &["sq_thread"]],
+            Role::RingWait => [&["ctx"], &[], &[], &[]],
             Role::Connect => [&["dport"], &[], &[], &[]],
             Role::Stack | Role::Sample => [&[], &[], &[], &[]],
             Role::Length => [&["unique"], &["connection"], &["len"], &["req"]],
@@ -100,7 +103,7 @@ impl Take {
             None
         };
         let mut v = names.map(find);
-        if meaning.role == Role::End {
+        if matches!(meaning.role, Role::End | Role::Fetched) {
             // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
             v[2].signed = false;
         }

@@ -200,6 +200,7 @@ impl Stitch {
             losses,
             idle,
             events: task.events.wrapping_sub(1),
+            freed: task.freed,
         });
         if !task.made.is_empty() {
             self.leave_all(ev.tid, ev.time, tell);
@@ -246,20 +247,21 @@ impl Stitch {
         let read = (ret as i64) >= i64::from(!ring) && self.arch.is_read(number);
         let from = syscall.map_or(ABSENT, |call| call.from);
         let connection = self.serves.by_descriptor(ev.pid, from);
-        if read {
+        let returned = Read {
+            enter: syscall.map_or(0, |call| call.start),
+            exit: ev.time,
+            run: task.run,
+            idle: task.idle_at(ev.time),
+            events: task.events.wrapping_add(1),
+            len: if ring { 0 } else { ret },
+            connection,
+            claimed: false,
+        };
+        if read && !(ring && self.ring_events) {
             if task.reads.len() == MOST_READS {
                 task.reads.remove(0);
             }
-            task.reads.push(Read {
-                enter: syscall.map_or(0, |call| call.start),
-                exit: ev.time,
-                run: task.run,
-                idle: task.idle_at(ev.time),
-                events: task.events.wrapping_add(1),
-                len: if ring { 0 } else { ret },
-                connection,
-                claimed: false,
-            });
+            task.reads.push(returned);
         }
         let last = task.last;
         let made = !task.made.is_empty();
@@ -291,7 +293,9 @@ impl Stitch {
         if let Some(reading) = self.reading.get_mut(&ev.pid) {
             reading.remove(&ev.tid);
         }
-        if read && !ring {
+        if ring {
+            self.ring_returns(ev.tid, returned);
+        } else if read {
             self.pair(ev, ret);
         }
     }

@@ -109,7 +109,7 @@ impl Stitch {
         let Some(task) = self.tasks.get_mut(ev.tid) else {
             return;
         };
-        let freed = task.freed;
+        let freed = task.freed.time;
         let Some(read) = task.reads.last_mut() else {
             return;
         };
@@ -163,7 +163,7 @@ impl Stitch {
         };
         let Some(read) = read else { return };
         read.claimed = true;
-        let (read, freed) = (*read, task.freed);
+        let (read, freed) = (*read, task.freed.time);
         self.was_read(slot, tid, read, freed);
     }
 
@@ -244,9 +244,11 @@ impl Stitch {
         }
         let mut idle = Idle::default();
         let mut events = 0;
+        let mut freed = Freed::default();
         if let Some(task) = self.tasks.get_mut(ev.tid) {
             task.event(ev.time);
             (idle, events) = (task.idle_at(ev.time), task.events);
+            freed = task.freed;
         }
         let mut first = false;
         let switches = self.switches;
@@ -254,7 +256,7 @@ impl Stitch {
             if open.story.at(Mark::CallbackEnter).is_none() {
                 first = true;
                 open.story.set(Mark::CallbackEnter, ev.time);
-                (open.idle, open.events) = (idle, events);
+                (open.idle, open.events, open.freed) = (idle, events, freed);
                 if open.story.reader != ev.tid {
                     // What another thread did then is not this one's.
                     open.story.idle[Mark::Read as usize] = None;
@@ -363,8 +365,8 @@ impl Stitch {
             false => Vec::new(),
         };
         let callback = task.callbacks.pop();
-        task.freed = ev.time;
         task.event(ev.time);
+        task.free(ev.time);
         let idle = task.idle_at(ev.time);
         let outer = task.callbacks.last().and_then(|outer| outer.slot);
         if !lost.is_empty() {
@@ -427,7 +429,10 @@ impl Stitch {
         let ended = self.tasks.get(ev.tid).and_then(|task| task.ended);
         if let Some(open) = ended.and_then(|slot| self.get_mut(slot)) {
             if open.story.at(Mark::End) == Some(ev.time) {
-                open.story.reply_len = len;
+                // Daemons need not fill it in: a ring has its own field for it (payload_sz).
+                if !open.story.ring {
+                    open.story.reply_len = len;
+                }
                 return;
             }
         }

@@ -83,6 +83,7 @@ impl Stitch {
             unique,
             place: slot.0,
         };
+        self.may_come_by_ring(slot, connection);
         let identity = Identity::new(unique, connection, req);
         self.slab[slot.0 as usize].key = Some(identity.key());
         if let Some(earlier) = self.requests.begin(identity, request) {
@@ -276,7 +277,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.event(ev.time);
         (task.pid, task.sent) = (ev.pid, Some(slot));
-        let (run, freed, fetches) = (task.run, task.freed, task.fetches);
+        let (run, freed, fetches) = (task.run, task.freed.time, task.fetches);
         let (idle, events) = (task.idle_at(ev.time), task.events);
         let enter = task.syscall.map_or(fetches, |call| call.start).max(freed);
         let switches = self.switches;
@@ -344,9 +345,14 @@ impl Stitch {
     pub(super) fn ended(&mut self, ev: &Ev, slot: Slot, error: i32) {
         let switches = self.switches;
         let daemon = self.servants.contains(&ev.pid);
+        let aborted = error == -ECONNABORTED;
+        let commit = match daemon && !aborted {
+            true => self.answered_by_ring(ev, slot),
+            false => None,
+        };
+        let by_kernel = commit.is_some_and(|commit| commit.by_kernel);
         let Some(open) = self.get(slot) else { return };
         let callback = open.story.at(Mark::CallbackEnter);
-        let aborted = error == -ECONNABORTED;
         if !aborted && self.serves.several(ev.pid) {
             let to = self.tasks.get(ev.tid).and_then(|task| task.syscall);
             let to = to.map_or(ABSENT, |call| call.to);
@@ -370,6 +376,9 @@ impl Stitch {
                     self.slab[slot.0 as usize].story.handed = true;
                 }
                 Some(_) => {}
+                None if by_kernel => self.slab[slot.0 as usize].story.handed = true,
+                // One of several, which wait for the same ring.
+                None if commit.is_some() => {}
                 None if open.story.at(Mark::Read).is_some() && open.story.daemon_tid != ev.tid => {
                     self.slab[slot.0 as usize].story.handed = true;
                 }
@@ -381,6 +390,7 @@ impl Stitch {
         self.forget_unread(slot);
         let Some(open) = self.get(slot) else { return };
         let own = open.story.at(Mark::Read).is_some()
+            && open.story.reader == ev.tid
             && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
         let task = self.tasks.of(ev.tid);
         task.ended = Some(slot);
@@ -388,6 +398,7 @@ impl Stitch {
         let ring = task
             .syscall
             .is_some_and(|call| daemon && self.arch.is_ring(call.number));
+        let ring = ring || commit.is_some();
         let write = task
             .syscall
             .map(|call| (call.start, call.idle, call.events));
@@ -400,7 +411,7 @@ impl Stitch {
         task.sent = None;
         if daemon {
             task.reads.clear();
-            task.freed = ev.time;
+            task.free(ev.time);
             task.run.late = 0;
         }
         let Some(open) = self.get_mut(slot) else {
@@ -435,10 +446,10 @@ impl Stitch {
             }
             _ => (ev.time, idle, events),
         };
-        if daemon && !aborted {
+        if daemon && !aborted && !by_kernel {
             story.replier = ev.tid;
         }
-        if daemon && story.daemon_tid < 0 {
+        if daemon && story.daemon_tid < 0 && !by_kernel {
             (story.daemon_pid, story.daemon_tid) = (ev.pid, ev.tid);
         }
         if story.daemon_tid == ev.tid && (callback.is_some() || own) {

@@ -29,6 +29,8 @@ pub(super) struct Open {
     pub(super) maybe_read: bool,
     /// How many events its thread had had by then.
     pub(super) events: u32,
+    /// When its callback's thread had been done with the request before.
+    pub(super) freed: Freed,
 }
 
 impl Open {
@@ -48,6 +50,7 @@ impl Open {
             paired: None,
             maybe_read: false,
             events: 0,
+            freed: Freed::default(),
         }
     }
 }
@@ -170,7 +173,11 @@ impl Stitch {
                 true => Mark::CallbackEnter,
                 false => Mark::Reply,
             }
-        } else if self.reads && !open.maybe_read && !self.may_have_read(story, begin) {
+        } else if self.reads
+            && !open.maybe_read
+            && !self.may_have_read(story, begin)
+            && !self.may_have_fetched(story, begin)
+        {
             Mark::Read
         } else {
             Mark::End

@@ -1,5 +1,6 @@
 //! What is known of a thread: its state, its system call, its reads and callbacks.
 
+use super::rings::Commit;
 use super::*;
 
 /// ns so far.
@@ -54,6 +55,14 @@ pub(super) struct Run {
     pub(super) delayed: u64,
 }
 
+/// When a thread was last done with a request, and what it had slept and met by then.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Freed {
+    pub(super) time: u64,
+    pub(super) idle: Idle,
+    pub(super) events: u32,
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Callback {
     pub(super) function: u32,
@@ -70,6 +79,8 @@ pub(super) struct Syscall {
     pub(super) losses: u32,
     pub(super) idle: Idle,
     pub(super) events: u32,
+    /// By then.
+    pub(super) freed: Freed,
 }
 
 #[derive(Default)]
@@ -127,8 +138,11 @@ pub(super) struct Task {
     /// The kernel's function that takes answers was entered, or one that hands out requests.
     pub(super) writes: Option<(u64, Idle, u32)>,
     pub(super) fetches: u64,
-    /// When it was last done with a request.
-    pub(super) freed: u64,
+    pub(super) freed: Freed,
+    /// What was posted in rings while it waited for that: ring and mark. The ring for which it waits now. Its command.
+    pub(super) fetched: Vec<(u64, u64)>,
+    pub(super) waits_for: Option<u64>,
+    pub(super) commit: Option<Commit>,
 
     // On the CPUs
     pub(super) state: State,
@@ -304,8 +318,19 @@ impl Task {
         }
     }
 
+    /// Done with a request.
+    pub(super) fn free(&mut self, time: u64) {
+        self.freed = Freed {
+            time,
+            idle: self.idle_at(time),
+            events: self.events,
+        };
+    }
+
     /// Between two system calls nothing is known.
     pub(super) fn end_call(&mut self) {
+        self.waits_for = None;
+        self.commit = None;
         self.accounted = 0;
         self.waits = 0;
         self.last = None;
