@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusetools.host.mounts import is_on, parse_autofs
-from fusetools.now import arguments, machine, threads
+from fusetools.now import machine, threads
 from fusetools.now.moment import (
     RING,
     Connection,
@@ -23,7 +23,6 @@ from fusetools.now.moment import (
     Socket,
     Task,
 )
-from fusetools.now.places import Table
 from fusetools.now.stuck import stuck
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.stuck import render
@@ -112,23 +111,6 @@ def test_nobody_knows_who_should_answer_where_all_wait_for_rings() -> None:
     (unsure,) = causes(caller(), in_ring(101, RING))
     assert unsure.kind == "unanswered"
     assert "waits in io_uring_enter for more, or for something else:" in unsure.text
-
-
-def test_the_files_of_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    info = "SqMask:\t0xf\nUserFiles:\t{}\n{}UserBufs:\t0\nPollList:\n  op=6, task_works=0\n"
-    with_fuse = info.format(1, "    0: /dev/fuse\n")
-    infos = {"11": with_fuse, "12": with_fuse, "13": info.format(0, "")}
-    links = {"0": "/dev/null", "11": RING, "12": RING}
-    monkeypatch.setattr("fusetools.now.arguments.text", lambda name: infos[name.rpartition("/")[2]])
-    monkeypatch.setattr("fusetools.now.arguments.names", lambda name: list(links))
-    monkeypatch.setattr("fusetools.now.arguments.link", lambda name: links[name.rpartition("/")[2]])
-    ring = arguments._of_ring
-    assert ring(100, [11], 1) == [(11, "/dev/fuse")]
-    assert ring(100, [13], 1) == [(-1, RING)]
-    # Descriptor 0 is none of the ring's: it is its place in a table of the thread.
-    assert ring(100, [0], 17) == [(11, "/dev/fuse")]
-    infos["12"] = info.format(1, "    0: /var/lib/data\n")
-    assert ring(100, [0], 17) == [(-1, RING)]
 
 
 FENCE = ("__select", "SafeSleepMs(unsigned int)", "loader::stub_lookup(fuse_req*, unsigned long)")
@@ -469,35 +451,6 @@ def test_who_is_inside_one_of_two_mounts_on_the_same_path() -> None:
     assert by_mount(inside, connections=(MOUNT, above))[0] == [502]
 
 
-MOUNTINFO = r"""22 1 254:1 / / rw - ext4 /dev/x rw
-30 22 0:40 / /mnt/a rw - fuse a rw
-31 22 0:40 /d1 /mnt/bind rw - fuse a rw
-32 30 0:50 / /mnt/a/data rw - tmpfs tmpfs rw
-33 22 0:41 / /mnt/a\040b rw - fuse b rw
-34 22 0:42 / /mnt/a rw - fuse c rw
-35 22 0:51 / /ov rw - overlay overlay rw,lowerdir=/mnt/a\040b/l:/lib,upperdir=/u,workdir=/w
-36 22 0:52 / /ov2 rw - overlay overlay rw,lowerdir+=/ov,lowerdir+=/mnt/bi\134:nd
-"""
-
-
-def test_the_mounts_on_the_way_to_a_path() -> None:
-    table = Table(MOUNTINFO)
-    root = (254 << 20) + 1
-    assert table.along("/mnt/ax") == [root]
-    assert table.along("/mnt/a/x") == [42, root]  # the newest on that place
-    assert table.along("/mnt/a/x", inside=True) == [42, 40, root]  # from a working directory
-    assert table.along("/mnt/a/data/x") == [50, 42, root]
-    assert table.along("/mnt/bind/x") == [40, root]
-    assert table.along("/mnt/a b/x") == [41, root]
-    assert table.along("/ov/x") == [51, 41, root, root, root, root]
-    assert table.along("/ov2/x")[:3] == [52, 51, 41]
-    # An open file is on its mount, whatever lies above that now.
-    assert table.of_file(30, "/mnt/a/x") == [40]
-    assert table.of_file(22, "/mnt/bind/x") == [40, root]
-    assert table.of_file(99, "/mnt/a/x") is None  # unmounted
-    assert Table("30 22 x:y / /a rw - fuse a\n\nnonsense").along("/a") == []
-
-
 # Locks, children, peers
 
 
@@ -571,18 +524,6 @@ def test_a_file_lock_and_its_holder() -> None:
     names = ("locks_lock_inode_wait", "fuse_file_flock", "__do_sys_flock")
     other = replace(caller(501, holders=(600,)), state="S", stack=names, wchan=names[0])
     assert stuck(moment(other, reader(101))).stuck is False
-
-
-def test_file_locks_of_the_kernel() -> None:
-    text = (
-        "1: POSIX  ADVISORY  WRITE 14099 00:2a:21 0 EOF\n"
-        "1: -> POSIX  ADVISORY  WRITE 14102 00:2a:21 0 EOF\n"
-        "1:  -> POSIX  ADVISORY  WRITE 14103 00:2a:21 0 EOF\n"
-        "2: FLOCK  ADVISORY  WRITE 14073 fe:00:5627906 0 EOF\n"
-        "3: OFDLCK ADVISORY  READ  -1 fe:00:9 0 EOF\n"
-        "3: -> FLOCK  ADVISORY  WRITE 14084 fe:00:9 0 EOF\nnonsense\n"
-    )
-    assert arguments.lock_holders(text) == {14102: (14099,), 14103: (14099,)}
 
 
 def test_a_thread_that_is_stopped_alone() -> None:
