@@ -1,8 +1,9 @@
 """What recording costs a workload, beside other tools, in turn, as ratios: part of `make bench`.
 
 A loop of stat, by fusetools at each detail, bpftrace, `perf record -g` and `strace -c` (where they
-are installed), on the sample client as shipped and on bindfs; seconds of `record -- true`; bytes of
-a request. Needs root. Prints and never asserts: machines differ.
+are installed), on the sample client as shipped and on bindfs; the CPU time that recording adds, and
+what the recording says of it; seconds of `record -- true`; bytes of a request. Needs root. Prints
+and never asserts: machines differ.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import fusetools
 from fusetools.experiments.estimate import estimate
 
 ROOT = Path(__file__).parents[2]
@@ -31,19 +33,20 @@ FUSETOOLS = [sys.executable, "-m", "fusetools"]
 LOOP = """
 import os, sys, time
 input()
-found = []
+used = lambda: int(open("/proc/self/schedstat").read().split()[0])
+found, before = [], used()
 for _ in range(200):
     begin = time.perf_counter()
     for _ in range(50):
         os.stat(sys.argv[1])
     found.append((time.perf_counter() - begin) / 50 * 1e6)
-print("QUICK", sorted(found)[50])
+print("QUICK", sorted(found)[50], "CPU", used() - before)
 """
 
 
 @contextmanager
-def mounted(folder: Path, kind: str) -> Iterator[Path]:
-    """A file below a mount of that kind. The daemon is a child of ours."""
+def mounted(folder: Path, kind: str) -> Iterator[tuple[Path, int]]:
+    """A file below a mount of that kind, and its daemon, which is a child of ours."""
     tree, mount = folder / "tree", folder / kind
     if not tree.exists():
         subprocess.run([BUILD / "make_tree", tree], check=True)
@@ -58,7 +61,7 @@ def mounted(folder: Path, kind: str) -> Iterator[Path]:
         try:
             while not mount.is_mount():
                 time.sleep(0.01)
-            yield mount / "deep/1"
+            yield mount / "deep/1", process.pid
         finally:
             process.terminate()
 
@@ -111,8 +114,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kind in ["as-shipped", *["bindfs"] * bool(shutil.which("bindfs"))]:
-            with mounted(folder, kind) as path:
+            with mounted(folder, kind) as (path, daemon):
                 compare(kind, folder, path, options.rounds)
+                hold_estimate(folder, path, daemon, options.rounds)
 
 
 def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
@@ -151,6 +155,41 @@ def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
         subprocess.run([*record, "--", "true"], check=True, capture_output=True)
         times.append(time.monotonic() - begin)
     print(f"  record -- true           {min(times):6.2f} s")
+
+
+def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
+    """CPU time of caller and daemon, both on one CPU, which other work hardly changes."""
+    subprocess.run(["taskset", "-a", "-c", "-p", "0", str(daemon)], check=True, capture_output=True)
+    loop = ["taskset", "-c", "0", sys.executable, "-c", LOOP, str(path)]
+    data = folder / "perf.data"
+    record = [*FUSETOOLS, "record", "--mount", str(path.parents[1]), "-o", str(data)]
+    stats = 200 * 50
+
+    def used(prefix: list[str]) -> float:
+        before = of_threads(daemon)
+        done = subprocess.run([*prefix, *loop], input="\n", text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        caller = re.search(r"CPU (\d+)", done.stdout)
+        assert caller, done.stdout
+        return (int(caller[1]) + of_threads(daemon) - before) / stats / 1000
+
+    for detail in ("latency", "stages", "stacks"):
+        added, said = [], []
+        for _ in range(rounds):
+            bare = used([])
+            added.append(used([*record, "--detail", detail, "--"]) - bare)
+            took = fusetools.open(data).session.took
+            said.append(took.ns / stats / 1000 if took else 0.0)
+        of = estimate([s / a for s, a in zip(said, added)])
+        figures = f"{statistics.median(added):5.1f} us of CPU time, {statistics.median(said):5.1f}"
+        print(f"  {detail:8} adds {figures} by its own estimate", end="")
+        print(f": {of.median:.2f} times ({of.low:.2f} to {of.high:.2f})")
+
+
+def of_threads(pid: int) -> int:
+    """ns of CPU time."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
 if __name__ == "__main__":

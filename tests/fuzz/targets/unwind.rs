@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         if word & 3 == 0 { base + (word >> 2 & 0xffff) } else { word }.to_le_bytes()
     });
     let thread = Thread { ip: base + word(2), sp: 0x7fff_0000_0000 + word(4), stack: stack.collect() };
-    for (names, _) in stacks(&[mapped], &[thread]) {
+    for (names, _) in stacks(&[mapped], &[thread], vec![]) {
         assert!(names.len() <= 1 << 12);
     }
 });
