@@ -12,7 +12,7 @@ from fusetools import cli
 
 def reference() -> str:
     """docs/commands.md."""
-    said = [
+    lines = [
         "# Commands",
         "",
         "Made from the commands' own help: `python -m fusetools.man` writes it anew.",
@@ -25,12 +25,12 @@ def reference() -> str:
         assert command is not None
         context = click.Context(command, parent=top, info_name=name)
         usage = " ".join(command.collect_usage_pieces(context))
-        said += ["", f"## fusetools {name}", "", f"    fusetools {name} {usage}", ""]
-        said += ["\n\n".join(" ".join(p.split()) for p in str(command.help).split("\n\n")), ""]
-        said += ["| option | |", "| --- | --- |"]
+        lines += ["", f"## fusetools {name}", "", f"    fusetools {name} {usage}", ""]
+        lines += ["\n\n".join(" ".join(p.split()) for p in str(command.help).split("\n\n")), ""]
+        lines += ["| option | |", "| --- | --- |"]
         for option in command.get_params(context):
             record = option.get_help_record(context)
             if record and isinstance(option, click.Option):
                 cells = (" ".join(cell.split()).replace("|", "\\|") for cell in record)
-                said.append("| `{}` | {} |".format(*cells))
-    return "\n".join(said) + "\n"
+                lines.append("| `{}` | {} |".format(*cells))
+    return "\n".join(lines) + "\n"

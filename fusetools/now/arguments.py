@@ -141,12 +141,12 @@ def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
     if flags & 16:
         descriptors = [int(name) for name in names(f"/proc/{pid}/fd") if name.isdecimal()]
         numbers = [n for n in descriptors if link(f"/proc/{pid}/fd/{n}") == RING][:64]
-    found: set[tuple[str, ...]] = set()
+    of_rings: set[tuple[str, ...]] = set()
     for number in numbers:
         _, _, info = text(f"/proc/{pid}/fdinfo/{number}").partition("\nUserFiles:")
         files, _, _ = info.partition("\nUserBufs:")
-        found.add(tuple(re.findall(r"^ +\d+: (.+)$", files, re.MULTILINE)[:64]))
-    files_of = found.pop() if len(found) == 1 else ()
+        of_rings.add(tuple(re.findall(r"^ +\d+: (.+)$", files, re.MULTILINE)[:64]))
+    files_of = of_rings.pop() if len(of_rings) == 1 else ()
     return [(number, file) for number in numbers[:1] for file in files_of] or [(-1, RING)]
 
 

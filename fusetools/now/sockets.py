@@ -35,7 +35,7 @@ def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Field
     the ``wanted`` sockets in the network namespace of the thread whose directory in /proc is
     ``place``; ``wanted`` has the path that a unix socket connects to, if it does. For a child,
     which enters the namespace unless it is ours (``own``)."""
-    found = _internet(place, wanted)
+    sockets = _internet(place, wanted)
     paths: dict[int, str] = {}
     servers: dict[str, int] = {}
     for inode, listens, path in _unix(place):
@@ -54,8 +54,8 @@ def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Field
         path = next((paths[other] for other in others if paths.get(other)), "")
         path = path or wanted[inode] or paths[inode]
         fields = ("unix", path, "", 0, 0, inode not in pending)
-        found.append((inode, fields, others))
-    return found
+        sockets.append((inode, fields, others))
+    return sockets
 
 
 def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, list[int]]]:
@@ -71,7 +71,7 @@ def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, li
                     listening[_mapped(local)] = inode
             if inode in wanted:
                 rows.append((name, local, remote, state, queues, inode))
-    found = []
+    sockets = []
     for name, local, remote, state, queues, inode in rows:
         sent, received = (int(part, 16) for part in queues.split(":"))
         known = _STATES[state] if name == "tcp" and state < len(_STATES) else ""
@@ -86,8 +86,8 @@ def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, li
                 places += [f"{'0' * 8}:{port}", f"{'0' * 32}:{port}"]
             others = [other or 0, *(listening.get(address, 0) for address in places)]
         fields = (name, _address(remote), known, sent, received, other != 0)
-        found.append((inode, fields, [number for number in others if number]))
-    return found
+        sockets.append((inode, fields, [number for number in others if number]))
+    return sockets
 
 
 def _lines(place: str, protocol: str) -> Iterator[str]:

@@ -104,14 +104,14 @@ class _Graph:
             return False
         if not task.in_fuse and not task.in_autofs and not self._waits_in_kernel(task):
             return False
-        found: dict[int, Place] = {}
+        on: dict[int, Place] = {}
         for place in task.places:
             number = self._on(place, task.in_autofs)
             if number is not None:
-                found.setdefault(number, place)
-        if len(found) != 1:
+                on.setdefault(number, place)
+        if len(on) != 1:
             return task.in_fuse
-        ((number, place),) = found.items()
+        ((number, place),) = on.items()
         self.places[task.tid] = number
         others = tuple(other for other in task.places if other is not place)
         task = replace(task, places=(place, *others))
@@ -245,8 +245,8 @@ class _Graph:
         if task.children:
             most = len(task.children) - 3
             rest = f" and {most} more" if most > 0 else ""
-            one = "its child" if len(task.children) == 1 else "one of its children"
-            return f"waits for {one} {', '.join(map(self._process, task.children[:3]))}{rest}"
+            whose = "its child" if len(task.children) == 1 else "one of its children"
+            return f"waits for {whose} {', '.join(map(self._process, task.children[:3]))}{rest}"
         ends = [self._end(fd) for fd in task.descriptors[:3]]
         if ends:
             more = len(task.descriptors) - 3

@@ -64,11 +64,11 @@ impl File<'_> {
     }
 
     fn functions(&self) -> Vec<(u64, String)> {
-        let mut found = self.places().into_iter().filter_map(|place| {
+        let mut tables = self.places().into_iter().filter_map(|place| {
             // Of the row before it, which stands for opcode 0.
             self.table(place.checked_sub(8 + ROW)?)
         });
-        let table = found.next().filter(|_| found.next().is_none());
+        let table = tables.next().filter(|_| tables.next().is_none());
         let Some(table) = table else {
             return Vec::new();
         };

@@ -202,7 +202,7 @@ impl Analysis {
         let unique = ev.v[0];
         let served = self.request_of(ev, Operation::UNKNOWN);
         let wanted = self.wants_daemon(ev.pid, served);
-        let told = served.is_some_and(|(story, _)| self.in_window(story.start()));
+        let counts = served.is_some_and(|(story, _)| self.in_window(story.start()));
         let request = served.map(|(story, _)| {
             let sent = story.at(Mark::Sent);
             let since = sent.or(story.at(Mark::Begin)).unwrap_or(0);
@@ -250,7 +250,7 @@ impl Analysis {
             time: ev.time,
             events,
         };
-        match request.filter(|_| self.ring_events && told) {
+        match request.filter(|_| self.ring_events && counts) {
             // What brought it by a ring is known when it has ended.
             Some((id, ..)) => {
                 self.replied.insert(id, replied);

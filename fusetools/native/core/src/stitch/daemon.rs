@@ -58,9 +58,9 @@ impl Stitch {
             connection => vec![connection],
         };
         let waiting = |connection: u64| Some((connection, self.waiting_unread(connection, len)?));
-        let mut found: Vec<_> = candidates.into_iter().filter_map(waiting).collect();
-        let sure = found.len() == 1;
-        for (connection, unread) in found.drain(..) {
+        let mut waiting_of: Vec<_> = candidates.into_iter().filter_map(waiting).collect();
+        let sure = waiting_of.len() == 1;
+        for (connection, unread) in waiting_of.drain(..) {
             self.pair_one(ev, (connection, len), unread, sure);
         }
     }

@@ -150,12 +150,12 @@ impl Stitch {
         let mut waiting = self.waiting.remove(&connection)?;
         waiting.slots.retain(|slot| self.waits(*slot));
         waiting.full &= !waiting.slots.is_empty();
-        let one = match (waiting.full, &waiting.slots[..]) {
+        let slot_of = match (waiting.full, &waiting.slots[..]) {
             (false, [slot]) => Some(*slot),
             _ => None,
         };
         self.waiting.insert(connection, waiting);
-        one
+        slot_of
     }
 
     fn waits(&self, slot: Slot) -> bool {

@@ -152,8 +152,8 @@ fn without<'a>(text: &'a str, absent: &[String]) -> Cow<'a, str> {
         let name = declared.and_then(|declared| declared.split_whitespace().last());
         name.is_some_and(|name| absent.iter().any(|other| other == name))
     };
-    let kept = fields.split_inclusive('\n').filter(|line| !is_absent(line));
-    let mut text: String = kept.collect();
+    let own = fields.split_inclusive('\n').filter(|line| !is_absent(line));
+    let mut text: String = own.collect();
     let mut printed = format!("print fmt:{printed}");
     for name in absent {
         if let Some(at) = printed.find(&format!(" {name}=%")) {
