@@ -22,6 +22,7 @@ from fusetools.record.recorder import Recorder
 # second on each CPU; perf reads in time while it gets one.
 BUFFERS = 512 << 20
 LARGEST, SMALLEST = 32 << 20, 64 << 10
+SWITCH = "sched:sched_switch"
 COPIES = 4  # times as much where each event's stack is copied: 20 times the bytes
 # Threads that a workload is expected not to start, and numbers that are not given anew.
 FAR = 1 << 18
@@ -128,19 +129,20 @@ def command_line(
     if plan.kernel_stacks:
         argv += ["--kernel-callchains"]
     events = [event for event in plan.events if not event.ftrace]
+    by_ftrace = any(event.ftrace and event.name == SWITCH for event in plan.events)
     ours = [event for event in events if event.workload and cgroup]
     if ours:
         # First, so that perf takes it for the records of tasks, mappings and switches: only the
         # workload's. -G is of all events before it.
         argv += ["-e", "dummy:u"]
         for event in ours:
-            argv += _event(event, plan.stack_bytes)
+            argv += _event(event, plan.stack_bytes, by_ftrace)
         argv += ["-G", cgroup or ""]
     elif len(events) < len(plan.events):  # perf has the records of tasks with its first event
         argv += ["-e", "dummy:u"]
     for event in events:
         if event not in ours:
-            argv += _event(event, plan.stack_bytes)
+            argv += _event(event, plan.stack_bytes, by_ftrace)
     return [since.filled(word) for word in argv] if since else argv
 
 
@@ -149,7 +151,8 @@ def overwriting(command_line: Sequence[str]) -> list[str]:
     return [*command_line, "--overwrite", "--switch-output=signal"]
 
 
-def _event(event: Event, stack_bytes: int) -> list[str]:
+def _event(event: Event, stack_bytes: int, by_ftrace: bool) -> list[str]:
+    """``by_ftrace``: all switches are recorded by ftrace, and perf takes their stacks."""
     terms = []
     if event.frequency:
         terms.append(f"freq={event.frequency}")
@@ -165,9 +168,10 @@ def _event(event: Event, stack_bytes: int) -> list[str]:
     if event.filter:
         argv += ["--filter", event.filter]
     # A switch from perf to another task happens in perf: without it that task's wait has no end.
-    if event.name == "sched:sched_switch":
+    if event.name == SWITCH and not by_ftrace:
         return argv
-    # of each other event: without it perf's own system calls were most of them
+    # Of each other event: without it perf's own system calls were most of them; and where perf
+    # writes to a FUSE mount, which it waits for, it had no end of its own switches to write.
     return [*argv, "--exclude-perf"]
 
 

@@ -10,6 +10,7 @@ waits.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -210,7 +211,10 @@ class Recording(Probing, Finishing):
         if event_cost is not None:
             self.event_cost = round(event_cost + self.thrown_away)
         elif self.plan.by_pid and self._records_round_trips():
-            self.event_cost = round(self.costs.recorded_event(self._switch_perf) or 0) or None
+            with contextlib.suppress(TimeoutError):
+                self.event_cost = round(self.costs.recorded_event(self._switch_perf) or 0) or None
+            if self.perf:
+                self.perf.enable()
         self.costs.close()
         self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
@@ -254,8 +258,7 @@ class Recording(Probing, Finishing):
                     self.ring.choose(event for event in events if event not in later)
                 self.perf.enable()
                 if self.ring and self.costs and later:
-                    # perf looks at each of them, too
-                    self.thrown_away = self.costs.thrown_away(self._switch_perf) or 0.0
+                    self._note_thrown_away(self.costs)
                 if self.ring:  # perf is to be told before it, of each
                     self.ring.choose(later)
                 break
@@ -274,9 +277,19 @@ class Recording(Probing, Finishing):
             self.ring.start()
             self.ring.resume()
 
-    def _switch_perf(self, on: bool) -> None:
+    def _note_thrown_away(self, costs: Costs) -> None:
+        """perf looks at each event that it has a filter for."""
         assert self.perf is not None
-        (self.perf.enable if on else self.perf.pause)()
+        try:
+            self.thrown_away = costs.thrown_away(self._switch_perf) or 0.0
+        except TimeoutError:
+            self.perf.enable()
+
+    def _switch_perf(self, on: bool) -> None:
+        """TimeoutError: perf has much to write, and does not look for commands."""
+        assert self.perf is not None
+        if not self.perf.tell("enable" if on else "disable", 1.0):
+            raise TimeoutError
 
     def _of_ftrace(self) -> list[Event]:
         events = [event for event in self.plan.events if event.ftrace]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -93,6 +94,7 @@ class Things:
         # By whose they are: what quotas of cgroups had taken before, and during the recording.
         self.quotas: dict[str, dict[str, throttling.Quota]] = {}
         self.stopped_daemons: set[int] = set()
+        self.began = time.monotonic()  # the workload, once it has
         self._stopped = False
         self._unmade = False
         self._times_asked = 0

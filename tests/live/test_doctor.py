@@ -266,10 +266,10 @@ def test_a_stripped_daemon(sample_mount: Mounter) -> None:
     data = json.loads(doctor("--json").stdout)
     described = next(mount for mount in data["mounts"] if mount["path"] == str(sample.path))
     # Those of its libfuse, where their table is found.
-    handlers = re.match(r"\d+ callbacks in libfuse3\.so\.", described["how"])
+    handlers = re.match(r"\d+ callbacks, entries alone in libfuse3\.so\.", described["how"])
     replies = "replies (no names of callbacks) in libfuse3.so."
     assert handlers or described["how"].startswith(replies)
-    assert described["probed"] == ("callbacks" if handlers else "replies")
+    assert described["probed"] == ("callbacks' entries" if handlers else "replies")
     advice = next(each for each in data["advice"] if str(sample.path) in each["problem"])
     assert "stripped" in advice["problem"]
     assert advice["fix"].startswith("install its debug symbols")

@@ -45,7 +45,9 @@ def closed(mount: SampleMount) -> str:
 
 
 def said(command: str, path: Path) -> str:
-    return run(*command.split(), "-i", path, check=True, cwd=path.parent).stdout
+    """Wherever its lines are broken."""
+    text = run(*command.split(), "-i", path, check=True, cwd=path.parent).stdout
+    return " ".join(text.split())
 
 
 def test_a_stopped_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
