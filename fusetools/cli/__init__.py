@@ -174,7 +174,7 @@ def main() -> None:
 
 def run() -> None:
     """The program. It ends without taking the interpreter down: all is written, and that would take
-    a tenth of a short command's time (tests/bench/bench.py)."""
+    a tenth of a short command's time."""
     try:
         main(prog_name="fusetools")
     except SystemExit as ended:

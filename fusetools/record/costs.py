@@ -21,9 +21,7 @@ from fusetools.core import native
 from fusetools.record.signals import with_parent
 
 TRIPS = 40  # round trips between two looks at the clocks
-ROUNDS = (
-    15  # of them without what is measured, and with it: CPUs are quicker at one time than another
-)
+ROUNDS = 15  # without what is measured, and with it: CPUs are quicker at times
 SYSTEM_CALLS = 4  # of a round trip: each process reads a byte and writes one
 _NOTES = struct.Struct("3q")
 END = b"\xff"

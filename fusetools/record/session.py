@@ -10,7 +10,6 @@ waits.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -211,10 +210,7 @@ class Recording(Probing, Finishing):
         if event_cost is not None:
             self.event_cost = round(event_cost + self.thrown_away)
         elif self.plan.by_pid and self._records_round_trips():
-            with contextlib.suppress(TimeoutError):
-                self.event_cost = round(self.costs.recorded_event(self._switch_perf) or 0) or None
-            if self.perf:
-                self.perf.enable()
+            self.event_cost = round(self._by_switching(self.costs.recorded_event) or 0) or None
         self.costs.close()
         self.before = self._all_hits()
         for place in self.tracefs.unplaced(self.plan.probes):
@@ -258,7 +254,8 @@ class Recording(Probing, Finishing):
                     self.ring.choose(event for event in events if event not in later)
                 self.perf.enable()
                 if self.ring and self.costs and later:
-                    self._note_thrown_away(self.costs)
+                    # perf looks at each event that it has a filter for.
+                    self.thrown_away = self._by_switching(self.costs.thrown_away) or 0.0
                 if self.ring:  # perf is to be told before it, of each
                     self.ring.choose(later)
                 break
@@ -277,13 +274,17 @@ class Recording(Probing, Finishing):
             self.ring.start()
             self.ring.resume()
 
-    def _note_thrown_away(self, costs: Costs) -> None:
-        """perf looks at each event that it has a filter for."""
+    def _by_switching(
+        self, measure: Callable[[Callable[[bool], None]], float | None]
+    ) -> float | None:
+        """What is measured with perf's events on and off in turn; then they are on. None: perf has
+        much to write."""
         assert self.perf is not None
         try:
-            self.thrown_away = costs.thrown_away(self._switch_perf) or 0.0
+            return measure(self._switch_perf)
         except TimeoutError:
             self.perf.enable()
+            return None
 
     def _switch_perf(self, on: bool) -> None:
         """TimeoutError: perf has much to write, and does not look for commands."""
