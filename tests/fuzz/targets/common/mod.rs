@@ -44,7 +44,7 @@ macro_rules! format {
 /// Event, id, format, and what it means.
 type Kind = (&'static str, u64, &'static str, Layer, &'static str, Role);
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 20] = [
     ("fuse:fuse_request_send", 600, format!("fuse_request_send", 600, "unique", "connection", "opcode", "req"), Layer::Request, "", Role::Begin),
     ("fuse:fuse_request_end", 601, format!("fuse_request_end", 601, "unique", "connection", "error", "req"), Layer::Request, "", Role::End),
     ("sched:sched_switch", 602, format!("sched_switch", 602, "prev_pid", "prev_state", "next_pid", "x"), Layer::Syscall, "", Role::Switch),
@@ -58,6 +58,13 @@ const KINDS: [Kind; 13] = [
     ("fuse_kernel:copy_args", 610, format!("copy_args", 610, "unique", "connection", "write", "req"), Layer::Request, "", Role::Sent),
     ("ftrace:funcgraph_entry", 611, format!("funcgraph_entry", 611, "func", "depth", "y", "z"), Layer::Kernel, "", Role::GraphEntry),
     ("ftrace:funcgraph_exit", 612, format!("funcgraph_exit", 612, "func", "depth", "calltime", "rettime"), Layer::Kernel, "", Role::GraphExit),
+    ("io_uring:io_uring_complete", 613, format!("io_uring_complete", 613, "ctx", "user_data", "res", "x"), Layer::Syscall, "", Role::Fetched),
+    ("io_uring:io_uring_submit_req", 614, format!("io_uring_submit_req", 614, "ctx", "user_data", "opcode", "sq_thread"), Layer::Syscall, "", Role::Committed),
+    ("io_uring:io_uring_cqring_wait", 615, format!("io_uring_cqring_wait", 615, "ctx", "x", "y", "z"), Layer::Syscall, "", Role::RingWait),
+    ("fuse_daemon:fuse_reply_open", 616, format!("fuse_reply_open", 616, "unique", "fh", "y", "z"), Layer::Daemon, "", Role::Handle),
+    ("fuse_daemon:fuse_add_direntry_plus", 617, format!("fuse_add_direntry_plus", 617, "unique", "ino", "y", "z"), Layer::Daemon, "", Role::Listed),
+    ("fuse_daemon:take", 618, format!("take", 618, "unique", "x", "y", "z"), Layer::Daemon, "", Role::Taken),
+    ("sock:inet_sock_set_state", 619, format!("inet_sock_set_state", 619, "dport", "x", "y", "z"), Layer::Syscall, "", Role::Connect),
 ];
 /// Events of which also a stack, or a name, is taken.
 const MORE: [(usize, Role); 5] = [(0, Role::Stack), (2, Role::Stack), (3, Role::Stack), (6, Role::Name), (0, Role::Length)];
@@ -73,11 +80,13 @@ pub fn catalogue() -> Vec<Meaning> {
     KINDS.iter().map(|kind| meaning(kind, kind.5)).chain(more).collect()
 }
 
-/// Any values where the format of an event wants some: small ones are likely to be of one thread, or one request.
+/// Any values where the format of an event wants some: small ones are likely to be of one thread, or one request; those of
+/// rings are IORING_OP_URING_CMD and the number of io_uring_enter.
 fn value(from: &mut Unstructured) -> Result<u64> {
     Ok(match from.int_in_range(0..=15)? {
         0 => from.arbitrary()?,
         1 => u64::MAX,
+        2..=4 => *from.choose(&[46, 426])?,
         _ => from.int_in_range(0..=7)?,
     })
 }
@@ -103,7 +112,7 @@ pub fn recording(from: &mut Unstructured) -> Result<PerfData> {
             step => time.wrapping_add(step),
         };
         let mut sample = Sample { pid: tid / 2, tid, time, cpu: from.int_in_range(0..=3)?, ..Sample::default() };
-        match from.int_in_range(0..=20usize)? {
+        match from.int_in_range(0..=KINDS.len() + 7)? {
             at if at < KINDS.len() => {
                 sample.id = at as u64 + 20;
                 if from.ratio(1, 3)? {
@@ -119,10 +128,10 @@ pub fn recording(from: &mut Unstructured) -> Result<PerfData> {
                 sample.raw = raw;
                 file.records.push(file.events[at].sample(&sample));
             }
-            13 => file.records.push(perf_data::round()),
+            at if at == KINDS.len() => file.records.push(perf_data::round()),
             kind => {
                 // LOST, COMM, EXIT, THROTTLE, FORK, MMAP2, SWITCH
-                let kind = [2, 3, 4, 5, 7, 10, 14][kind - 14];
+                let kind = [2, 3, 4, 5, 7, 10, 14][kind - KINDS.len() - 1];
                 let body: Vec<u8> = (0..from.int_in_range(0..=14)?).map(|_| value(from)).collect::<Result<Vec<u64>>>()?
                     .iter().flat_map(|word| word.to_le_bytes()).collect();
                 sample.id = 20;
