@@ -61,10 +61,15 @@ pub struct Names {
     roles: Vec<Option<(Role, Operation)>>,
     open: FxHashMap<(Daemon, u64), Details>,
     names: FxHashMap<(Daemon, u64), Name>,
-    /// By daemon and directory: when a name there last led elsewhere, counted as in `Name`.
-    moved: FxHashMap<(Daemon, u64, Box<str>), u64>,
-    learned: u64,
-    /// By daemon: how many were learned before its inodes may have got other names.
+    /// How many names were learned and files opened: the moment of the next one.
+    moment: u64,
+    /// By daemon, directory and name: when that last led elsewhere.
+    moved: FxHashMap<(Daemon, u64), FxHashMap<Box<str>, u64>>,
+    /// How many they are.
+    moves: usize,
+    /// By daemon: when any name may have led elsewhere.
+    void: FxHashMap<Daemon, u64>,
+    /// By daemon: the first time that its inodes may have got other names.
     unsure: FxHashMap<Daemon, u64>,
     /// What is asked for is what was before all that.
     past: bool,
@@ -77,16 +82,16 @@ pub struct Names {
 #[derive(Clone, Debug)]
 struct Name {
     directory: u64,
+    /// Or the path from that directory on.
     name: Box<str>,
-    /// How many were learned before.
     learned: u64,
 }
 
 /// What a daemon has answered with one handle.
 #[derive(Clone, Debug)]
 struct OpenFile {
-    /// None: unknown, or there are several.
-    path: Option<Box<str>>,
+    /// Its path. None: unknown, or there are several.
+    name: Option<Name>,
     /// Not released yet.
     times: u32,
 }
@@ -104,8 +109,10 @@ impl Names {
             roles: catalogue.iter().map(role).collect(),
             open: FxHashMap::default(),
             names: FxHashMap::default(),
+            moment: 0,
             moved: FxHashMap::default(),
-            learned: 0,
+            moves: 0,
+            void: FxHashMap::default(),
             unsure: FxHashMap::default(),
             past: false,
             listed: catalogue
@@ -153,13 +160,10 @@ impl Names {
                         self.renamed(daemon, of, name.as_deref());
                     }
                     Operation::FORGET if self.listed => {
-                        self.unsure.entry(daemon).or_insert(self.learned);
+                        self.unsure.entry(daemon).or_insert(self.moment);
                         self.names.remove(&(daemon, of));
                     }
-                    Operation::BATCH_FORGET if self.listed => {
-                        self.unsure.entry(daemon).or_insert(self.learned);
-                        self.names.retain(|(own, _), _| *own != daemon);
-                    }
+                    Operation::BATCH_FORGET if self.listed => self.avoid(daemon),
                     _ => {}
                 }
             }
@@ -189,9 +193,8 @@ impl Names {
         {
             // Empty: the kernel could not read it, or libfuse gives the daemon no path.
             let name = Some(name.as_str()).filter(|name| !name.is_empty());
-            let file = self.files.get(&(daemon, *handle));
-            let name = name.or(file.and_then(|file| file.path.as_deref()));
             let name = name.map(str::to_owned);
+            let name = name.or_else(|| self.open_file(daemon, *handle));
             let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
         }
@@ -216,16 +219,32 @@ impl Names {
         if matches!(handle, 0 | ABSENT) {
             return;
         }
-        let path = path.filter(|path| path.starts_with('/'));
-        let new = || OpenFile {
-            path: path.map(Box::from),
-            times: 0,
-        };
-        let file = self.files.entry((daemon, handle)).or_insert_with(new);
-        file.times = file.times.saturating_add(1);
-        if file.path.as_deref() != path {
-            file.path = None;
+        self.moment += 1;
+        let name = path
+            .and_then(|path| path.strip_prefix('/'))
+            .map(|path| Name {
+                directory: ROOT,
+                name: path.into(),
+                learned: self.moment,
+            });
+        let same = self.open_file(daemon, handle).as_deref() == path;
+        match self.files.get_mut(&(daemon, handle)) {
+            Some(file) => {
+                file.times = file.times.saturating_add(1);
+                file.name = file.name.take().filter(|_| same);
+            }
+            None => {
+                self.files
+                    .insert((daemon, handle), OpenFile { name, times: 1 });
+            }
         }
+    }
+
+    /// The path of an open file.
+    fn open_file(&self, daemon: Daemon, handle: u64) -> Option<String> {
+        let name = self.files.get(&(daemon, handle))?.name.as_ref()?;
+        let stands = self.stands(daemon, name);
+        stands.then(|| format!("/{}", name.name))
     }
 
     fn released(&mut self, daemon: Daemon, handle: u64) {
@@ -237,44 +256,52 @@ impl Names {
         }
     }
 
-    /// `path`, of a name in `directory`, leads elsewhere, or nowhere; None: one that is unknown does.
-    fn renamed(&mut self, daemon: Daemon, directory: u64, path: Option<&str>) {
-        self.unsure.entry(daemon).or_insert(self.learned);
-        if self.moved.len() >= MOST_OPEN {
-            // No name learned before is sure any more.
-            self.names.retain(|(own, _), _| *own != daemon);
-            self.moved.clear();
-        }
-        match path {
-            Some(name) if directory != ABSENT => {
-                let key = (daemon, directory, Box::from(name));
-                self.moved.insert(key, self.learned);
-            }
-            Some(_) => {}
-            None => self.names.retain(|(own, _), _| *own != daemon),
-        }
-        let below = |opened: &str| match path.map(|path| opened.strip_prefix(path)) {
-            Some(rest) => rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            None => true,
+    /// `name`, in `directory` or a path, leads elsewhere, or nowhere; None: one that is unknown does.
+    fn renamed(&mut self, daemon: Daemon, directory: u64, name: Option<&str>) {
+        self.unsure.entry(daemon).or_insert(self.moment);
+        let Some((directory, name)) = name.map(|name| from_root(directory, name)) else {
+            return self.avoid(daemon);
         };
-        for ((of, _), file) in &mut self.files {
-            if *of == daemon && file.path.as_deref().is_some_and(below) {
-                file.path = None;
-            }
+        if self.moves >= MOST_OPEN {
+            let daemons: Vec<Daemon> = self.moved.drain().map(|((daemon, _), _)| daemon).collect();
+            daemons.into_iter().for_each(|daemon| self.avoid(daemon));
+            self.moves = 0;
         }
+        if directory != ABSENT {
+            let names = self.moved.entry((daemon, directory)).or_default();
+            let earlier = names.insert(name.into(), self.moment);
+            self.moves += usize::from(earlier.is_none());
+        }
+    }
+
+    /// Any of the daemon's names may lead elsewhere now.
+    fn avoid(&mut self, daemon: Daemon) {
+        self.unsure.entry(daemon).or_insert(self.moment);
+        self.void.insert(daemon, self.moment);
+    }
+
+    /// Whether a name leads where it did when it was learned.
+    fn stands(&self, daemon: Daemon, name: &Name) -> bool {
+        let since = |moment: Option<&u64>| moment.is_some_and(|moment| name.learned <= *moment);
+        if since(self.void.get(&daemon)) {
+            return false;
+        }
+        let Some(moved) = self.moved.get(&(daemon, name.directory)) else {
+            return true;
+        };
+        let ends = name.name.match_indices('/').map(|(at, _)| at);
+        let mut ends = ends.chain([name.name.len()]);
+        !ends.any(|end| since(moved.get(&name.name[..end])))
     }
 
     /// In `directory` `name` leads to `ino`.
     pub fn learn(&mut self, daemon: Daemon, directory: u64, name: &str, ino: u64) {
-        let (directory, name) = match name.strip_prefix('/') {
-            Some(path) => (ROOT, path),
-            None => (directory, name),
-        };
+        let (directory, name) = from_root(directory, name);
         if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "" | "." | "..") {
             return;
         }
-        self.learned += 1;
-        let (name, learned) = (name.into(), self.learned);
+        self.moment += 1;
+        let (name, learned) = (name.into(), self.moment);
         let name = Name {
             directory,
             name,
@@ -284,7 +311,8 @@ impl Names {
     }
 
     pub fn knows(&self, daemon: Daemon, ino: u64) -> bool {
-        ino == ROOT || self.names.contains_key(&(daemon, ino))
+        let name = self.names.get(&(daemon, ino));
+        ino == ROOT || name.is_some_and(|name| self.stands(daemon, name))
     }
 
     /// Keeps no more names than that: then all are forgotten.
@@ -295,8 +323,8 @@ impl Names {
         if self.files.len() > most {
             self.files = FxHashMap::default();
         }
-        if self.names.is_empty() {
-            self.moved = FxHashMap::default();
+        if self.names.is_empty() && self.files.is_empty() {
+            (self.moved, self.moves) = (FxHashMap::default(), 0);
         }
     }
 
@@ -343,13 +371,12 @@ impl Names {
         self.past = true;
     }
 
-    /// Not renamed since it was learned; nor learned too late.
+    /// It stands, and stood at the time that is asked about.
     fn is_sure(&self, daemon: Daemon, name: &Name) -> bool {
         let Some(unsure) = self.unsure.get(&daemon) else {
             return true;
         };
-        let moved = self.moved.get(&(daemon, name.directory, name.name.clone()));
-        moved.is_none_or(|moved| name.learned > *moved) && !(self.past && name.learned > *unsure)
+        self.stands(daemon, name) && !(self.past && name.learned > *unsure)
     }
 
     /// The path of an inode; None where no name led to it.
@@ -370,6 +397,14 @@ impl Names {
             text: names.join("/"),
             whole,
         })
+    }
+}
+
+/// A name in its directory; a path, from the mount point on.
+fn from_root(directory: u64, name: &str) -> (u64, &str) {
+    match name.strip_prefix('/') {
+        Some(path) => (ROOT, path),
+        None => (directory, name),
     }
 }
 
@@ -594,6 +629,36 @@ mod tests {
         assert_eq!(path(&names, 12), Some(("c".to_owned(), true)));
         of_inode(&mut names, 0, 1, "");
         assert_eq!(path(&names, 12), None);
+    }
+
+    #[test]
+    fn a_renamed_directory_takes_paths_along() {
+        let mut names = with_rows(&["rename"]);
+        for (path, ino) in [("/a", 10), ("/a/b", 11), ("/ab", 12)] {
+            names.learn(DAEMON, ABSENT, path, ino);
+        }
+        of_inode(&mut names, 0, ABSENT, "/a");
+        let path = |ino| names.path(DAEMON, ino).map(|path| path.text);
+        assert_eq!([10, 11, 12].map(path), [None, None, some("ab")]);
+    }
+
+    /// So many that which they were is not kept: no name learned before is sure, of any daemon.
+    #[test]
+    fn renames_without_end() {
+        const OTHER: Daemon = (8, ABSENT);
+        let mut names = with_rows(&["rename"]);
+        names.learn(DAEMON, 1, "a", 10);
+        names.learn(OTHER, 1, "b", 11);
+        names.learn(OTHER, 1, "c", 12);
+        names.renamed(OTHER, 1, Some("b"));
+        for number in 0..MOST_OPEN {
+            names.renamed(DAEMON, 1, Some(&format!("x{number}")));
+        }
+        assert!(names.moves < MOST_OPEN);
+        assert_eq!(names.path(DAEMON, 10), None);
+        assert_eq!(names.path(OTHER, 11), None);
+        names.learn(OTHER, 1, "c", 12);
+        assert_eq!(names.path(OTHER, 12).unwrap().text, "c");
     }
 
     #[test]
