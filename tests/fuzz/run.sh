@@ -25,7 +25,7 @@ built=$cache/target/$target/release
 
 # The share of time (of what is large more; what is small has been everywhere soon), and the longest input.
 weights=(
-  reader:3:16384 events:4:4096 recordings:3:256 merge:4:4096 stream:3:4096 tracedat:3:16384
+  reader:3:16384 events:4:4096 recordings:3:256 merge:4:4096 stream:3:4096 tracedat:3:16384 large:2:16
   elf:3:65536 unwind:4:2048 gopclntab:2:1024 texts:2:1024 names:2:256 folded:2:1024
 )
 chosen=()

@@ -15,7 +15,7 @@ fn run(mut from: Unstructured) -> Result<()> {
     if damaged {
         tail = Unstructured::new(from.bytes(12.min(from.len()))?);
     }
-    let file = recording(&mut from)?;
+    let file = recording(&mut from, &SMALL)?;
     let mut bytes = bytes(&file, &mut from)?;
     let damaged = damaged && damage(&mut bytes, &mut tail)?;
     let Ok(reader) = Reader::from_bytes(bytes) else {

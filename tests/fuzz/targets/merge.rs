@@ -35,7 +35,7 @@ fn bundle() -> Bundle {
 fn run(mut from: Unstructured) -> Result<()> {
     let how: u8 = from.arbitrary()?;
     let mut tail = Unstructured::new(from.bytes(24.min(from.len()))?);
-    let file = recording(&mut from)?;
+    let file = recording(&mut from, &SMALL)?;
     let mut perf = bytes(&file, &mut from)?;
     let damaged = how & 1 == 1 && damage(&mut perf, &mut tail)?;
     let made = Reader::from_bytes(perf.clone()).map(|reader| samples(&reader));

@@ -121,7 +121,7 @@ fn others(corpus: &str) -> std::io::Result<()> {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)
     };
-    for target in ["events", "merge", "stream", "unwind", "gopclntab", "recordings"] {
+    for target in ["events", "merge", "stream", "unwind", "gopclntab", "recordings", "large"] {
         write(target, "seed", &[7; 300])?;
     }
     write("tracedat", "seed", &[&[0], &trace_data::everything()[..]].concat())?;

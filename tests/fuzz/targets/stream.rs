@@ -40,7 +40,7 @@ fn run(mut from: Unstructured) -> Result<()> {
     let mut bytes = if how & 1 == 1 {
         from.take_rest().to_vec()
     } else {
-        recording(&mut from)?.pipe()
+        recording(&mut from, &SMALL)?.pipe()
     };
     let damaged = how & 3 == 2 && damage(&mut bytes, &mut tail)?;
     if how & 4 == 4 {

@@ -80,19 +80,30 @@ pub fn catalogue() -> Vec<Meaning> {
     KINDS.iter().map(|kind| meaning(kind, kind.5)).chain(more).collect()
 }
 
+/// How many events, of how many threads; below what most values are; which kinds, as bits.
+pub struct Shape {
+    pub events: usize,
+    pub threads: u64,
+    pub values: u64,
+    pub kinds: u32,
+}
+
+/// What small inputs are for: few threads and requests, which meet.
+pub const SMALL: Shape = Shape { events: 200, threads: 6, values: 8, kinds: u32::MAX };
+
 /// Any values where the format of an event wants some: small ones are likely to be of one thread, or one request; those of
 /// rings are IORING_OP_URING_CMD and the number of io_uring_enter.
-fn value(from: &mut Unstructured) -> Result<u64> {
+fn value(from: &mut Unstructured, shape: &Shape) -> Result<u64> {
     Ok(match from.int_in_range(0..=15)? {
         0 => from.arbitrary()?,
         1 => u64::MAX,
         2..=4 => *from.choose(&[46, 426])?,
-        _ => from.int_in_range(0..=7)?,
+        _ => from.int_in_range(0..=shape.values - 1)?,
     })
 }
 
 /// A valid file of random events: their times mostly rise, their threads and requests are few.
-pub fn recording(from: &mut Unstructured) -> Result<PerfData> {
+pub fn recording(from: &mut Unstructured, shape: &Shape) -> Result<PerfData> {
     let sample_type = perf_data::USUAL | if from.arbitrary()? { perf_data::CALLCHAIN } else { 0 };
     let mut file = PerfData::default();
     for (at, kind) in KINDS.iter().enumerate() {
@@ -102,25 +113,26 @@ pub fn recording(from: &mut Unstructured) -> Result<PerfData> {
         file.formats.push((kind.0.split(':').next().unwrap_or(""), kind.2));
     }
     let mut time: u64 = 1000;
-    for _ in 0..200 {
+    for _ in 0..shape.events {
         if from.is_empty() {
             break;
         }
-        let tid = from.int_in_range(0..=5)?;
+        let tid = from.int_in_range(0..=shape.threads - 1)? as i32;
         time = match from.int_in_range(0..=31)? {
             0 => from.arbitrary()?,
             step => time.wrapping_add(step),
         };
         let mut sample = Sample { pid: tid / 2, tid, time, cpu: from.int_in_range(0..=3)?, ..Sample::default() };
         match from.int_in_range(0..=KINDS.len() + 7)? {
+            at if at < KINDS.len() && shape.kinds >> at & 1 == 0 => {}
             at if at < KINDS.len() => {
                 sample.id = at as u64 + 20;
                 if from.ratio(1, 3)? {
-                    sample.chain = (0..from.int_in_range(0..=4)?).map(|_| value(from)).collect::<Result<_>>()?;
+                    sample.chain = (0..from.int_in_range(0..=4)?).map(|_| value(from, shape)).collect::<Result<_>>()?;
                 }
                 let mut raw = vec![0; 8];
                 for _ in 0..4 {
-                    raw.extend(value(from)?.to_le_bytes());
+                    raw.extend(value(from, shape)?.to_le_bytes());
                 }
                 raw.extend((48u32 | 8 << 16).to_le_bytes());
                 raw.resize(48, 0);
@@ -132,7 +144,7 @@ pub fn recording(from: &mut Unstructured) -> Result<PerfData> {
             kind => {
                 // LOST, COMM, EXIT, THROTTLE, FORK, MMAP2, SWITCH
                 let kind = [2, 3, 4, 5, 7, 10, 14][kind - KINDS.len() - 1];
-                let body: Vec<u8> = (0..from.int_in_range(0..=14)?).map(|_| value(from)).collect::<Result<Vec<u64>>>()?
+                let body: Vec<u8> = (0..from.int_in_range(0..=14)?).map(|_| value(from, shape)).collect::<Result<Vec<u64>>>()?
                     .iter().flat_map(|word| word.to_le_bytes()).collect();
                 sample.id = 20;
                 file.records.push(file.events[0].other(kind, from.arbitrary::<u8>()?.into(), &body, &sample));
