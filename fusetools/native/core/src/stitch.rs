@@ -40,9 +40,7 @@ use kernel::{place, Place};
 use rings::{Ring, Waiting};
 use slab::{Open, Slot};
 pub use task::Idle;
-use task::{
-    Callback, Freed, Read, Run, State, Syscall, Task, Tasks, MOST_CALLBACKS, MOST_MADE, MOST_READS,
-};
+use task::{Callback, Freed, Read, Run, State, Syscall, Tasks, MOST_CALLBACKS, MOST_MADE};
 pub use trace::{Fate, Mark, RequestCounts, Story, FATES, MARKS, MARK_NAMES};
 
 const MOST_COMMS: usize = 1 << 16;

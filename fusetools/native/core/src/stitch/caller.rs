@@ -257,12 +257,6 @@ impl Stitch {
             connection,
             claimed: false,
         };
-        if read && !(ring && self.ring_events) {
-            if task.reads.len() == MOST_READS {
-                task.reads.remove(0);
-            }
-            task.reads.push(returned);
-        }
         let last = task.last;
         let made = !task.made.is_empty();
         let after = task.events.wrapping_sub(task.events_then);
@@ -277,6 +271,9 @@ impl Stitch {
         }
         task.event(ev.time);
         let idle = self.switches.then_some(task.idle_at(ev.time));
+        if read && !(ring && self.ring_events) {
+            self.tasks.has_read(ev.tid, returned);
+        }
         if let (Some(last), Some(_)) = (last, syscall) {
             if let Some(open) = self.get_mut(last) {
                 open.story.set(Mark::SysExit, ev.time);

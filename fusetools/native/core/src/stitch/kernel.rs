@@ -177,10 +177,7 @@ impl Stitch {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
                     // If system calls are recorded, the thread is in one, which is more precise.
                     if task.syscall.is_none() {
-                        if task.reads.len() == MOST_READS {
-                            task.reads.remove(0);
-                        }
-                        task.reads.push(Read {
+                        let read = Read {
                             enter: task.fetches,
                             exit: ev.time,
                             run: task.run,
@@ -189,7 +186,8 @@ impl Stitch {
                             len: 0,
                             connection: ABSENT,
                             claimed: false,
-                        });
+                        };
+                        self.tasks.has_read(ev.tid, read);
                     }
                 }
             }

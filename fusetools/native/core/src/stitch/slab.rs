@@ -206,7 +206,7 @@ impl Stitch {
     /// Whether a thread of the request's daemon has read an unknown request since then.
     pub(super) fn may_have_read(&self, story: &Story, begin: u64) -> bool {
         let len = story.request_len;
-        let any = |task: &Task| {
+        self.tasks.readers().any(|task| {
             let serves = match self.serves.of(task.pid) {
                 [] => self.servants.contains(&task.pid),
                 own => story.connection == ABSENT || own.contains(&story.connection),
@@ -216,8 +216,6 @@ impl Stitch {
                 read.exit >= begin && !read.claimed && fits && read.may_be_of(story.connection)
             };
             serves && task.reads.iter().any(may)
-        };
-        let mut near = self.tasks.near.iter().flatten();
-        near.any(|task| any(task)) || self.tasks.far.values().any(|task| any(task))
+        })
     }
 }

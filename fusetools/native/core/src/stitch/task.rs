@@ -256,8 +256,10 @@ impl Task {
 /// Threads by their number: of every switch two are looked up.
 #[derive(Default)]
 pub(super) struct Tasks {
-    pub(super) near: Vec<Option<Box<Task>>>,
-    pub(super) far: FxHashMap<i32, Box<Task>>,
+    near: Vec<Option<Box<Task>>>,
+    far: FxHashMap<i32, Box<Task>>,
+    /// Those that have read something.
+    readers: FxHashSet<i32>,
 }
 
 /// The kernel has no numbers beyond (PID_MAX_LIMIT, include/linux/threads.h).
@@ -293,7 +295,22 @@ impl Tasks {
         self.near[at].get_or_insert_default()
     }
 
+    pub(super) fn has_read(&mut self, tid: i32, read: Read) {
+        let reads = &mut self.of(tid).reads;
+        if reads.len() == MOST_READS {
+            reads.remove(0);
+        }
+        reads.push(read);
+        self.readers.insert(tid);
+    }
+
+    /// Those that have read something: far fewer than there are.
+    pub(super) fn readers(&self) -> impl Iterator<Item = &Task> {
+        self.readers.iter().filter_map(|tid| self.get(*tid))
+    }
+
     pub(super) fn remove(&mut self, tid: i32) -> Option<Box<Task>> {
+        self.readers.remove(&tid);
         match self.near.get_mut(tid as usize) {
             Some(task) => task.take(),
             None => self.far.remove(&tid),
@@ -304,7 +321,7 @@ impl Tasks {
 /// More than any program has open at once on one thread.
 pub(super) const MOST_MADE: usize = 256;
 
-pub(super) const MOST_READS: usize = 16;
+const MOST_READS: usize = 16;
 
 pub(super) const MOST_CALLBACKS: usize = 64;
 
