@@ -33,7 +33,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
                 layer,
                 s["entries"],
                 s["address"] or source.addresses.get(function),
-                histogram(s) if timed else None,
+                histogram(s).answered if timed else None,
             )
         )
     counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))

@@ -8,7 +8,7 @@ from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, table
+from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.diff import Difference, Differences
 
 SIGNS = ("", "!", "!!", "!!!")
@@ -29,6 +29,10 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     for side, facts in (("A", result.a), ("B", result.b)):
         name = printable(facts.name)
         output += [f"{side}: {name}, {line}" for line in footer(facts)]
+    if result.a.place and result.b.place and result.a.place != result.b.place:
+        where = f"A on {result.a.place}; B on {result.b.place}"
+        note = f"note: recorded on different hosts or kernels: {where}"
+        output += prose(printable(note), rest="  ")
     output.append("")
     if not result.differences:
         output += ["no calls in either", ""]
