@@ -108,6 +108,7 @@ def test_a_trace_dat_is_merged_first(tmp_path: Path) -> None:
     [
         (["stages", "lokup"], "similar names: lookup\n"),
         (["hist", "lokup"], "similar names: lookup\n"),
+        (["count", "cvmfs_lokup"], "similar names: cvmfs_lookup, "),
         (["errors", "zzz"], "known names: access, batch_forget, "),
     ],
 )
