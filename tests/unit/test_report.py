@@ -449,6 +449,7 @@ def test_two_recordings(tmp_path: Path, run: Invoke) -> None:
         if d["layer"] == "daemon":
             wanted = (d["function"], number(d["a"]["count"]), number(d["b"]["count"]))
             assert wanted in {row[:3] for row in page.rows()}
+    assert ("newfstatat (lookup)", "-", "14", "only B") in {row[:4] for row in page.rows()}
 
 
 def test_a_sweep(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
                     name,
                     number(d.a.count),
                     number(d.b.count),
-                    number(d.change, "+") if d.change else _only(d),
+                    change(d),
                     percent(d.percent) if d.change else "",
                     SIGNS[level(d, thresholds)],
                     duration(d.a.percentiles_ns.get("50")),
@@ -78,7 +78,8 @@ def level(d: Difference, thresholds: tuple[float, float]) -> int:
     return 1 + sum(abs(change) > threshold for threshold in thresholds)
 
 
-def _only(d: Difference) -> str:
+def change(d: Difference) -> str:
+    """The change in calls, or which side alone recorded the function."""
     if d.change is None:
         return "only B" if d.a.count is None else "only A"
-    return ""
+    return number(d.change, "+") if d.change else ""
