@@ -127,6 +127,13 @@ def test_the_clients_format_is_no_json() -> None:
     assert "--style cvmfs excludes --json" in run("hist", "--style", "cvmfs", "--json")[2]
 
 
+def test_the_command_for_one_operation_works() -> None:
+    printed = run("stages", "-i", str(DEMO))[1]
+    (command,) = re.findall(r"the stages of one: fusetools (.*)", printed)
+    status, out, _ = run(*shlex.split(command))
+    assert status == 0 and out.startswith("lookup: 84 requests")
+
+
 def test_no_line_ends_in_spaces() -> None:
     for command in ("hist", "count", "stages", "slow", "errors", "queue"):
         printed = run(command, "-i", str(DEMO))[1]
