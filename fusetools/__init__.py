@@ -3,7 +3,7 @@
 >>> import fusetools
 >>> recording = fusetools.open("perf.data")  # doctest: +SKIP
 >>> for h in recording.hist("lookup").histograms:  # doctest: +SKIP
-...     print(h.layer, h.function, h.count, h.percentiles_ns["99"])
+...     print(h.layer, h.function, h.count, h.answered.percentiles_ns["99"])
 """
 
 from __future__ import annotations

@@ -35,6 +35,10 @@ RINGS = {
     "ring_wait": "io_uring:io_uring_cqring_wait",
 }
 
+# Files begin with it.
+PERF_DATA = b"PERFILE2"
+TRACE_DAT = b"\x17\x08\x44tracing"
+
 # Measures what a probe costs (see record/): never a result.
 CALIBRATION = "fusetools_calibrate"
 

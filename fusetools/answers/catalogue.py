@@ -106,11 +106,12 @@ def prune(
     graphed: Sequence[str] = (),
     by_operation: bool = False,
     windows: bool = False,
+    parts: bool = False,
 ) -> list[Probe]:
     """The rows of the catalogue that a question needs; other events are not decoded.
 
     ``graphed``: the functions of function_graph, which has one event for all. ``windows``: also the
-    time from a daemon's read to its reply.
+    time from a daemon's read to its reply. ``parts``: callbacks before and after their reply.
     """
     catalogue = list(catalogue)
 
@@ -174,7 +175,7 @@ def prune(
         roles |= {"sys_enter", "sys_exit"}
     if replies or windows:
         roles |= {"sent", *RINGS}  # which thread picked the request up
-    if by_operation and any(p.layer == "daemon" and p.role == "return" for p in functions):
+    if parts and any(p.layer == "daemon" and p.role == "return" for p in functions):
         roles |= {"end", "sys_enter"}  # when a callback replies
     if any(p.layer == "daemon" and p.role == "entry" for p in functions):
         roles.add("taken")  # for calls without their request's number

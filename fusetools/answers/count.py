@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from fusetools.answers.catalogue import paired
@@ -9,19 +10,30 @@ from fusetools.answers.filters import Filters
 from fusetools.answers.series import histogram, series, unmatched
 from fusetools.answers.source import Source
 from fusetools.core import matching
-from fusetools.names import LAYERS
+from fusetools.errors import Error
+from fusetools.names import LAYERS, OPERATIONS
+from fusetools.patterns import instead
 from fusetools.results.count import Count, Counts
 from fusetools.results.hist import READ_TO_REPLY
 
 
 def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -> Counts:
-    """Calls of each function whose name or operation matches the regular expression."""
+    """Calls of each function whose name or operation matches the regular expression. Error: none
+    has such a name."""
     rows, facts = series(source, source.catalogue, (), layers, filters)
     pairs = paired(source.catalogue)
     counts = []
     functions = matching(regex, [s["function"] for s in rows])
     operations = matching(regex, [s["operation"] for s in rows])
+    known = {name for s in rows for name in (s["function"], s["operation"]) if name}
     rows = [s for s, f, o in zip(rows, functions, operations) if f or o]
+    # 0 calls of an operation are an answer.
+    if not rows and not any(matching(regex, sorted(OPERATIONS))):
+        raise Error(
+            f"no function or operation of {source.path} matches {regex}",
+            instead(regex, known),
+            f"fusetools count -i {shlex.quote(str(source.path))}",
+        )
     for s in rows:
         function, layer = s["function"], s["layer"]
         timed = layer in ("request", "syscall") or (layer, function) in pairs
@@ -33,7 +45,7 @@ def count(source: Source, regex: str, layers: Sequence[str], filters: Filters) -
                 layer,
                 s["entries"],
                 s["address"] or source.addresses.get(function),
-                histogram(s) if timed else None,
+                histogram(s).answered if timed else None,
             )
         )
     counts.sort(key=lambda c: (-c.count, LAYERS.index(c.layer), c.function, c.operation))

@@ -54,7 +54,7 @@ def _divisor(counts: Counts, per: str) -> float:
         raise Error(
             f"cannot divide the calls of {facts.name} by its {per}s",
             "it has none",
-            "fusetools diff --per second" if per == "request" else "fusetools diff without --per",
+            "fusetools diff --per second A B" if per == "request" else "fusetools diff A B",
         )
     return by
 

@@ -206,7 +206,9 @@ def _notes(
     source: Source, graph: str, answer: core.native.Flame, symfs: str | None
 ) -> Iterator[str]:
     session, described = source.session, source.described
-    path, host = shlex.quote(str(source.path)), described["hostname"] or "its host"
+    path, host = shlex.quote(str(source.path)), described["hostname"]
+    if host in ("", "(none)", "localhost"):  # it has none of its own
+        host = "its host"
     merge = f"fix, on {host}: fusetools merge {path} -o {path}"
 
     def listed(files: Sequence[str]) -> str:

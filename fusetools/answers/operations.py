@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.names import OPERATIONS
+from fusetools.patterns import instead
 
 
 def operations(patterns: Sequence[str], recording: Path | None = None) -> list[str]:
@@ -19,7 +20,7 @@ def operations(patterns: Sequence[str], recording: Path | None = None) -> list[s
             look = ["fusetools", "count", "--layer", "request", "-i", str(recording)]
             raise Error(
                 f"no FUSE operation matches {pattern}",
-                f"operations: {', '.join(sorted(OPERATIONS))}",
+                instead(pattern, OPERATIONS),
                 shlex.join(look) if recording else "",
             )
     return [name for name in sorted(OPERATIONS) if any(fnmatchcase(name, p) for p in patterns)]

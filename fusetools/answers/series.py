@@ -33,7 +33,7 @@ def series(
         for p in source.catalogue
     )
     windows = windows and (not layers or "daemon" in layers)
-    wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows)
+    wanted = prune(catalogue, patterns, layers, filters, names, by_operation, windows, parts=True)
     native = source.core_filters(filters, functions=False, corrected=corrected)
     probes = wanted
     if corrected:

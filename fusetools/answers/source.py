@@ -17,7 +17,8 @@ from fusetools.errors import RECORD, Error, merging
 from fusetools.figures import plural
 from fusetools.host.files import check_readable
 from fusetools.missing import Missing
-from fusetools.names import CALIBRATION, FTRACE, OPERATIONS
+from fusetools.names import CALIBRATION, FTRACE, OPERATIONS, TRACE_DAT
+from fusetools.patterns import instead
 from fusetools.results.facts import Corrected, Facts, Losses, Requests
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Source:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_readable(self.path)
+        with self.path.open("rb") as file:
+            if file.read(len(TRACE_DAT)) == TRACE_DAT:
+                why = "it is a trace.dat, which is read together with its perf.data"
+                fix = merging(["perf.data", str(self.path)])
+                raise Error(f"cannot read {self.path}", why, fix)
         self.described = core.ask(core.native.describe, str(self.path))
         self.session, self._warnings = session.read(self.described.get("session"))
         self.addresses: dict[str, int] = {}
@@ -199,7 +205,7 @@ class Source:
         raise Error(
             f"{path} is no mount of {self.path}",
             f"it has {', '.join(mounts)}",
-            f"fusetools hist --mount {shlex.quote(next(iter(mounts)))}",
+            shlex.join(["fusetools", "hist", "-i", str(self.path), "--mount", next(iter(mounts))]),
         )
 
     def facts(self, answer: core.native.Answer, filters: Filters, corrected: bool = False) -> Facts:
@@ -258,10 +264,10 @@ class Source:
         """Error, unless a pattern matches an operation: 0 calls of it is an answer."""
         if any(matches(patterns, name, f"FUSE_{name.upper()}") for name in OPERATIONS):
             return
-        known = sorted({*operations, *(p.operation for p in self.catalogue)} - {""})
+        known = {*operations, *(p.operation for p in self.catalogue)} - {""}
         raise Error(
-            f"no operation or function matches {' '.join(patterns)}",
-            f"{self.path} has {', '.join(known)}",
+            f"no operation or function of {self.path} matches {' '.join(patterns)}",
+            instead(" ".join(patterns), known),
             f"fusetools count -i {shlex.quote(str(self.path))}",
         )
 

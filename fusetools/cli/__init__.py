@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shlex
 import sys
 from typing import IO, Any
 
@@ -17,6 +18,7 @@ from fusetools import __version__
 from fusetools.errors import Error
 
 REPORT = "  this is a defect: please report it, with what FUSETOOLS_DEBUG=1 fusetools … prints"
+WORDS = "fusetools.words"  # of the context: the command and its arguments
 DEFECT = 70  # exit status, EX_SOFTWARE of sysexits.h
 
 # In the order in which a user meets them. The one-line help is here so that `fusetools --help`
@@ -81,6 +83,21 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        ctx.meta[WORDS] = list(args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            similar = get_close_matches(args[0], COMMANDS)
+            if not similar:
+                raise
+            more = f"{error.message} Similar commands: {', '.join(similar)}."
+            raise click.UsageError(more, ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -101,7 +118,11 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except Error as error:
+        except (Error, click.UsageError) as error:
+            if misplaced := _misplaced(self, ctx):
+                raise Failure(misplaced) from error
+            if isinstance(error, click.UsageError):
+                raise
             raise Failure(error) from error
         except BrokenPipeError:
             raise  # the reader of a pipe has had enough: click leaves quietly
@@ -110,6 +131,28 @@ class Commands(click.Group):
             raise Failure(Error(where, error.strerror or str(error))) from error
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _misplaced(group: Commands, ctx: click.Context) -> Error | None:
+    """The error of a recording that was given without -i, as if it were an operation."""
+    words: list[str] = ctx.meta.get(WORDS, [])
+    command = group.get_command(ctx, words[0]) if words else None
+    options = [p for p in command.params if isinstance(p, click.Option)] if command else []
+    if not any("--input" in option.opts for option in options):
+        return None
+    from pathlib import Path
+
+    from fusetools.names import PERF_DATA
+
+    valued = {name for option in options if not option.is_flag for name in option.opts}
+    for at, word in enumerate(words):
+        if words[at - 1] in valued or not os.path.isfile(word):
+            continue
+        with contextlib.suppress(OSError), Path(word).open("rb") as file:
+            if file.read(len(PERF_DATA)) == PERF_DATA:
+                fix = shlex.join(["fusetools", *words[:at], "-i", *words[at:]])
+                return Error(f"{word} is a recording, not an operation", "it needs -i", fix)
+    return None
 
 
 def _open_standard_descriptors() -> None:

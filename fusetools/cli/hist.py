@@ -54,8 +54,8 @@ def command(
     either(corrected, overhead)
     if style and layers and layers != ("daemon",):
         raise click.UsageError("--style cvmfs shows the daemon layer only")
-    if style and overhead:
-        raise click.UsageError("--style cvmfs excludes --overhead")
+    if style and (overhead or as_json):
+        raise click.UsageError(f"--style cvmfs excludes {'--json' if as_json else '--overhead'}")
     if style:
         layers = ("daemon",)
     chosen = filters(options)

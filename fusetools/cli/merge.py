@@ -8,7 +8,7 @@ from fusetools.cli.options import say
 
 
 @click.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="PERF.DATA TRACE.DAT...")
+@click.argument("inputs", nargs=-1, required=True, metavar="PERF.DATA [TRACE.DAT]...")
 @click.option(
     "-o",
     "--output",

@@ -59,4 +59,4 @@ def command(
     else:
         from fusetools.render.text.stages import render
 
-        say(render(result, unit or "", not operations, overhead))
+        say(render(result, unit or "", not operations, overhead, path))

@@ -40,7 +40,7 @@ def svg(
     A Diff has the width of the stacks after; frames that end stacks are red if they grew and blue
     if they shrank.
     inverted: the root at the top (an icicle graph). reversed: stacks merged from their leaves.
-    kinds: colour by these, others grey, with a legend in the subtitle; not in a Diff.
+    kinds: colour by these, others grey, with those drawn in the subtitle; not in a Diff.
     palette: one of `palettes()`, if there are no kinds. min_width: leave out narrower frames, per
     cent of the total. width: in pixels; 0: as wide as the window.
     Raises Error for a graph without any weight and for an unknown palette.
@@ -65,10 +65,12 @@ def svg(
     stacks = [unambiguous(name) for name in names]
     colours: list[tuple[str, tuple[int, int, int]]] = []
     if kinds is not None and not isinstance(graph, Diff):
-        legend = [f"{kind} {colour}" for kind, (colour, _) in zip(kinds.names, kinds.legend)]
-        subtitle = " · ".join([*([subtitle] if subtitle else []), ", ".join(legend)])
-        pairs = zip(";".join(stacks).split(";"), ";".join(names).split(";"))
-        colours = [(frame, kinds.colour(name)) for frame, name in dict(pairs).items()]
+        frames = dict(zip(";".join(stacks).split(";"), ";".join(names).split(";")))
+        drawn = {kinds.of(name) for name in frames.values()}
+        colour_of = zip(kinds.names, kinds.legend)
+        legend = ", ".join(f"{kind} {colour}" for kind, (colour, _) in colour_of if kind in drawn)
+        subtitle = " · ".join(filter(None, (subtitle, legend)))
+        colours = [(frame, kinds.colour(name)) for frame, name in frames.items()]
         colours.append(("", (222, 224, 229)))
     try:
         return _inferno.svg(

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fusetools.core import native
-from fusetools.errors import Error
+from fusetools.errors import RECORD, Error
 from fusetools.host.files import (
     Files,
     by_descriptor,
@@ -22,12 +22,10 @@ from fusetools.host.files import (
     tool_environment,
 )
 from fusetools.host.mounts import unanswering
+from fusetools.names import TRACE_DAT
 from fusetools.output import Output, new_directory
 from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.results.merge import Merged
-
-# trace.dat's magic, and the version after it as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
-_MAGIC = b"\x17\x08\x44tracing"
 
 
 def merge(
@@ -55,7 +53,8 @@ def merge(
                 target.take(folder, "merged")
         except native.CoreError as error:
             what, why = (text.replace(str(at / "merged"), output) for text in error.args)
-            raise Error(what, why) from error
+            fix = RECORD if " of different " in why else ""
+            raise Error(what, why, fix) from error
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -104,9 +103,10 @@ def _host(inputs: Sequence[str]) -> native.MergeOptions:
 
 def _of_version_6(path: str, converted: Path) -> str:
     """The path of the same recording that the core can read: ``path``, or ``converted``."""
+    # After the magic stands the version as text (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        head = file.read(len(_MAGIC) + 8) or b""
-    if not head.startswith(_MAGIC) or head[len(_MAGIC) :].split(b"\0")[0] == b"6":
+        head = file.read(len(TRACE_DAT) + 8) or b""
+    if not head.startswith(TRACE_DAT) or head[len(TRACE_DAT) :].split(b"\0")[0] == b"6":
         return path
     tool = shutil.which("trace-cmd", path=command_path())
     command = ["trace-cmd", "convert", "--file-version", "6", "-i", path, "-o"]

@@ -30,7 +30,8 @@ COLUMNS = (
 class Count:
     """Calls of one function: entries seen, with or without their return.
 
-    ``latency`` holds the durations of matched calls, if both ends were probed.
+    ``latency`` holds the durations of matched calls, if both ends were probed; a callback's until
+    its reply.
     """
 
     function: str

@@ -72,6 +72,11 @@ class Facts:
         return self.requests.begun - self.requests.matched
 
     @property
+    def place(self) -> str:
+        """Where it was recorded."""
+        return ", ".join(filter(None, (self.host, self.kernel and f"Linux {self.kernel}")))
+
+    @property
     def lost(self) -> int:
         return self.losses.lost
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fusetools.results.facts import Facts
@@ -55,6 +55,13 @@ class Histogram:
     least_ns: Ns | None = None
     until_reply: Histogram | None = None
     after_reply: Histogram | None = None
+
+    @property
+    def answered(self) -> Histogram:
+        """The durations that tables show: a callback's until its reply, others as they are."""
+        if self.until_reply is None:
+            return self
+        return replace(self.until_reply, unmatched=self.unmatched)
 
 
 @dataclass(frozen=True, repr=False)

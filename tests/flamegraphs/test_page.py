@@ -305,7 +305,7 @@ def test_difference_is_red_and_blue(page: Page) -> None:
 
 
 def test_colour_by_kind(page: Page) -> None:
-    kinds = flame.Kinds({"main": "user", "read": "kernel"}.get, ("user", "kernel"))
+    kinds = flame.Kinds({"main": "user", "read": "kernel"}.get, ("user", "kernel", "unused"))
     page.open(flame.html(GRAPH, inverted=True, kinds=kinds))
     assert page.text("legend").split("\n") == ["user", "kernel", "other"]
     orange, green, grey = page.colour(0.9, 1), page.colour(0.3, 2), page.colour(0.9, 2)

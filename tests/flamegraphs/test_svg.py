@@ -73,6 +73,13 @@ def test_counts_are_the_sums() -> None:
     ]
 
 
+def test_the_legend_is_of_what_is_drawn() -> None:
+    kinds = flame.Kinds({"main": "user", "read": "kernel"}.get, ("user", "unused", "kernel"))
+    text = flame.svg(flame.Folded({"main;read": 1}), subtitle="1 s", kinds=kinds)
+    assert ">1 s · user orange, kernel blue<" in text
+    assert "·" not in flame.svg(flame.Folded({"a": 1}), subtitle="1 s", kinds=kinds)
+
+
 def test_callees_are_side_by_side() -> None:
     """By lines, `write!` is between `write` and `write;lookup`: it would part that frame in two."""
     titles = [title for title, _ in drawn(flame.svg(GRAPH))]

@@ -11,6 +11,7 @@ from typing import Any
 
 import data
 import pytest
+from fixtures import Invoke
 
 import fusetools
 from fusetools.render.text.slow import IN_REQUEST
@@ -104,6 +105,26 @@ def test_durations(path: Path, rows: list[dict[str, object]]) -> None:
                 assert stage.p50_ns <= stage.p99_ns <= stage.max_ns
                 assert stage.mean_ns * o.timed == pytest.approx(stage.total_ns)
     assert slowest[0].duration_ns == max(o.max_ns or 0 for o in recording.stages().operations)
+
+
+def test_callbacks_count_until_their_reply(path: Path, run: Invoke) -> None:
+    """In hist's table, count --csv and diff; a callback's rest is in none of them."""
+    recording = fusetools.open(path)
+    hist = {
+        h.function: (h.until_reply or h).percentiles_ns
+        for h in recording.hist(layers=("daemon",)).histograms
+        if h.count
+    }
+    counts = recording.counts(layers=("daemon",)).counts
+    assert hist and hist == {
+        c.function: c.latency.percentiles_ns for c in counts if c.latency and c.count
+    }
+    differences = json.loads(run("diff", str(path), str(path), "--json").stdout)["differences"]
+    daemon = [d for d in differences if d["layer"] == "daemon"]
+    assert hist == {d["function"]: d["a"]["percentiles_ns"] for d in daemon}
+    unmatched = {c.function: c.latency.unmatched for c in counts if c.latency}
+    whole = recording.hist(layers=("daemon",)).histograms
+    assert unmatched == {h.function: h.unmatched for h in whole}
 
 
 def facts(recording: fusetools.Recording) -> Iterator[tuple[str, object]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,8 @@ from click.testing import CliRunner
 from fusetools import __version__, cli, errors
 from fusetools.cli.options import coloured
 from fusetools.printable import printable
+
+DEMO = Path(__file__).parents[2] / "samples/recordings/demo.data"
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -62,6 +66,86 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     status, out, err = run("histo")
     assert (status, out) == (2, "")
     assert "histo" in err
+
+
+def test_similar_commands_are_named() -> None:
+    assert "No such command 'hits'. Similar commands: hist." in run("hits")[2]
+    assert "Similar" not in run("xyzzy")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "fixed"),
+    [
+        (["hist", "{}"], ["hist", "-i", "{}"]),
+        (["queue", "{}"], ["queue", "-i", "{}"]),
+        (["show", "{}"], ["show", "-i", "{}"]),
+        (
+            ["flame", "--offcpu", "{}", "-o", "x.svg"],
+            ["flame", "--offcpu", "-i", "{}", "-o", "x.svg"],
+        ),
+    ],
+)
+def test_a_recording_without_its_option(words: list[str], fixed: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a b.data"
+    file.write_bytes(b"PERFILE2")
+    status, out, err = run(*(word.format(file) for word in words))
+    assert (status, out) == (1, "")
+    assert f"{file} is a recording, not an operation" in err
+    assert f"  fix: {shlex.join(['fusetools', *(word.format(file) for word in fixed)])}\n" in err
+
+
+def test_a_trace_dat_is_merged_first(tmp_path: Path) -> None:
+    path = tmp_path / "trace.dat"
+    path.write_bytes(b"\x17\x08\x44tracing6\0")
+    assert (
+        f"  fix: fusetools merge perf.data {path} -o merged.data\n"
+        in run("hist", "-i", str(path))[2]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "similar"),
+    [
+        (["stages", "lokup"], "similar names: lookup\n"),
+        (["hist", "lokup"], "similar names: lookup\n"),
+        (["count", "cvmfs_lokup"], "similar names: cvmfs_lookup, "),
+        (["errors", "zzz"], "known names: access, batch_forget, "),
+    ],
+)
+def test_similar_operations_are_named(words: list[str], similar: str) -> None:
+    error = run(*words, "-i", str(DEMO))[2]
+    assert f"  why: {similar}" in error
+    assert re.search(rf"  fix: fusetools count .*-i {re.escape(str(DEMO))}\n", error)
+
+
+def test_a_mount_that_is_not_in_a_recording() -> None:
+    fix = run("slow", "-i", str(DEMO), "--mount", "/nope")[2].split("fix: fusetools ")[1]
+    assert run(*shlex.split(fix))[0] == 0
+
+
+def test_the_clients_format_is_no_json() -> None:
+    assert "--style cvmfs excludes --json" in run("hist", "--style", "cvmfs", "--json")[2]
+
+
+def test_the_command_for_one_operation_works() -> None:
+    printed = run("stages", "-i", str(DEMO))[1]
+    (command,) = re.findall(r"the stages of one: fusetools (.*)", printed)
+    status, out, _ = run(*shlex.split(command))
+    assert status == 0 and out.startswith("lookup: 84 requests")
+
+
+def test_no_line_ends_in_spaces() -> None:
+    for command in ("hist", "count", "stages", "slow", "errors", "queue"):
+        printed = run(command, "-i", str(DEMO))[1]
+        assert printed and not [line for line in printed.splitlines() if line != line.rstrip()]
+
+
+def test_an_operation_like_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "read").write_text("no recording")
+    assert "cannot read perf.data" in run("hist", "read")[2]
+    (tmp_path / "perf.data").write_bytes(b"PERFILE2")
+    assert "is a recording, not an operation" not in run("hist", "-i", "perf.data")[2]
 
 
 def test_an_error_says_what_why_and_try(failing: Failing) -> None:

@@ -179,7 +179,7 @@ def test_the_points_of_one_sweep(tmp_path: Path) -> None:
     (group,) = result.groups
     assert [round(side.times_best or 0, 2) for side in group.measures[0].sides] == [2, 1.5, 1]
     said = text.render(result, ["read"])
-    assert "time" not in said and "request read  calls" in said and "lookup" not in said
+    assert "\ntime" not in said and "request read  calls" in said and "lookup" not in said
 
 
 def test_points_that_not_all_have_are_said(tmp_path: Path) -> None:
@@ -231,6 +231,16 @@ def test_operations_that_nobody_knows_or_called(run: Invoke) -> None:
     assert "time" in said and "no calls" not in said
 
 
+def test_a_verdict_has_its_own_line_where_there_is_no_room() -> None:
+    best = compared.Figures(1832, 44.6e3, 25.1e6, total_ns=505e6, times_best=1.0)
+    worse = replace(best, total_ns=713e6, times_best=6.72, slower=0.76, p=1e-4, differs=True)
+    measure = compared.Measure("copy_file_range", "request", (best, worse))
+    result = compared.Compared(("a", "b"), (compared.Group("", (measure,)),), "call", 1)
+    printed = text.render(result).splitlines()
+    assert "    slower in 76 % of pairs, p < 0.001" in printed
+    assert max(map(len, printed)) <= 80
+
+
 def test_that_one_side_calls_more_often_is_said() -> None:
     sides = [compared.Figures(n, 50.0, 60.0, total_ns=50.0 * n) for n in (4592, 300)]
     result = compared.Compared(
@@ -240,7 +250,7 @@ def test_that_one_side_calls_more_often_is_said() -> None:
         0,
     )
     said = text.render(result)
-    assert "A made x 15.3 the calls of B" in said
+    assert "A made 15.3 times as many calls as B" in said
     assert "230 us" in said and "15.0 us" in said
     assert "noise" not in said
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 import test_merge as merge
 
-from fusetools import _core
+from fusetools import _core, errors
+from fusetools.record import merging
 
 RECORDINGS = {name: str(Path(path).parent) for name, path in merge.RECORDINGS.items()}
 TRACES = [*((name, "trace.dat") for name in RECORDINGS), ("7.2", "trace-funcgraph-args.dat")]
@@ -176,8 +177,9 @@ def test_another_clock_is_refused(tmp_path: Path) -> None:
 
 def test_traces_of_another_machine_are_refused(tmp_path: Path) -> None:
     inputs = [unpack("6.1", "perf.data", tmp_path), unpack("cernvmfs", "trace.dat", tmp_path)]
-    with pytest.raises(_core.CoreError, match="different hosts"):
-        _core.merge(inputs, tmp_path / "merged", "")
+    with pytest.raises(errors.Error, match="different hosts") as caught:
+        merging.merge([str(path) for path in inputs], str(tmp_path / "merged"))
+    assert caught.value.fix == errors.RECORD
 
 
 def test_a_damaged_trace_gives_an_error_or_what_is_left(tmp_path: Path) -> None:

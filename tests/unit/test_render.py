@@ -199,3 +199,10 @@ def test_a_recording_s_warnings_fit_into_80_columns(capsys: pytest.CaptureFixtur
     assert " ".join(" ".join(said[:2]).split()) == f"warning: {warning}"
     assert said[2:] == ["  the daemon was throttled 1 time, 1.00 s in all, by the CPU quota of /a"]
     assert max(map(len, said)) <= PIPED
+
+
+def test_a_number_keeps_its_unit() -> None:
+    for columns in range(12, 40):
+        printed = prose("waited 586 ms, for 1.9 % of 60 s, and 20 kB", columns=columns)
+        assert " ".join(printed) == "waited 586 ms, for 1.9 % of 60 s, and 20 kB"
+        assert not [line for line in printed if line[-1].isdigit()]

@@ -108,23 +108,25 @@ def answer(run: Invoke, *args: str) -> Any:
 
 def test_latency(page: Page, recording: Path, run: Invoke) -> None:
     said = answer(run, "hist", "-i", str(recording))
+    called = [h for h in said["histograms"] if h["count"]]
+    rows = [(f"{h['layer']} {h['function']}", h["until_reply"] or h) for h in called]
+    rows += [("after reply", h["after_reply"]) for h in called if h["after_reply"]]
     wanted = [
         (
-            f"{h['layer']} {h['function']}",
+            name,
             number(h["count"]),
             *(duration(h["percentiles_ns"][p]) for p in ("50", "90", "99")),
             duration(h["max_ns"]),
         )
-        for h in said["histograms"]
-        if h["count"]
+        for name, h in rows
     ]
     assert wanted
     assert Counter(row for row in page.rows() if row in set(wanted)) == Counter(wanted)
     bins = Counter(
         f"{duration(low)} to {duration(high + 1)}: {number(n)}"
-        for h in said["histograms"]
+        for h in called
         if h["operation"] and h["count"] >= FEW
-        for low, high, n in (bucket.values() for bucket in h["buckets"])
+        for low, high, n in (bucket.values() for bucket in (h["until_reply"] or h)["buckets"])
         if n
     )
     assert bins
@@ -208,7 +210,7 @@ def test_flame_graphs(page: Page, recording: Path, run: Invoke, tmp_path: Path) 
         said = answer(run, "flame", *option.split(), "-i", str(recording))
         noun = {"--offcpu": "wait", "--requests": "request"}.get(option, "sample")
         assert f"{duration(said['total'])} in {number(said['count'])} {noun}s" in text
-    missing = "holds no samples of what ran (none were recorded). To have it: fusetools record"
+    missing = "holds no samples of what ran (none were recorded). fix: fusetools record"
     assert (missing in text) != sampled
     # From where functions have their names.
     named = "the recording" if sampled else "user functions unnamed"
@@ -371,7 +373,7 @@ def test_what_is_missing_is_said_with_what_brings_it() -> None:
     }
     page = Page(render(replace(plain, recordings=(replace(plain.recordings[0], stacks=stacks),))))
     text = page.sections["part-1-flame"]
-    assert "no waits (why). To have it: do" in text
+    assert "no waits (why). fix: do" in text
     assert "demo.data holds no request that a caller waited for" in text
 
 
@@ -447,6 +449,7 @@ def test_two_recordings(tmp_path: Path, run: Invoke) -> None:
         if d["layer"] == "daemon":
             wanted = (d["function"], number(d["a"]["count"]), number(d["b"]["count"]))
             assert wanted in {row[:3] for row in page.rows()}
+    assert ("newfstatat (lookup)", "-", "14", "only B") in {row[:4] for row in page.rows()}
 
 
 def test_a_sweep(tmp_path: Path) -> None:

@@ -129,7 +129,8 @@ function showLegend(theme) {
   const dimmed = (rgb) => css(rgb.map((v) => v * dim));
   let entries = [];
   if (state.colour === "kind") {
-    entries = data.kinds.map(({ name, colour }) => entry(dimmed(rgbOf(colour)), name));
+    const drawn = data.kinds.filter((_, kind) => data.kind.includes(kind));
+    entries = drawn.map(({ name, colour }) => entry(dimmed(rgbOf(colour)), name));
     if (data.kind.includes(-1)) entries.push(entry(dimmed(NO_KIND), "other"));
   }
   if (state.colour === "difference") {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.render.html.markup import Markup, join, table, tag
+from fusetools.render.text.diff import change
 from fusetools.results.diff import Differences
 
 
@@ -18,7 +19,7 @@ def render(result: Differences, sides: Sequence[str]) -> Markup:
                 f"{d.function} ({d.operation})" if layer == "syscall" else d.function,
                 number(d.a.count),
                 number(d.b.count),
-                number(d.change, "+") if d.change else "",
+                change(d),
                 percent(d.percent) if d.change else "",
                 duration(d.a.percentiles_ns.get("50")),
                 duration(d.b.percentiles_ns.get("50")),

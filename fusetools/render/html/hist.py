@@ -26,10 +26,9 @@ def render(result: Histograms) -> Markup:
     for operation, group in groupby(called, lambda h: h.operation):
         rows = [tag("tr", tag("th", operation or "other", colspan=6, scope="rowgroup"))]
         for h in group:
-            figures = [duration(h.percentiles_ns.get(p)) for p in ("50", "90", "99")]
-            numbers = [number(h.count), *figures, duration(h.max_ns)]
-            name = tag("td", tag("span", h.layer, class_="layer"), " ", h.function)
-            rows.append(tag("tr", name, [tag("td", n, class_="n") for n in numbers]))
+            rows.append(_row(h.layer, h.function, h.answered))
+            if h.after_reply:
+                rows.append(_row("", "after reply", h.after_reply))
         bodies.append(tag("tbody", rows))
     names = [tag("th", name, class_="n") for name in heading]
     head = tag("thead", tag("tr", tag("th"), names))
@@ -42,11 +41,18 @@ def render(result: Histograms) -> Markup:
     )
 
 
+def _row(layer: str, name: str, h: Histogram) -> Markup:
+    figures = [duration(h.percentiles_ns.get(p)) for p in ("50", "90", "99")]
+    numbers = [number(h.count), *figures, duration(h.max_ns)]
+    first = tag("td", tag("span", layer, class_="layer"), " ", name)
+    return tag("tr", first, [tag("td", n, class_="n") for n in numbers])
+
+
 def _histograms(called: Sequence[Histogram]) -> Markup:
     """Histograms per operation, layer by layer over the same times."""
     cards = []
     for operation, group in groupby(called, lambda h: h.operation):
-        shown = [h for h in group if operation and h.count >= FEW]
+        shown = [h.answered for h in group if operation and h.count >= FEW]
         if not shown:
             continue
         panels = [
@@ -59,9 +65,9 @@ def _histograms(called: Sequence[Histogram]) -> Markup:
         tag("div", cards, class_="cards"),
         tag(
             "p",
-            "Each histogram is as tall as its fullest bin; each bin is twice as long as the one "
-            "before it. The lines are p50 and p99. Not drawn: what has fewer than "
-            f"{FEW} calls, and what belongs to no operation.",
+            "Each histogram is as tall as its fullest bin; each bin is twice as wide as the one "
+            "before it. The lines are p50 and p99. Callbacks count until their reply. Functions "
+            f"with fewer than {FEW} calls, or of no operation, are not drawn.",
             class_="note",
         ),
     )

@@ -94,7 +94,7 @@ def legend(kinds: Iterable[tuple[str, str]]) -> Markup:
 def missing(what: str, why: str, fix: str) -> Markup:
     """What is missing, and the commands that fix it."""
     ways = [tag("code", way) for way in fix.splitlines()]
-    tries = [[" or " if i else " To have it: ", way] for i, way in enumerate(ways)]
+    tries = [[" or " if i else " fix: ", way] for i, way in enumerate(ways)]
     return tag("p", what, f" ({why})." if why else ".", tries, class_="missing")
 
 

@@ -120,7 +120,7 @@ def _facts(recorded: Recorded) -> Markup:
         f"throttled {plural(losses.throttled, 'time')}" if losses.throttled else "",
     )
     if facts.probe_cost_ns is not None:
-        row("Probe cost", f"about {duration(facts.probe_cost_ns)} of each call of the daemon's")
+        row("Probe cost", f"about {duration(facts.probe_cost_ns)} in each daemon call")
     for line in taken(facts.took):
         row("Cost", line)
     return join(

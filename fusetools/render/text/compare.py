@@ -35,7 +35,8 @@ def render(result: Compared, operations: Sequence[str] = ()) -> str:
         names = ", ".join(map(printable, hidden))
         output += prose(f"few calls, only with --operation or --json: {names}")
     output += prose(how(result))
-    output += [f"note: {printable(note)}" for note in result.notes]
+    for note in result.notes:
+        output += prose(f"note: {printable(note)}", rest="  ")
     return lines(output)
 
 
@@ -56,7 +57,7 @@ def _figures(measure: Measure) -> list[str]:
     time = measure.name == TIME
     heading = ("runs", "median", "", "") if time else ("calls", "p50", "p99", "total")
     name = f"{measure.layer} {measure.name}".strip()
-    rows: list[Sequence[str]] = [(name, *heading, "x best", "")]
+    rows: list[Sequence[str]] = [(name, *heading, "x best")]
     rows += [
         (
             f"  {letter}",
@@ -65,14 +66,18 @@ def _figures(measure: Measure) -> list[str]:
             "" if time else duration(side.p99_ns),
             "" if side.total_ns is None else duration(side.total_ns),
             "" if side.times_best is None else f"{side.times_best:.2f}",
-            verdict(side),
         )
         for letter, side in zip(string.ascii_uppercase, measure.sides)
     ]
     if not any(side.total_ns is not None for side in measure.sides):
         rows = [(*row[:4], *row[5:]) for row in rows]
-        return table(rows, "<>>>><")
-    return table(rows, "<>>>>><")
+    first, *others = table(rows, "<>>>>>"[: len(rows[0])])
+    told = [verdict(side) for side in measure.sides]
+    whole = [f"{line:{len(first)}}  {words}".rstrip() for line, words in zip(others, told)]
+    if max(map(len, whole)) <= width():
+        return [first, *whole]
+    below = [[line, *([f"    {words}"] if words else [])] for line, words in zip(others, told)]
+    return [first, *(line for lines in below for line in lines)]
 
 
 def _calls(measure: Measure) -> list[str]:
@@ -83,7 +88,7 @@ def _calls(measure: Measure) -> list[str]:
         return []
     letters = string.ascii_uppercase
     first, last = letters[counts.index(most)], letters[counts.index(least)]
-    more = f"x {most / least:.3g} the calls of {last}" if least else f"calls, {last} none"
+    more = f"{most / least:.3g} times as many calls as {last}" if least else f"calls, {last} none"
     return [f"  {first} made {more}"]
 
 

@@ -8,7 +8,7 @@ from fusetools.figures import duration, number, percent
 from fusetools.names import LAYERS
 from fusetools.printable import printable
 from fusetools.render.text.footer import footer, missing
-from fusetools.render.text.layout import lines, table
+from fusetools.render.text.layout import lines, prose, table
 from fusetools.results.diff import Difference, Differences
 
 SIGNS = ("", "!", "!!", "!!!")
@@ -29,6 +29,10 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
     for side, facts in (("A", result.a), ("B", result.b)):
         name = printable(facts.name)
         output += [f"{side}: {name}, {line}" for line in footer(facts)]
+    if result.a.place and result.b.place and result.a.place != result.b.place:
+        where = f"A on {result.a.place}; B on {result.b.place}"
+        note = f"note: recorded on different hosts or kernels: {where}"
+        output += prose(printable(note), rest="  ")
     output.append("")
     if not result.differences:
         output += ["no calls in either", ""]
@@ -46,7 +50,7 @@ def render(result: Differences, thresholds: tuple[float, float] = (100, 500)) ->
                     name,
                     number(d.a.count),
                     number(d.b.count),
-                    number(d.change, "+") if d.change else _only(d),
+                    change(d),
                     percent(d.percent) if d.change else "",
                     SIGNS[level(d, thresholds)],
                     duration(d.a.percentiles_ns.get("50")),
@@ -74,7 +78,8 @@ def level(d: Difference, thresholds: tuple[float, float]) -> int:
     return 1 + sum(abs(change) > threshold for threshold in thresholds)
 
 
-def _only(d: Difference) -> str:
+def change(d: Difference) -> str:
+    """The change in calls, or which side alone recorded the function."""
     if d.change is None:
         return "only B" if d.a.count is None else "only A"
-    return ""
+    return number(d.change, "+") if d.change else ""

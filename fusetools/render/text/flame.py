@@ -69,9 +69,10 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
 
 def render(shown: Stacks, earlier: Stacks | None, path: str) -> str:
     """What is printed after a picture was written."""
-    output = [f"{path}: {what(shown)}: {summary(shown)}"]
+    output = prose(f"{path}: {what(shown)}: {summary(shown)}", rest="  ")
     if earlier is not None:
-        output.append(f"before: {summary(earlier)} ({printable(earlier.facts.name)})")
+        before = f"before: {summary(earlier)} ({printable(earlier.facts.name)})"
+        output += prose(before, rest="  ")
     for line in details(shown):
         # Commands are not wrapped, so that they can be copied.
         words, *fix = re.split(r"; (?=fix(?:, on .*)?: )", line, maxsplit=1)

@@ -80,8 +80,8 @@ def summary(
             for h in of_operation:
                 if h.layer == layer:
                     tracer = [_tracer(h, result.facts)] if overhead else []
-                    until = h.until_reply or h
-                    rows.append((f"  {layer:7}", h.function, *_figures(until, unit), *tracer))
+                    figures = _figures(h.answered, unit)
+                    rows.append((f"  {layer:7}", h.function, *figures, *tracer))
                     if h.after_reply:
                         tracer = [""] * overhead
                         rows.append(("", "  after reply", *_figures(h.after_reply, unit), *tracer))

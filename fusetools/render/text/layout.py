@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -25,15 +26,16 @@ def width() -> int:
 
 def prose(text: str, first: str = "", rest: str = "", columns: int = 0) -> list[str]:
     """Lines of at most width(), except for longer words, or strictly at most ``columns``;
-    ``first``, ``rest``: indents. Not for commands, which users copy."""
-    return textwrap.wrap(
-        text,
+    ``first``, ``rest``: indents. A number keeps its unit. Not for commands, which users copy."""
+    wrapped = textwrap.wrap(
+        re.sub(r"(?<=\d) (?=(?:[num]?s|[kMG]?B)\b|%)", "\xa0", text),
         columns or width(),
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=bool(columns),
         break_on_hyphens=False,
     )
+    return [line.replace("\xa0", " ") for line in wrapped]
 
 
 def bar(n: int, most: int, columns: int = BAR) -> str:

@@ -46,9 +46,9 @@ def _mount(m: MountQueue) -> list[str]:
     busy = [part.mean_busy for part in m.parts]
     output += [
         "",
-        f"  {'queue':8} {sparkline(queued, max(queued, default=0))}",
+        f"  {'queue':8} {sparkline(queued, max(queued, default=0))}".rstrip(),
         f"  {'daemon' if m.handed else 'threads':8} "
-        f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}",
+        f"{sparkline(busy, whole.most_busy if m.handed else m.threads)}".rstrip(),
         f"  {'':8} {begin}{end:>{max(len(m.parts) - len(begin), 0)}}",
     ]
     return [*output, "", *verdict(m)]

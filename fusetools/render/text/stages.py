@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -18,9 +19,16 @@ _BAR = 8
 _LONG_BAR = 16
 
 
-def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool = False) -> str:
+def render(
+    result: Stages,
+    unit: str = "",
+    overview: bool = True,
+    overhead: bool = False,
+    path: str = "perf.data",
+) -> str:
     """A table per operation; ``overview``: only a line for each; ``overhead``: with recording's
-    share of each stage. If requests are grouped by a key, a line for each group."""
+    share of each stage; ``path``: the recording's. If requests are grouped by a key, a line for
+    each group."""
     output: list[str] = []
     if not result.operations:
         output = ["no requests"]
@@ -32,7 +40,9 @@ def render(result: Stages, unit: str = "", overview: bool = True, overhead: bool
         matched = [o for o in result.operations if o.timed]
         if overview and not overhead and len(matched) > 1:
             output += [*_lines(matched, "", unit), *_legend(matched)]
-            output += [f"the stages of one: fusetools stages {matched[0].operation}", ""]
+            of = [] if path == "perf.data" else ["-i", path]
+            one = shlex.join(["fusetools", "stages", *of, matched[0].operation])
+            output += [printable(f"the stages of one: {one}"), ""]
             rest = [o for o in result.operations if o.matched < o.requests]
             output += [f"{title(o)}: {requests(o)}" for o in rest]
         else:
