@@ -62,8 +62,9 @@ def test_each_mount_has_its_own(pair: tuple[Path, Path], tmp_path: Path) -> None
         assert len(known) > 0.9 * len(own)
         assert {row["path"][0] for row in known} == {letter}
         assert {row["daemon_tid"] for row in known} == {known[0]["daemon_tid"]}
-        slow = [row for row in known if row["duration_ns"] >= 5_000_000]
-        assert bool(slow) == (letter == "b")
+        # The second sleeps for 5 ms before each byte; a busy machine makes some of any mount's slow.
+        firsts = [row["duration_ns"] for row in known if row["offset"] == 0]
+        assert (min(firsts) >= 5_000_000) == (letter == "b")
     for mount, letter in zip(pair, "ab"):
         counted = json.loads(printed("count", "--json", "--mount", mount, "-i", data))["counts"]
         replies = sum(row["count"] for row in counted if row["function"] == "fuse_reply_buf")
