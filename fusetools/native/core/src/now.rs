@@ -333,6 +333,11 @@ impl Now {
         }
     }
 
+    /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.
+    pub fn by_rounds(&self) -> u64 {
+        self.stream.by_rounds()
+    }
+
     /// From here on all events are recorded: they are switched on one after the other, so that of requests that began
     /// before then the end may be missing.
     pub fn start(&mut self, upto: u64) {

@@ -95,6 +95,22 @@ fn nothing_comes_before_it_is_complete() {
     assert!(early.iter().all(|event| event.time <= middle));
 }
 
+/// perf ends a round after each look at all buffers, and looks for no commands while events come all the time.
+#[test]
+fn rounds_show_how_far_it_is_complete() {
+    let mut stream = Stream::new(catalogue());
+    assert_eq!(stream.by_rounds(), 0);
+    let mut seen = Vec::new();
+    for piece in requests().pipe().chunks(100) {
+        stream.feed(piece).unwrap();
+        seen.push(stream.by_rounds());
+    }
+    // At each of the four rounds the end of the one before: of its latest request, the 49th, 99th and 149th of 200.
+    let ends = [49, 99, 149].map(|unique| unique * 1_000 + 5_000 + unique * unique);
+    seen.dedup();
+    assert_eq!(seen, [vec![0], ends.to_vec()].concat());
+}
+
 #[test]
 fn what_is_no_stream_is_an_error() {
     for bad in [&b"no perf.data at all, but long enough"[..], &[0; 4096]] {
