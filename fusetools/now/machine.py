@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
+from fusetools.figures import plural
 from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
@@ -127,7 +128,7 @@ class _Reader:
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
-        connections = [_with_daemon(mount, processes) for mount in mounts]
+        connections = [_with_daemon(mount, processes, len(self.silent)) for mount in mounts]
         self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
@@ -561,8 +562,9 @@ def _clock() -> tuple[float, float, float] | None:
     return (took, begin, float(match[1])) if match else None
 
 
-def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection:
-    """The mount with the process that answers it, and all that have its /dev/fuse open."""
+def _with_daemon(mount: Connection, processes: dict[int, Process], silent: int) -> Connection:
+    """The mount with the process that answers it, and all that have its /dev/fuse open.
+    ``silent``: how many processes could not be looked at."""
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
@@ -572,6 +574,9 @@ def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection
             why, hidden = "no process here has its connection open", False
             if unknown:
                 why, hidden = "this kernel does not show which process answers it", True
+            elif silent:
+                who = plural(silent, "process", "processes")
+                why, hidden = f"{who} could not be looked at in time", True
             elif os.geteuid() != 0:
                 why, hidden = "only root sees the files that others have open", True
             return replace(mount, why=why, hidden=hidden)

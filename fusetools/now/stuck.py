@@ -626,6 +626,7 @@ class _Graph:
         known: bool,
     ) -> Iterator[Cause]:
         """Causes of the connection as a whole."""
+        unseen = set(daemon.threads) & set(self.moment.silent) if threads else set(daemon.threads)
         readers = [task for task in threads if task.reads_device]
         unsure = [task for task in threads if task.may_read_device]
         listening = unsure or [
@@ -639,10 +640,14 @@ class _Graph:
                 f"the background list is full ({most if most is not None else 'its'} requests): "
                 f"{len(full)} callers cannot even send theirs",
             )
-        if not readers and not listening:
-            if threads:
-                text = f"none of the {len(threads)} threads of {daemon.comm} reads /dev/fuse"
-                yield Cause("unread", text)
+        if unseen or not threads:
+            if not known:
+                which = f"{len(unseen)} of its threads" if threads else "its threads"
+                text = f"what {daemon.comm} does cannot be known: {which} could not be looked at"
+                yield Cause("unknown", text)
+        elif not readers and not listening:
+            text = f"none of the {len(threads)} threads of {daemon.comm} reads /dev/fuse"
+            yield Cause("unread", text)
         elif not known:
             count = connection.waiting
             requests = f"all {count} requests that wait" if count else "the requests"

@@ -632,15 +632,21 @@ def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "fuse", "hidden"), [(0, (), False), (0, (None,), True), (1000, (), True)]
+    ("uid", "fuse", "silent", "hidden"),
+    [(0, (), 0, False), (0, (None,), 0, True), (1000, (), 0, True), (0, (), 1, True)],
 )
 def test_a_daemon_that_is_not_seen_is_not_gone(
-    monkeypatch: pytest.MonkeyPatch, uid: int, fuse: tuple[int | None, ...], hidden: bool
+    monkeypatch: pytest.MonkeyPatch,
+    uid: int,
+    fuse: tuple[int | None, ...],
+    silent: int,
+    hidden: bool,
 ) -> None:
-    """Descriptors of others are shown to root alone; old kernels do not show whose they are."""
+    """Descriptors of others are shown to root alone; old kernels do not show whose they are; and
+    one that could not be looked at in time may have them."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     other = replace(DAEMON, fuse=fuse)
-    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other})
+    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other}, silent)
     assert (found.daemon, found.hidden) == (None, hidden)
 
 
@@ -676,3 +682,21 @@ def test_a_runtime_s_idle_threads_are_no_cause() -> None:
     polls = ("runtime.epollwait.abi0", "runtime.netpoll")
     poller = thread(105, call="epoll_pwait", descriptors=(server,), user=polls)
     assert [c.kind for c in causes(caller(), idle, poller, reader(102))] == ["socket"]
+
+
+def test_threads_that_could_not_be_looked_at_are_not_idle() -> None:
+    """Without them a mount that hangs was called busy, or said to be read by nobody."""
+    (cause,) = causes(caller())
+    assert cause.kind == "unknown"
+    assert cause.text == "what sshfs does cannot be known: its threads could not be looked at"
+    for seen in (reader(101), thread(101, 400.0, call="futex")):  # for longer than any caller
+        (cause,) = causes(caller(), seen, silent=(102,))
+        assert cause.kind == "unknown"
+        assert "1 of its threads could not be looked at" in cause.text
+    (cause,) = causes(caller(), thread(101, 0.1, call="nanosleep"), silent=(102,))
+    assert cause.kind == "sleep"
+
+
+def test_a_mount_is_not_called_busy_if_callers_could_not_be_looked_at() -> None:
+    printed = render(stuck(moment(reader(101), silent=(500,))))
+    assert "whether what could not be looked at waits cannot be known" in " ".join(printed.split())
