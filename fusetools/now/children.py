@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from typing import TypedDict
 
 from fusetools.core import native
@@ -23,10 +24,13 @@ FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
 
+# Its number, state, the function it sleeps in ("0": not shown), whether it is a kernel thread.
+ThreadRow = tuple[int, str, str, bool]
+
+
 class ProcessRow(TypedDict):
     """As in Process; ``mnt``: its mount namespace, ``root``: its root directory, ``fuse``:
-    (descriptor, connection) …, ``threads``: (number, state, function it waits in, whether it is a
-    kernel thread) …"""
+    (descriptor, connection) …"""
 
     pid: int
     ppid: int
@@ -38,13 +42,14 @@ class ProcessRow(TypedDict):
     mnt: str
     root: str
     fuse: list[tuple[int, int | None]]
-    threads: list[tuple[int, str, str, bool]]
+    threads: list[ThreadRow]
 
 
 class TaskRow(TypedDict):
     """As in Task, ``tracer`` 0 unless it is stopped; ``syscall``: its number, arguments, stack and
     instruction pointer; ``ran``: ms of the clock of its CPU when it last ran, 0 if it was moved to
-    that one asleep; ``switches``: how often it gave up its CPU."""
+    that one asleep, None if the kernel does not show it; ``switches``: how often it gave up its
+    CPU."""
 
     comm: str
     state: str
@@ -89,19 +94,21 @@ def names(directory: str) -> list[str]:
         return []
 
 
-def _wchan(place: str) -> str:
-    """The function in which a thread sleeps; "0": unknown. Kernels whose wchan follows frame
-    pointers that they do not have (x86-64 before Linux 5.16) show "0" for each: then its stack
-    shows it."""
-    wchan = text(f"{place}/wchan")
-    if wchan == "0":
-        stack = _functions(text(f"{place}/stack"))
-        wchan = next((name for name in stack if not _SCHEDULER.match(name)), wchan)
-    return wchan
-
-
-def _functions(stack: str) -> list[str]:
+def _functions(place: str) -> list[str]:
+    stack = text(f"{place}/stack")
     return re.findall(r"^\[<[^>]*>\] ([^+\s]+)", stack, re.MULTILINE)
+
+
+def _sleeps_in(stack: list[str]) -> str:
+    return next((name for name in stack if not _SCHEDULER.match(name)), "0")
+
+
+def sleeps_in(item: tuple[list[int], int]) -> list[tuple[int, str]]:
+    """The functions in which threads of a process sleep, "0": unknown. Kernels whose wchan follows
+    frame pointers that they do not have (x86-64 before Linux 5.16) show "0" for each: then its
+    stack shows it, which before Linux 5.7 nobody can read while the process is in execve."""
+    threads, pid = item
+    return [(tid, _sleeps_in(_functions(f"/proc/{pid}/task/{tid}"))) for tid in threads]
 
 
 def process(pid: int) -> list[ProcessRow]:
@@ -113,7 +120,7 @@ def process(pid: int) -> list[ProcessRow]:
     for name in names(f"/proc/{pid}/task"):
         task = parse_stat(text(f"/proc/{pid}/task/{name}/stat"))
         own = task.state if task else "?"
-        wchan = _wchan(f"/proc/{pid}/task/{name}") if own in "SD" else ""
+        wchan = text(f"/proc/{pid}/task/{name}/wchan") if own in "SD" else ""
         threads.append((int(name), own, wchan, stat.of_kernel))
     # Its main thread may have ended before the others; it has no descriptors then.
     alive = [(tid, state) for tid, state, _, _ in threads if state not in "ZX?"]
@@ -165,10 +172,10 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     stat = parse_stat(text(f"{place}/stat"))
     if not stat:
         return pid, tid, None
-    sched = text(f"{place}/sched")
-    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", sched, re.MULTILINE)
-    switches = re.search(r"^nr_switches\s*:\s*([0-9]+)", sched, re.MULTILINE)
-    stack = _functions(text(f"{place}/stack"))
+    status = text(f"{place}/status")
+    switches = re.findall(r"ctxt_switches:\s*([0-9]+)", status)
+    stack = _functions(place)
+    wchan = text(f"{place}/wchan") if stat.state in "SD" else ""
     number: int | None = None
     arguments: list[int] = []
     sp = pc = None
@@ -182,15 +189,39 @@ def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     row: TaskRow = {
         "comm": stat.comm,
         "state": stat.state,
-        "wchan": _wchan(place) if stat.state in "SD" else "",
+        "wchan": _sleeps_in(stack) if wchan == "0" else wchan,
         "stack": stack[:64],
         "syscall": (number, arguments, sp, pc),
-        "ran": float(ran[1]) if ran else None,
-        "switches": int(switches[1]) if switches else 0,
+        "ran": _ran(text(f"{place}/sched")),
+        "switches": sum(map(int, switches)),
         "cpu": stat.cpu,
-        "tracer": _tracer(text(f"{place}/status")) if stat.state in "Tt" else 0,
+        "tracer": _tracer(status) if stat.state in "Tt" else 0,
     }
     return pid, tid, row
+
+
+def clock(cpu: str) -> tuple[int, float, float] | None:
+    """(CPU, time.monotonic(), the ms of that CPU's clock then), by se.exec_start of this process,
+    which runs there from now on. The clock excludes the time that interrupts and the hypervisor
+    took: each CPU has its own. None: it cannot run there."""
+    samples = []
+    try:
+        os.sched_setaffinity(0, {int(cpu)})
+    except OSError:
+        return None
+    for _ in range(3):  # it may run later, or lose the CPU between the two clocks
+        time.sleep(0.0001)  # switched in again, it has a fresh stamp
+        begin = time.monotonic()
+        sched = text("/proc/self/sched")
+        took = time.monotonic() - begin
+        if ran := _ran(sched):
+            samples.append((took, begin, ran))
+    return (int(cpu), *min(samples)[1:]) if samples else None
+
+
+def _ran(sched: str) -> float | None:
+    ran = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", sched, re.MULTILINE)
+    return float(ran[1]) if ran else None
 
 
 def user_stacks(

@@ -34,6 +34,7 @@ from fusetools.now.places import Table
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
+STACKS = 0.3  # of the limit, for stacks of those that wchan shows nothing of
 AGAIN = 0.2  # seconds until a second look at a thread
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
@@ -85,10 +86,12 @@ class _Reader:
         self.fuse: set[int] = set()  # … of the former
         self.points: list[str] = []  # mount points of both that we see
 
-    def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
+    def each(
+        self, items: Iterable[T], answer: Callable[[T], R | None], limit: Limit | None = None
+    ) -> list[R]:
         """The results of those that answered; the others are silent."""
         results = []
-        for item, result in each(items, answer, PATIENCE, self.limit):
+        for item, result in each(items, answer, PATIENCE, limit or self.limit):
             if result is None:
                 who = item[1] if isinstance(item, tuple) else item
                 if isinstance(who, int):
@@ -101,7 +104,7 @@ class _Reader:
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
         others = [pid for pid in pids if pid != os.getpid()]
         rows = [row for rows in self.each(others, children.process) for row in rows]
-        threads = {row["pid"]: row["threads"] for row in rows}
+        threads = self._threads(rows)
         self.views = {row["pid"]: _View(row["mnt"], row["root"]) for row in rows if row["mnt"]}
         for row in rows:
             self.children.setdefault(row["ppid"], []).append(row["pid"])
@@ -143,6 +146,7 @@ class _Reader:
             for tid, state, wchan, kernel in own
             if pid in near or _suspicious(state, wchan, kernel)
         ]
+        wanted.sort(key=lambda item: item[0] not in near)  # there may be no time for all
         if len(wanted) > MOST_THREADS:
             self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
             wanted = wanted[:MOST_THREADS]
@@ -186,6 +190,24 @@ class _Reader:
             seconds=time.monotonic() - self.begin,
             notes=tuple(self.notes),
         )
+
+    def _threads(self, rows: list[children.ProcessRow]) -> dict[int, list[children.ThreadRow]]:
+        """The rows of each process's threads, with the functions in which they sleep."""
+        unknown = {
+            row["pid"]: [tid for tid, _, wchan, kernel in row["threads"] if wchan == "0"]
+            for row in rows
+            if row["mnt"]
+        }
+        items = [(tids, pid) for pid, tids in unknown.items() if tids]
+        part = Limit(self.limit.seconds * STACKS)
+        functions = dict(row for rows in self.each(items, children.sleeps_in, part) for row in rows)
+        return {
+            row["pid"]: [
+                (tid, state, functions.get(tid, wchan), kernel)
+                for tid, state, wchan, kernel in row["threads"]
+            ]
+            for row in rows
+        }
 
     def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
         """These processes and all below them: ssh below sshfs, a helper of the daemon."""
@@ -247,12 +269,19 @@ class _Reader:
     def _tasks(
         self, wanted: Sequence[tuple[int, int]], processes: dict[int, Process]
     ) -> list[Task]:
-        clocks = _clocks()
         tasks: list[_Called] = []
         undated: dict[int, int] = {}
-        for pid, tid, row in self.each(wanted, children.task):
-            if not row or pid not in processes:
-                continue
+        begin = time.monotonic()
+        rows = [
+            (pid, tid, row)
+            for pid, tid, row in self.each(wanted, children.task)
+            if row and pid in processes
+        ]
+        cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
+        clocks = {
+            cpu: clock - (at - begin) * 1e3 for cpu, at, clock in self.each(cpus, children.clock)
+        }
+        for pid, tid, row in rows:
             number, values, sp, pc = row["syscall"]
             if pid not in self.views:  # a thread of the kernel
                 number = None
@@ -262,7 +291,7 @@ class _Reader:
             if number is not None and number >= 0 and (not sp or sp >> 32):
                 known = syscalls.call(self.machine, number)
             age = None
-            if row["ran"] and clocks.get(row["cpu"]) is not None:
+            if row["ran"] and row["cpu"] in clocks:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
             name = known.name if known else "" if number in (None, -1) else f"syscall_{number}"
             task = Task(
@@ -279,14 +308,15 @@ class _Reader:
                 tracer=row["tracer"],
             )
             tasks.append((task, known, values))
-            if row["ran"] == 0:
+            if not row["ran"]:
                 undated[tid] = row["switches"]
         tasks = self._dated(tasks, undated)
         return self._peers(self._locked(self._arguments(tasks, processes)))
 
     def _dated(self, tasks: list[_Called], undated: dict[int, int]) -> list[_Called]:
-        """Callers that were moved to another CPU while they went to sleep have no stamp: whoever
-        has run again a moment later waits for no longer than that."""
+        """Callers that were moved to another CPU while they went to sleep have no stamp, nor has
+        anybody where the kernel shows none (CONFIG_SCHED_DEBUG): whoever has run again a moment
+        later waits for no longer than that."""
         wanted = [
             (task.pid, task.tid) for task, *_ in tasks if task.tid in undated and task.in_fuse
         ]
@@ -529,37 +559,6 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
     if state == "D":
         return True
     return state == "S" and not kernel and not _IDLE.match(wchan or "0")
-
-
-def _clocks() -> dict[int, float]:
-    """The scheduler's clock (ms) of each CPU at one moment, by se.exec_start of a thread that runs
-    there. It excludes the time that interrupts and the hypervisor took: each CPU has its own.
-    """
-    clocks = {}
-    usual = os.sched_getaffinity(0)
-    moment = time.monotonic()
-    try:
-        for cpu in sorted(usual):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, {cpu})
-                # On a busy CPU this thread may run later, or lose the CPU between the two clocks.
-                tried = [sample for sample in (_clock() for _ in range(3)) if sample is not None]
-                if tried:
-                    _, at, clock = min(tried)
-                    clocks[cpu] = clock - (at - moment) * 1e3
-    finally:
-        os.sched_setaffinity(0, usual)
-    return clocks
-
-
-def _clock() -> tuple[float, float, float] | None:
-    """(s that it took to read, time.monotonic(), ms of the clock of this CPU)."""
-    time.sleep(0.0001)  # switched in again, it has a fresh stamp
-    begin = time.monotonic()
-    text = children.text("/proc/thread-self/sched") or children.text("/proc/self/sched")
-    took = time.monotonic() - begin
-    match = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", text, re.MULTILINE)
-    return (took, begin, float(match[1])) if match else None
 
 
 def _with_daemon(mount: Connection, processes: dict[int, Process], silent: int) -> Connection:

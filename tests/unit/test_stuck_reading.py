@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -87,7 +88,7 @@ def test_who_stays_behind_holds_nothing_of_ours() -> None:
         links = (children.link(f"/proc/self/fd/{name}") for name in names)
         return sorted({link.partition(":")[0] for link in links if link} - {os.devnull})
 
-    with open(__file__, encoding="utf-8") as ours, socket.socket() as other:
+    with Path(__file__).open(encoding="utf-8") as ours, socket.socket() as other:
         ((_, held),) = bounded.each([1], answer, 5, bounded.Limit(30))
         assert (ours.closed, other.fileno() > 0) == (False, True)
     assert held == ["pipe"]
@@ -226,11 +227,13 @@ def test_this_host_is_read() -> None:
         sleeper.join()
 
 
+@pytest.mark.parametrize("ran", [0.0, None])
 @pytest.mark.parametrize(("again", "age"), [(7, None), (8, 0.0), (None, 0.0)])
-def test_the_age_of_a_thread_that_is_moved_between_cpus(
-    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None
+def test_the_age_of_a_thread_without_a_stamp(
+    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None, ran: float | None
 ) -> None:
-    """The scheduler has set its stamp to 0 (Linux 6.12): it has not slept since the host began."""
+    """It was moved between CPUs (Linux 6.12): it has not slept since the host began. Or the kernel
+    shows none: then each caller of a busy mount would count as stuck."""
     looks = iter([7, again])
 
     def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object] | None]:
@@ -241,7 +244,7 @@ def test_the_age_of_a_thread_that_is_moved_between_cpus(
             "wchan": "request_wait_answer",
             "stack": ["request_wait_answer"],
             "syscall": (None, [], None, None),
-            "ran": 0.0,
+            "ran": ran,
             "switches": switches,
             "cpu": 0,
             "tracer": 0,
@@ -313,3 +316,81 @@ def test_file_locks_of_the_kernel() -> None:
         "3: -> FLOCK  ADVISORY  WRITE 14084 fe:00:9 0 EOF\nnonsense\n"
     )
     assert arguments.lock_holders(text) == {14102: (14099,), 14103: (14099,)}
+
+
+def test_the_clock_of_a_cpu() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    begin = time.monotonic()
+    found = dict(bounded.each([str(cpu), "65535"], children.clock, 5, bounded.Limit(30)))
+    assert found["65535"] is None
+    if Path("/proc/self/sched").exists():
+        (number, at, ms) = found[str(cpu)] or (-1, 0, 0)
+        assert (number, begin < at < time.monotonic(), ms > 0) == (cpu, True, True)
+
+
+def test_a_process_is_seen_without_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads them waits for one that is in execve before Linux 5.7: a daemon's own row, and
+    that of a caller, come without."""
+    stat = f"500 (a b) c) S 1 {' '.join(['0'] * 36)}"
+    stack = "[<0>] __schedule+0x1/0x2\n[<0>] request_wait_answer+0x1/0x2\n[<0>] 0xffffffff\n"
+    texts = {"stat": stat, "wchan": "0", "status": "Uid:\t7\t7\n", "stack": stack}
+    read: list[str] = []
+
+    def text(name: str, most: int = 0) -> str:
+        read.append(name)
+        return texts.get(name.rpartition("/")[2], "")
+
+    monkeypatch.setattr(children, "text", text)
+    monkeypatch.setattr(children, "names", lambda name: ["500", "501"] if "task" in name else [])
+    monkeypatch.setattr(children, "link", lambda name: name)
+    (row,) = children.process(500)
+    assert (row["comm"], row["uid"]) == ("a b) c", 7)
+    assert row["threads"] == [(500, "S", "0", False), (501, "S", "0", False)]
+    assert not [name for name in read if name.endswith("stack")]
+    reader = machine._Reader(30)
+    waits = [(500, "S", "request_wait_answer", False), (501, "S", "request_wait_answer", False)]
+    monkeypatch.setattr(reader, "each", lambda items, answer, _: [answer(item) for item in items])
+    assert reader._threads([row]) == {500: waits}
+    monkeypatch.setattr(reader, "each", lambda *_: [])  # it does not answer
+    assert reader._threads([row]) == {500: row["threads"]}
+
+
+def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all there may be no time, and callers may have lower numbers than their daemon."""
+
+    def process(pid: int) -> list[dict[str, object]]:
+        return [
+            {
+                "pid": pid,
+                "ppid": 1,
+                "comm": "x",
+                "state": "S",
+                "uid": 0,
+                "tracer": 0,
+                "cgroup": "",
+                "mnt": "mnt:[1]",
+                "root": "/",
+                "fuse": [(5, 40)] if pid == 900 else [],
+                "threads": [(pid, "D", "request_wait_answer", False)],
+            }
+        ]
+
+    looked: list[int] = []
+
+    def task(item: tuple[int, int]) -> tuple[int, int, None]:
+        looked.append(item[1])
+        return (*item, None)
+
+    mountinfo = "30 22 0:40 / /mnt/a rw - fuse.x a rw"
+    monkeypatch.setattr(children, "process", process)
+    monkeypatch.setattr(children, "mountinfo", lambda item: (*item, mountinfo))
+    monkeypatch.setattr(children, "task", task)
+    monkeypatch.setattr("fusetools.now.machine.os.listdir", lambda _: ["500", "501", "900"])
+    monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", None)))
+    monkeypatch.setattr(machine, "MOST_THREADS", 2)
+    reader = machine._Reader(30)
+    monkeypatch.setattr(reader, "each", lambda items, answer, *_: [answer(item) for item in items])
+    moment = reader.moment()
+    assert moment.connections[0].daemon == 900
+    assert looked == [900, 500]
+    assert moment.notes == ("only 2 of 3 threads were examined",)
