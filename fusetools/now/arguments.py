@@ -15,7 +15,7 @@ import struct
 from typing import TypedDict
 
 from fusetools.now import syscalls
-from fusetools.now.children import link, names, peek, text
+from fusetools.now.children import Memory, link, names, text
 from fusetools.now.moment import RING, Task
 
 LONGEST_PATH = 4096
@@ -71,17 +71,13 @@ def details(
     lock, child, connects = None, 0, ""
     registered: list[tuple[int, str]] = []
     places: list[PlaceRow] = []
-    try:
-        memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        memory = -1
-    try:
+    with Memory(place) as memory:
         if call.name in ("poll", "ppoll"):
-            data = peek(memory, arguments[0], 8 * min(arguments[1], MOST_WAITED))
+            data = memory.peek(arguments[0], 8 * min(arguments[1], MOST_WAITED))
             numbers += [fd for fd, _, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8])]
         elif call.name in ("select", "pselect6"):
             count = min(arguments[0], 1024)
-            data = peek(memory, arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
+            data = memory.peek(arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
             bits = int.from_bytes(data, "little")
             numbers += [number for number in range(count) if bits >> number & 1]
         elif call.name.startswith("epoll_"):
@@ -96,7 +92,7 @@ def details(
             if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:
                 lock = None  # who has that number in another pid namespace is not known
         elif call.name == "connect":
-            address = peek(memory, arguments[1], min(arguments[2], 128))
+            address = memory.peek(arguments[1], min(arguments[2], 128))
             if address[:2] == struct.pack("=H", socket.AF_UNIX):
                 name = address[2:]
                 # An abstract one begins with NUL, and /proc shows "@" for it.
@@ -111,9 +107,6 @@ def details(
             if path:
                 base = -1 if directory is None else _int(arguments[directory])
                 places.append(_place(place, base, path))
-    finally:
-        if memory >= 0:
-            os.close(memory)
     descriptors = registered or [(number, link(f"{place}/fd/{number}")) for number in numbers]
     if not places and len(descriptors) <= 2:
         places = [
@@ -227,11 +220,11 @@ def _int(value: int) -> int:
     return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
 
 
-def _string(memory: int, address: int) -> str | None:
+def _string(memory: Memory, address: int) -> str | None:
     """A string that ends with NUL, read page by page: the next page may be missing."""
     data = b""
     while len(data) < LONGEST_PATH:
-        part = peek(memory, address + len(data), 4096 - (address + len(data)) % 4096)
+        part = memory.peek(address + len(data), 4096 - (address + len(data)) % 4096)
         if not part:
             return None
         data += part
@@ -248,7 +241,7 @@ _MOST_TASKS = 1 << 22  # PID_MAX_LIMIT
 _MUSL_OWNED = {kind | more for kind in (1, 2) for more in (0, 4, 128, 132)}
 
 
-def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
+def _lock(memory: Memory, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
     """The holder of the lock that a thread waits for, if its library notes it in the lock.
 
     ``threads``: of the process, by the numbers that it knows them by.
@@ -300,6 +293,6 @@ def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow
     return None
 
 
-def _words(memory: int, address: int, count: int) -> tuple[int, ...]:
-    data = peek(memory, address, 4 * count)
+def _words(memory: Memory, address: int, count: int) -> tuple[int, ...]:
+    data = memory.peek(address, 4 * count)
     return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import struct
 import time
+from mmap import PAGESIZE
 from typing import TypedDict
 
 from fusetools.core import native
@@ -241,11 +243,8 @@ def user_stacks(
             with contextlib.suppress(OSError):
                 name = f"/proc/{pid}/map_files/{part.start:x}-{part.end:x}"
                 places[part.path] = f"/proc/self/fd/{open_regular(name)}"
-    memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        threads = [(task.pc, task.sp, peek(memory, task.sp, STACK)) for task in tasks]
-    finally:
-        os.close(memory)
+    with Memory(place) as memory:
+        threads = [(task.pc, task.sp, memory.peek(task.sp, STACK)) for task in tasks]
     native.keep_vdso()
     drop_privileges()
     rows = [
@@ -260,14 +259,44 @@ def _text(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def peek(memory: int, address: int, size: int) -> bytes:
-    """Up to ``size`` bytes of a process's memory."""
-    if memory < 0 or not 0 < address < 1 << 63 or size <= 0:
-        return b""
-    try:
-        return os.pread(memory, size, address)
-    except (OSError, OverflowError):
-        return b""
+class Memory:
+    """A process's memory, by its directory in /proc, or a thread's; none if it cannot be read.
+
+    Only pages that it has are read (proc_pid_pagemap(5)): for one of a mapped file the kernel would
+    ask its file system, which may hang, and keep the process's memory map locked meanwhile.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._memory = self._pages = -1
+
+    def __enter__(self) -> Memory:
+        with contextlib.suppress(OSError):
+            self._pages = os.open(f"{self._place}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            self._memory = os.open(f"{self._place}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._pages, self._memory):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def peek(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes."""
+        if self._memory < 0 or not 0 < address < 1 << 63 or size <= 0:
+            return b""
+        first, last = address // PAGESIZE, (address + size - 1) // PAGESIZE
+        try:
+            entries = os.pread(self._pages, 8 * (last + 1 - first), 8 * first)
+            # Their two highest bits: in memory, swapped out.
+            words = struct.unpack(f"={len(entries) // 8}Q", entries[: len(entries) // 8 * 8])
+            there = next(
+                (number for number, word in enumerate(words) if not word >> 62), len(words)
+            )
+            size = min(size, (first + there) * PAGESIZE - address)
+            return os.pread(self._memory, size, address) if size > 0 else b""
+        except (OSError, OverflowError):
+            return b""
 
 
 def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:

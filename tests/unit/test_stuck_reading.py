@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import socket
 import struct
@@ -130,10 +131,6 @@ def test_what_a_process_waited_for_a_cpu_is_known() -> None:
             one.wait()
 
 
-def _memory() -> int:
-    return os.open("/proc/self/mem", os.O_RDONLY)
-
-
 def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
     """Words between zeros, and the address of the first."""
     array = (ctypes.c_uint32 * 64)(*([0] * 16), *words)
@@ -173,11 +170,8 @@ OTHER = 4242
 )
 def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
     array, address = _at(words)
-    memory = _memory()
-    try:
+    with children.Memory("/proc/self") as memory:
         found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
-    finally:
-        os.close(memory)
     sure = found if found and found["sure"] else None
     assert (sure and (sure["kind"], sure["owner"])) == (kind and (kind, 99))  # as known outside
     del array
@@ -185,14 +179,32 @@ def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: st
 
 def test_strings_of_a_process() -> None:
     text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
-    memory = _memory()
-    try:
+    with children.Memory("/proc/self") as memory:
         assert arguments._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
         assert arguments._string(memory, 8) is None
         endless = ctypes.create_string_buffer(b"x" * 20000)
         assert arguments._string(memory, ctypes.addressof(endless)) is None
-    finally:
-        os.close(memory)
+
+
+def test_a_page_of_a_file_that_a_process_does_not_have_is_not_asked_for(tmp_path: Path) -> None:
+    """Its file system may hang, and the process's memory map would stay locked."""
+    page = mmap.PAGESIZE
+    (tmp_path / "file").write_bytes(b"x" * 4 * page)
+    with (
+        (tmp_path / "file").open("r+b") as file,
+        mmap.mmap(file.fileno(), 4 * page, mmap.MAP_PRIVATE) as mapped,
+        children.Memory("/proc/self") as memory,
+    ):
+        mapped.madvise(mmap.MADV_RANDOM)  # a fault brings no other page
+        (buffer := ctypes.c_char.from_buffer(mapped))
+        address = ctypes.addressof(buffer)
+        assert memory.peek(address, 10) == b""
+        mapped[page] = mapped[2 * page] = 121
+        assert memory.peek(address + page, 4 * page) == b"y" + b"x" * (page - 1) + b"y" + b"x" * (
+            page - 1
+        )
+        assert memory.peek(address + page - 1, 2) == b""
+        del buffer
 
 
 def test_system_calls() -> None:
