@@ -77,9 +77,9 @@ def details(
             numbers += [fd for fd, _, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8])]
         elif call.name in ("select", "pselect6"):
             count = min(arguments[0], 1024)
-            data = memory.peek(arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
-            bits = int.from_bytes(data, "little")
-            numbers += [number for number in range(count) if bits >> number & 1]
+            sets = [memory.peek(address, (count + 63) // 64 * 8) for address in arguments[1:3]]
+            bits = [int.from_bytes(data, "little") for data in sets]  # to be read, written
+            numbers += [n for n in range(count) if (bits[0] | bits[1]) >> n & 1]
         elif call.name.startswith("epoll_"):
             info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
             numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)]
@@ -103,10 +103,14 @@ def details(
         elif call.name in _FORKS:
             child = -1
         for directory, at in call.paths:
-            path = _string(memory, arguments[at])
+            path = _string(memory, arguments[at]) if arguments[at] else ""
+            base = -1 if directory is None else _int(arguments[directory])
             if path:
-                base = -1 if directory is None else _int(arguments[directory])
                 places.append(_place(place, base, path))
+            elif (
+                path == "" and base >= 0
+            ):  # AT_EMPTY_PATH: the file itself, as glibc's fstat has it
+                numbers.append(base)
     descriptors = registered or [(number, link(f"{place}/fd/{number}")) for number in numbers]
     if not places and len(descriptors) <= 2:
         places = [
@@ -144,8 +148,9 @@ def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
 
 
 def _place(place: str, base: int, name: str) -> PlaceRow:
-    if name.startswith("/"):
-        return {"path": os.path.normpath(name), "mount": 0, "rooted": True}
+    if name.startswith("/"):  # or with two, which normpath() keeps
+        path = os.path.normpath(f"/{name.lstrip('/')}")
+        return {"path": path, "mount": 0, "rooted": True}
     root = link(f"{place}/fd/{base}" if base >= 0 else f"{place}/cwd")
     path = os.path.join(root, name) if root.startswith("/") else name
     mount = _mount(place, base) if base >= 0 else 0

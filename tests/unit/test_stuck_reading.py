@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
-from fusetools.now.moment import RING, Process
+from fusetools.now.moment import RING, Process, Task
 from fusetools.now.places import Table
 
 
@@ -406,3 +406,35 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
     assert moment.connections[0].daemon == 900
     assert looked == [900, 500]
     assert moment.notes == ("only 2 of 3 threads were examined",)
+
+
+def test_what_a_system_call_is_about(tmp_path: Path) -> None:
+    """Two slashes before a path; no path but a descriptor (glibc's fstat); sets of descriptors."""
+    (tmp_path / "file").touch()
+    strings = [ctypes.create_string_buffer(text) for text in (b"//mnt//a/../b", b"", b"x")]
+    two, empty, name = map(ctypes.addressof, strings)
+    pid = os.getpid()
+    task = Task(pid, threading.get_native_id(), "x", "S")
+
+    def about(call: str, *values: int) -> arguments.Details:
+        (number,) = (n for n, c in syscalls._CALLS["x86_64"].items() if c.name == call)
+        known = syscalls.call("x86_64", number)
+        assert known is not None
+        padded = [*values, 0, 0, 0, 0, 0, 0]
+        return arguments.details(task, known, padded[:6], (pid,), ())
+
+    def paths(call: str, *values: int) -> list[str]:
+        return [place["path"] for place in about(call, *values)["places"]]
+
+    with (tmp_path / "file").open("rb") as file, socket.socket() as other:
+        fd, here = file.fileno(), (1 << 64) - 100
+        assert paths("openat", here, two) == paths("stat", two) == ["/mnt/b"]
+        assert paths("newfstatat", fd, empty) == paths("statx", fd, 0) == [f"{tmp_path}/file"]
+        assert paths("newfstatat", here, empty) == []
+        assert paths("fanotify_mark", 0, 0, 0, fd, name) == [f"{tmp_path}/file/x"]
+        for place in (1, 2):
+            number = other.fileno()
+            bits = ctypes.c_uint64(1 << number)
+            sets = [0, 0, 0]
+            sets[place - 1] = ctypes.addressof(bits)
+            assert [n for n, *_ in about("select", number + 1, *sets)["descriptors"]] == [number]
