@@ -24,6 +24,7 @@ from fusetools.host.words import is_file
 
 T = TypeVar("T")
 
+HANGING = ("fuse", "fuseblk", "autofs")  # types of file systems for whose daemons callers wait
 MEMORY = 1 << 30  # bytes that examining a daemon's files may take
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -130,6 +131,26 @@ def mounted(files: Files, *types: str) -> list[str]:
         if len(fields) > 4 and after.partition(" ")[0] in types:
             places.append(unescape(fields[4]))
     return places
+
+
+def reachable(text: str, *types: str) -> list[tuple[str, str]]:
+    """(mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these types,
+    without those below a FUSE or autofs mount: the way to them may hang. Below a root that is one
+    everything does."""
+    mounts = []
+    for line in text.split("\n"):
+        before, _, after = line.partition(" - ")
+        fields, about = before.split(" "), after.split(" ")
+        if len(fields) > 4 and len(about) > 2:
+            mounts.append((unescape(fields[4]), about[0], about[2]))
+    hanging = [
+        path for path, fstype, _ in mounts if fstype.partition(".")[0] in HANGING and path != "/"
+    ]
+    return [
+        (path, options)
+        for path, fstype, options in mounts
+        if fstype in types and not any(is_on(path, mount) for mount in hanging)
+    ]
 
 
 def _number(text: str | None) -> int | None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
-from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
+from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo, reachable
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.moment import (
@@ -545,13 +545,7 @@ def owner(pid: int) -> tuple[int | None, str]:
     uid = re.search(r"^Uid:\s*(\d+)", children.text(f"/proc/{pid}/status"), re.MULTILINE)
     if not uid:
         return None, ""
-    lines = [
-        [*line.split(":", 2), "", ""][:3]
-        for line in children.text(f"/proc/{pid}/cgroup").split("\n")
-    ]
-    # Version 2's if it names a cgroup, else any of version 1's.
-    paths = sorted((bool(names), path) for _, names, path in lines if path.startswith("/"))
-    return int(uid[1]), next((path for _, path in paths if path != "/"), "/")
+    return int(uid[1]), cgroups.name(children.text(f"/proc/{pid}/cgroup")) or "/"
 
 
 def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
@@ -628,11 +622,8 @@ def fusectl() -> Iterator[tuple[str, int | None]]:
     If fusectl is not mounted, a mount of it outside any namespace that ends with its descriptor
     (fsopen(2), Linux 5.2); (…, None) if neither is possible.
     """
-    place = ""
-    for line in children.text("/proc/self/mountinfo", 16 << 20).split("\n"):
-        before, _, after = line.partition(" - ")
-        if after.startswith("fusectl "):
-            place = before.split(" ")[4]
+    mounts = children.text("/proc/self/mountinfo", 16 << 20)
+    place = next((path for path, _ in reachable(mounts, "fusectl")), "")
     descriptors: list[int] = []
     try:
         if place:

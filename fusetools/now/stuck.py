@@ -688,7 +688,8 @@ def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
 def _abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
     what = "ends each request on it with an error; the mount can only be unmounted then"
     if fusectl:
-        return (Fix(f"echo 1 > {fusectl}/{connection.number}/abort", what),)
+        place = shlex.quote(f"{fusectl}/{connection.number}/abort")
+        return (Fix(f"echo 1 > {place}", what),)
     place = "/sys/fs/fuse/connections"
     command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
     return (Fix(command, what),)

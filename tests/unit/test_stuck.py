@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -629,25 +628,6 @@ def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
     daemon = replace(DAEMON, frozen="/sys/fs/cgroup/my job")
     (cause,) = causes(caller(), processes=(daemon, CALLER))
     assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"
-
-
-@pytest.mark.parametrize(
-    ("uid", "fuse", "silent", "hidden"),
-    [(0, (), 0, False), (0, (None,), 0, True), (1000, (), 0, True), (0, (), 1, True)],
-)
-def test_a_daemon_that_is_not_seen_is_not_gone(
-    monkeypatch: pytest.MonkeyPatch,
-    uid: int,
-    fuse: tuple[int | None, ...],
-    silent: int,
-    hidden: bool,
-) -> None:
-    """Descriptors of others are shown to root alone; old kernels do not show whose they are; and
-    one that could not be looked at in time may have them."""
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    other = replace(DAEMON, fuse=fuse)
-    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other}, silent)
-    assert (found.daemon, found.hidden) == (None, hidden)
 
 
 def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
