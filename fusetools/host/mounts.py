@@ -49,7 +49,8 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
     if not mounts:
         return ()
     daemons = _daemons(files, descriptors)
-    return tuple(_with_daemon(files, mount, daemons) for mount in mounts)
+    paths = [mount.path for mount in mounts]
+    return tuple(_with_daemon(files, mount, daemons, paths) for mount in mounts)
 
 
 def all_namespaces(files: Files) -> list[Mount]:
@@ -188,14 +189,14 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
     return daemons
 
 
-def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
+def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon], paths: Sequence[str]) -> Mount:
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
     if not candidates:
         # Older kernels do not show the connection: ask the file system, then its command line.
         unknown = [daemon for daemon in daemons if not daemon.connections]
         pid = _pid_from_cvmfs(files, mount) if unknown else None
         candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
-            daemon for daemon in unknown if names_mount(daemon.arguments, mount.path)
+            daemon for daemon in unknown if mount.path in named_mounts(daemon.arguments, paths)
         ]
     if not candidates:
         return replace(mount, why=_why_none(files, daemons))
@@ -232,13 +233,18 @@ def _pid_from_cvmfs(files: Files, mount: Mount) -> int | None:
     return _number((answer or "").strip("\0\n "))
 
 
-def names_mount(arguments: Sequence[str], path: str) -> bool:
-    """Whether a daemon's command line holds the mount point, absolute or as the tail of it."""
-    return any(
-        os.path.normpath(argument) == path
-        or (argument[:1] not in ("", "/", "-") and path.endswith("/" + os.path.normpath(argument)))
-        for argument in arguments[1:]
-    )
+def named_mounts(arguments: Sequence[str], paths: Sequence[str]) -> set[str]:
+    """Those of the mount points ``paths`` that a daemon's command line may name as its own,
+    absolute or by their tails: what it names last, as it may show a directory on another one
+    (bindfs DIRECTORY MOUNT), and not behind an option if it names one elsewhere."""
+    named: list[tuple[bool, int, set[str]]] = []
+    for at, (before, argument) in enumerate(zip(arguments, arguments[1:])):
+        tail = os.path.normpath(argument)
+        relative = argument[:1] not in ("", "/", "-")
+        own = {path for path in paths if tail == path or (relative and path.endswith(f"/{tail}"))}
+        if own:
+            named.append((not before.startswith("-"), at, own))
+    return max(named, key=lambda item: item[:2])[2] if named else set()
 
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:

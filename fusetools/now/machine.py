@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
-from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo, reachable
+from fusetools.host.mounts import named_mounts, parse_autofs, parse_mountinfo, reachable
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.moment import (
@@ -131,7 +131,8 @@ class _Reader:
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
-        connections = [_with_daemon(mount, processes, len(self.silent)) for mount in mounts]
+        paths = [mount.path for mount in mounts if mount.path]
+        connections = [_with_daemon(m, processes, paths, len(self.silent)) for m in mounts]
         self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
@@ -555,14 +556,17 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
     return state == "S" and not kernel and not _IDLE.match(wchan or "0")
 
 
-def _with_daemon(mount: Connection, processes: dict[int, Process], silent: int) -> Connection:
-    """The mount with the process that answers it, and all that have its /dev/fuse open.
-    ``silent``: how many processes could not be looked at."""
+def _with_daemon(
+    mount: Connection, processes: dict[int, Process], paths: Sequence[str], silent: int
+) -> Connection:
+    """The mount with the process that answers it, and all that have its /dev/fuse open. ``paths``:
+    of all mounts; ``silent``: how many processes could not be looked at."""
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
         unknown = [p for p in holders if None in p.fuse]
-        own = [p for p in unknown if names_mount(p.arguments, mount.path)]
+        if paths.count(mount.path) < 2:
+            own = [p for p in unknown if mount.path in named_mounts(p.arguments, paths)]
         if not own:
             why, hidden = "no process here has its connection open", False
             if unknown:
