@@ -10,6 +10,7 @@ import os
 import re
 import struct
 import time
+from collections.abc import Callable
 from mmap import PAGESIZE
 from typing import TypedDict
 
@@ -227,17 +228,18 @@ def _ran(sched: str) -> float | None:
 
 
 def user_stacks(
-    pid: int, tasks: list[Task], devices: set[int], mounts: list[str]
+    pid: int, tasks: list[Task], hangs: Callable[[int, str], bool], mounts: list[str]
 ) -> list[tuple[int, list[str], bool]]:
     """(thread, functions innermost first, whether down to the thread's start). For a child, which
-    gives up its rights here: it opens files as root and reads them as nobody. ``devices`` and
-    ``mounts`` (mount points): of file systems that may hang, which are not touched."""
+    gives up its rights here: it opens files as root and reads them as nobody. ``hangs``: whether a
+    mapped file (its device, its path) may, and is not touched; ``mounts``: mount points of file
+    systems that may."""
     place = f"/proc/{pid}/task/{tasks[0].tid}"  # the main thread may have ended
     parts = parse_maps(text(f"{place}/maps", 16 << 20))
     places: dict[str, str] = {}
     for part in parts:
         major, _, minor = part.device.partition(":")
-        if int(major, 16) << 20 | int(minor, 16) in devices:
+        if hangs(int(major, 16) << 20 | int(minor, 16), part.path):
             continue
         if part.path.startswith("/") and part.path not in places and len(places) < MOST_FILES:
             with contextlib.suppress(OSError):

@@ -447,12 +447,13 @@ class _Reader:
             if wanted and len(by_pid.setdefault(task.pid, [])) < MOST_STACKS:
                 by_pid[task.pid].append(task)
         stacks = {}
+        self._load(set(by_pid))
         for process in by_pid:  # a child for each: it gives up its rights
 
             def stacks_of(
                 pid: int, tasks: list[Task] = by_pid[process]
             ) -> list[tuple[int, list[str], bool]]:
-                return children.user_stacks(pid, tasks, self.fuse, self.points)
+                return children.user_stacks(pid, tasks, self._hangs(pid), self.points)
 
             for rows in self.each([process], stacks_of):
                 stacks.update({tid: (tuple(names), whole) for tid, names, whole in rows})
@@ -462,6 +463,21 @@ class _Reader:
             else task
             for task in tasks
         ]
+
+    def _hangs(self, pid: int) -> Callable[[int, str], bool]:
+        """Whether a file that a process has mapped (its device, its path) lies on a FUSE mount, or
+        on an overlay of one: whose device the kernel shows differs (Linux 6.8)."""
+        view = self.views.get(pid, self.own)
+        ours = view.namespace == self.own.namespace
+        table = self.host if ours else self.tables.get(view, self.host)
+        known = dict.fromkeys(self.fuse, True)
+
+        def hangs(device: int, path: str) -> bool:
+            if device not in known:
+                known[device] = not self.fuse.isdisjoint(table.along(path))
+            return known[device]
+
+        return hangs
 
     def _peers(self, tasks: list[Task]) -> list[Task]:
         """The tasks with the other ends of sockets and pipes."""

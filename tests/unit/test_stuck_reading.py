@@ -438,3 +438,26 @@ def test_what_a_system_call_is_about(tmp_path: Path) -> None:
             sets = [0, 0, 0]
             sets[place - 1] = ctypes.addressof(bits)
             assert [n for n, *_ in about("select", number + 1, *sets)["descriptors"]] == [number]
+
+
+def test_a_mapped_file_on_an_overlay_of_a_fuse_mount_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = machine._Reader(30)
+    reader.host, reader.fuse = Table(MOUNTINFO), {40, 41, 42}
+    hangs = reader._hangs(500)
+    assert hangs(41, "/anywhere")
+    assert hangs(51, "/ov/lib/libc.so.6")
+    assert not hangs((254 << 20) + 1, "/usr/lib/libc.so.6")
+    opened: list[str] = []
+
+    def refuse(name: str) -> int:
+        opened.append(name)
+        raise OSError
+
+    monkeypatch.setattr(children, "open_regular", refuse)
+    monkeypatch.setattr(children, "drop_privileges", lambda: None)
+    task = Task(os.getpid(), threading.get_native_id(), "x", "S", sp=8)
+    for may_hang in (True, False):
+        children.user_stacks(os.getpid(), [task], lambda *_, value=may_hang: value, [])
+        assert bool(opened) is not may_hang
