@@ -169,6 +169,13 @@ def mountinfo(item: tuple[object, int]) -> tuple[object, int, str]:
     return name, pid, text(f"/proc/{pid}/mountinfo", 16 << 20)
 
 
+def of_fuse(item: tuple[object, int]) -> tuple[object, int, str]:
+    """Of a mountinfo only the lines of FUSE mounts: a host of containers has thousands of others in
+    each of hundreds of namespaces."""
+    name, pid, mounts = mountinfo(item)
+    return name, pid, "\n".join(line for line in mounts.split("\n") if " - fuse" in line)
+
+
 def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:
     pid, tid = item
     place = f"/proc/{pid}/task/{tid}"

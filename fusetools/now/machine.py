@@ -246,7 +246,7 @@ class _Reader:
                 namespaces.setdefault(row["mnt"], row["pid"])
         connections: dict[int, Connection] = {}
         also: dict[int, list[str]] = {}
-        for name, pid, text in self.each(list(namespaces.items()), children.mountinfo):
+        for name, pid, text in self.each(list(namespaces.items()), children.of_fuse):
             for mount in parse_mountinfo(text):
                 known = connections.setdefault(
                     mount.connection,

@@ -393,7 +393,7 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
         looked.append(item[1])
         return (*item, None)
 
-    mountinfo = "30 22 0:40 / /mnt/a rw - fuse.x a rw"
+    mountinfo = "29 1 0:9 / / rw - ext4 x rw\n30 22 0:40 / /mnt/a rw - fuse.x a rw\n"
     monkeypatch.setattr(children, "process", process)
     monkeypatch.setattr(children, "mountinfo", lambda item: (*item, mountinfo))
     monkeypatch.setattr(children, "task", task)
@@ -403,6 +403,7 @@ def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch)
     reader = machine._Reader(30)
     monkeypatch.setattr(reader, "each", lambda items, answer, *_: [answer(item) for item in items])
     moment = reader.moment()
+    assert children.of_fuse(("mnt:[1]", 5)) == ("mnt:[1]", 5, mountinfo.split("\n")[1])
     assert moment.connections[0].daemon == 900
     assert looked == [900, 500]
     assert moment.notes == ("only 2 of 3 threads were examined",)
@@ -461,3 +462,21 @@ def test_a_mapped_file_on_an_overlay_of_a_fuse_mount_is_not_opened(
     for may_hang in (True, False):
         children.user_stacks(os.getpid(), [task], lambda *_, value=may_hang: value, [])
         assert bool(opened) is not may_hang
+
+
+def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may bind one whose path has newlines and blanks."""
+    rows = (
+        "ffff8881: 00000002 00000000 00010000 0001 01 12345 /run/my server\n"
+        "0000000000000000: 00000003 00000000 00000000 0001 03 12346\n"
+        "ffff8882: 00000003 00000000 00000000 0001 03     7 @/tmp/.X11\n"
+        "ffff8883: 00000003 00000000 00000000 0001 03 12348 /tmp/a\n"
+        "b c d zz e f 12349 /run/false\n"
+    )
+    monkeypatch.setattr(sockets, "_lines", lambda *_: rows.splitlines(keepends=True))
+    assert list(sockets._unix("/proc/1")) == [
+        (12345, True, "/run/my server"),
+        (12346, False, ""),
+        (7, False, "@/tmp/.X11"),
+        (12348, False, "/tmp/a"),
+    ]
