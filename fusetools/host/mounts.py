@@ -138,19 +138,18 @@ def reachable(text: str, *types: str) -> list[tuple[str, str]]:
     """(mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these types,
     without those below a FUSE or autofs mount: the way to them may hang. Below a root that is one
     everything does."""
-    mounts = []
+    hanging, wanted = [], []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
-        fields, about = before.split(" "), after.split(" ")
-        if len(fields) > 4 and len(about) > 2:
-            mounts.append((unescape(fields[4]), about[0], about[2]))
-    hanging = [
-        path for path, fstype, _ in mounts if fstype.partition(".")[0] in HANGING and path != "/"
-    ]
+        fstype, _, about = after.partition(" ")
+        if fstype in types:
+            wanted.append((unescape(before.split(" ")[4]), about.rpartition(" ")[2]))
+        elif fstype.partition(".")[0] in HANGING:
+            hanging.append(unescape(before.split(" ")[4]))
     return [
         (path, options)
-        for path, fstype, options in mounts
-        if fstype in types and not any(is_on(path, mount) for mount in hanging)
+        for path, options in wanted
+        if not any(is_on(path, mount) for mount in hanging if mount != "/")
     ]
 
 

@@ -104,35 +104,19 @@ class _Reader:
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
         others = [pid for pid in pids if pid != os.getpid()]
         rows = [row for rows in self.each(others, children.process) for row in rows]
+        unseen = len(self.silent)
         threads = self._threads(rows)
         self.views = {row["pid"]: _View(row["mnt"], row["root"]) for row in rows if row["mnt"]}
         for row in rows:
             self.children.setdefault(row["ppid"], []).append(row["pid"])
         mounts = self._mounts(rows)
-        names = users()
-        commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
-        processes = {
-            row["pid"]: Process(
-                pid=row["pid"],
-                ppid=row["ppid"],
-                comm=row["comm"],
-                state=row["state"],
-                uid=row["uid"],
-                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
-                cgroup=row["cgroup"],
-                tracer=row["tracer"],
-                fuse=tuple(connection for _, connection in row["fuse"]),
-                threads=tuple(tid for tid, *_ in row["threads"]),
-                arguments=tuple(commands.get(row["pid"], ())),
-            )
-            for row in rows
-        }
+        processes = self._processes(rows)
         with fusectl() as (place, directory):
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
         paths = [mount.path for mount in mounts if mount.path]
-        connections = [_with_daemon(m, processes, paths, len(self.silent)) for m in mounts]
+        connections = [_with_daemon(mount, processes, paths, unseen) for mount in mounts]
         self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
@@ -154,19 +138,10 @@ class _Reader:
         of = {tid: pid for pid, own in threads.items() for tid, *_ in own}
         tasks = self._stacks(self._tasks(wanted, processes), near)
         # They may wait for a process that has not been examined.
-        more = {
-            pid
-            for task in tasks
-            for fd in task.descriptors
-            for pid in (*fd.other, *(fd.socket.other if fd.socket else ()))
-        }
-        more |= {pid for task in tasks for pid in task.holders}
-        more |= {of[task.lock.owner] for task in tasks if task.lock and task.lock.owner in of}
-        more -= near
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
-            for pid in self._near(more, processes)
+            for pid in self._near(_waited_for(tasks, of) - near, processes)
             for tid, *_ in threads.get(pid, ())
             if tid not in seen
         ]
@@ -191,6 +166,26 @@ class _Reader:
             seconds=time.monotonic() - self.begin,
             notes=tuple(self.notes),
         )
+
+    def _processes(self, rows: list[children.ProcessRow]) -> dict[int, Process]:
+        names = users()
+        commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
+        return {
+            row["pid"]: Process(
+                pid=row["pid"],
+                ppid=row["ppid"],
+                comm=row["comm"],
+                state=row["state"],
+                uid=row["uid"],
+                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
+                cgroup=row["cgroup"],
+                tracer=row["tracer"],
+                fuse=tuple(connection for _, connection in row["fuse"]),
+                threads=tuple(tid for tid, *_ in row["threads"]),
+                arguments=tuple(commands.get(row["pid"], ())),
+            )
+            for row in rows
+        }
 
     def _threads(self, rows: list[children.ProcessRow]) -> dict[int, list[children.ThreadRow]]:
         """The rows of each process's threads, with the functions in which they sleep."""
@@ -548,6 +543,18 @@ def _with_lock(task: Task, of: dict[int, int]) -> Task:
     return replace(
         task, lock=replace(lock, gone=not own and not (lock.shared and lock.owner in of))
     )
+
+
+def _waited_for(tasks: list[Task], of: dict[int, int]) -> set[int]:
+    """The processes that threads may wait for. ``of``: the process of each thread."""
+    pids = {
+        pid
+        for task in tasks
+        for fd in task.descriptors
+        for pid in (*fd.other, *(fd.socket.other if fd.socket else ()))
+    }
+    pids |= {pid for task in tasks for pid in task.holders}
+    return pids | {of[task.lock.owner] for task in tasks if task.lock and task.lock.owner in of}
 
 
 def users() -> dict[int, str]:

@@ -27,6 +27,12 @@ def idles(task: Task) -> bool:
     return idle and task.state in "DS" and not any(fd.socket for fd in task.descriptors)
 
 
+def has_work(task: Task) -> bool:
+    """It has not ended, and does not just wait for something to do, as far as its stack shows."""
+    idle = task.reads_device or task.may_read_device or waits_for_workers(task) or idles(task)
+    return task.state not in "ZX" and not idle
+
+
 def in_reload(task: Task) -> bool:
     """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
     names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]
