@@ -480,3 +480,32 @@ def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         (7, False, "@/tmp/.X11"),
         (12348, False, "/tmp/a"),
     ]
+
+
+def test_a_thread_of_this_host_through_a_child() -> None:
+    """One that waits for a socket: its call, its descriptor, since when."""
+    if os.geteuid() != 0 or os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("only root sees system calls")
+    ours, other = socket.socketpair()
+    waiter = threading.Thread(target=ours.recv, args=[1])
+    waiter.start()
+    try:
+        time.sleep(0.3)
+        reader = machine._Reader(30)
+        pid, tid = os.getpid(), waiter.native_id or 0
+        (row,) = children.process(pid)
+        assert tid in [number for number, *_ in reader._threads([row])[pid]]
+        reader.views[pid] = machine._View(row["mnt"], row["root"])
+        (found,) = reader._tasks([(pid, tid)], {pid: Process(pid, 1, "x", "S", threads=(tid,))})
+    finally:
+        other.send(b"x")
+        waiter.join()
+    if not found.call:
+        pytest.skip("this kernel shows no system calls")
+    assert (found.state, found.call) == ("S", "recvfrom")
+    assert [fd.number for fd in found.descriptors] == [ours.fileno()]
+    assert [fd.socket and fd.socket.protocol for fd in found.descriptors] == ["unix"]
+    if found.age is not None:
+        assert 0.2 < found.age < 5
+    ours.close()
+    other.close()
