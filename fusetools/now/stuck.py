@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fusetools.figures import plural
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
-from fusetools.now.threads import has_work, idles, in_reload, waits_for_workers
+from fusetools.now.threads import cannot_send, has_work, idles, in_reload, waits_for_workers
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
@@ -623,13 +624,17 @@ class _Graph:
         listening = unsure or [
             task for task in threads if any(fd.link.endswith("/fuse") for fd in task.descriptors)
         ]
-        full = [t for t in late if any(n.startswith("fuse_get_req") for n in (*t.stack, t.wchan))]
+        full = [task for task in late if cannot_send(task) == "background"]
+        if early := sum(cannot_send(task) == "foreground" for task in late):
+            text = f"{daemon.comm} has not answered the mount's first request (FUSE_INIT), or its "
+            text += f"rings of io_uring are not ready: {plural(early, 'caller')} cannot send theirs"
+            yield Cause("unanswered", text)
         if full:
             most = connection.max_background
             yield Cause(
                 "background",
                 f"the background list is full ({most if most is not None else 'its'} requests): "
-                f"{len(full)} callers cannot even send theirs",
+                f"{plural(len(full), 'caller')} cannot even send theirs",
             )
         if unseen or not threads:
             if not known:

@@ -330,6 +330,18 @@ def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
     assert kinds == ["sleep", "background", "unread"]
 
 
+def test_callers_before_the_connection_is_ready() -> None:
+    """They wait where callers wait for room in the background list, which is empty."""
+    busy = thread(101, 400.0, call="futex")
+    for first, second in (("fuse_get_req", "__fuse_simple_request"), ("__fuse_get_req", "f")):
+        cause, *_ = causes(replace(caller(), wchan=first, stack=(first, second)), busy)
+        assert (cause.kind, "(FUSE_INIT)" in cause.text) == ("unanswered", True)
+    kinds = [
+        cause.kind for cause in causes(replace(caller(), stack=(), wchan="fuse_get_req"), busy)
+    ]
+    assert kinds == ["unread"]  # which of the two is not known
+
+
 def test_a_notification_against_a_lock_of_a_caller() -> None:
     notify = (
         "rwsem_down_write_slowpath",
