@@ -634,7 +634,7 @@ class Now:
         waited; without a path that could be looked at."""
 
     def callers(self) -> list[int]:
-        """Processes that made the requests since the last take()."""
+        """Processes that made the requests since the last take(), or wait for one."""
 
     def lines(self) -> list[Kept]:
         """Wanted requests that ended since the last time, as `slowest` has them."""
