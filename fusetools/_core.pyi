@@ -614,8 +614,8 @@ class Now:
         """All that happened up to this time (ns on the recording's clock) has been fed."""
 
     def by_rounds(self) -> int:
-        """Up to when nothing can be missing, as perf's own rounds show (ns on the recording's clock);
-        0: not known."""
+        """Up to when nothing can be missing, as perf's own rounds show; ns on the recording's
+        clock, 0: not known."""
 
     def start(self, upto: int) -> None:
         """Forgets what began or ended before: not all events may have been recorded then."""
