@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import select
 import signal
@@ -74,6 +75,7 @@ class _Child(Generic[R]):
     def __init__(self, items: list[T], answer: Callable[[T], R]) -> None:
         self.reader, writer = os.pipe()
         self.buffer = b""
+        self.overtaken = mmap.mmap(-1, 1)  # shared: 1: another child has the items that are left
         self.pid = os.fork()
         if self.pid:
             os.close(writer)
@@ -89,13 +91,17 @@ class _Child(Generic[R]):
                 data = _HEAD.pack(len(data)) + data
                 while data:
                     data = data[os.write(writer, data) :]
+                if self.overtaken[0]:
+                    break
             status = 0
         finally:
             os._exit(status)
 
-    def next(self, patience: float, limit: Limit, begin: float) -> tuple[bool, R | None]:
+    def next(
+        self, patience: float, busy: float, limit: Limit, begin: float
+    ) -> tuple[bool, R | None]:
         """(whether an answer came, and the answer): within ``patience`` seconds from ``begin`` on,
-        or BUSY times that if the child runs or waits for a CPU, and within the limit."""
+        or ``busy`` if the child runs or waits for a CPU, and within the limit."""
         until = min(begin + patience, limit.end(self.pid))
         while True:
             if len(self.buffer) >= _HEAD.size:
@@ -109,7 +115,7 @@ class _Child(Generic[R]):
             left = max(until - time.monotonic(), 0)
             if not select.select([self.reader], [], [], left)[0]:
                 now = time.monotonic()
-                last = min(begin + BUSY * patience, limit.end(self.pid))
+                last = min(begin + busy, limit.end(self.pid))
                 if now >= last or not self._runs():
                     return False, None
                 until = min(now + patience / 4, last)
@@ -155,6 +161,7 @@ def each(
     list.
     """
     left = list(items)
+    busy = BUSY * patience
     slow: list[tuple[T, _Child[R], float]] = []  # and since when
     children: list[_Child[R]] = []
     try:
@@ -164,16 +171,17 @@ def each(
             came = True
             while left and came:
                 begin = time.monotonic()
-                came, result = child.next(min(SOON, patience), limit, begin)
+                came, result = child.next(min(SOON, patience), busy, limit, begin)
                 item = left.pop(0)
                 if came:
                     yield item, result
                 else:
+                    child.overtaken[0] = 1
                     slow.append((item, child, begin))
             if came:
                 limit.ends(child.pid)
         for item, child, begin in slow:
-            yield item, child.next(patience, limit, begin)[1]
+            yield item, child.next(patience, busy, limit, begin)[1]
             limit.ends(child.pid)
     finally:
         _end(children)

@@ -81,6 +81,33 @@ def test_who_answers_late_is_not_left_out() -> None:
     assert found == [(1, 10), (3, 30), (2, 20)]
 
 
+def test_one_overtaken_does_not_do_the_others_work(tmp_path: Path) -> None:
+    def answer(item: int) -> int:
+        (tmp_path / f"{item} {os.getpid()}").touch()
+        time.sleep(0.3 if item == 1 else 0)
+        return item
+
+    found = dict(bounded.each([1, 2, 3, 4], answer, 5, bounded.Limit(30)))
+    assert found == {1: 1, 2: 2, 3: 3, 4: 4}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_one_that_runs_is_not_overtaken(tmp_path: Path) -> None:
+    """A busy host would begin a child for each item, all at once."""
+
+    def answer(item: int) -> int:
+        (tmp_path / f"{os.getpid()}").touch()
+        end = time.thread_time() + 0.15
+        while time.thread_time() < end:
+            pass
+        return item
+
+    assert list(bounded.each([1, 2, 3], answer, 0.5, bounded.Limit(30))) == [
+        (n, n) for n in (1, 2, 3)
+    ]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_who_stays_behind_holds_nothing_of_ours() -> None:
     """A child that cannot be killed kept the standard output open: whoever read it waited."""
 
