@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
-SOON = 0.02  # seconds after which others need not wait for one that sleeps
+SOON = 0.005  # seconds after which others need not wait for one that sleeps
 BUSY = 4  # times the patience, for a child that does not sleep; and the limit
 LARGEST = 16 << 20  # bytes of one answer
 
