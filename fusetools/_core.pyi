@@ -613,6 +613,10 @@ class Now:
     def complete(self, upto: int) -> None:
         """All that happened up to this time (ns on the recording's clock) has been fed."""
 
+    def by_rounds(self) -> int:
+        """Up to when nothing can be missing, as perf's own rounds show; ns on the recording's
+        clock, 0: not known."""
+
     def start(self, upto: int) -> None:
         """Forgets what began or ended before: not all events may have been recorded then."""
 
@@ -630,7 +634,7 @@ class Now:
         waited; without a path that could be looked at."""
 
     def callers(self) -> list[int]:
-        """Processes that made the requests since the last take()."""
+        """Processes that made the requests since the last take(), or wait for one."""
 
     def lines(self) -> list[Kept]:
         """Wanted requests that ended since the last time, as `slowest` has them."""

@@ -24,6 +24,7 @@ from fusetools.host.words import is_file
 
 T = TypeVar("T")
 
+HANGING = ("fuse", "fuseblk", "autofs")  # types of file systems for whose daemons callers wait
 MEMORY = 1 << 30  # bytes that examining a daemon's files may take
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -48,7 +49,8 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
     if not mounts:
         return ()
     daemons = _daemons(files, descriptors)
-    return tuple(_with_daemon(files, mount, daemons) for mount in mounts)
+    paths = [mount.path for mount in mounts]
+    return tuple(_with_daemon(files, mount, daemons, paths) for mount in mounts)
 
 
 def all_namespaces(files: Files) -> list[Mount]:
@@ -132,6 +134,25 @@ def mounted(files: Files, *types: str) -> list[str]:
     return places
 
 
+def reachable(text: str, *types: str) -> list[tuple[str, str]]:
+    """(mount point, options of the file system) of a /proc/PID/mountinfo's mounts of these types,
+    without those below a FUSE or autofs mount: the way to them may hang. Below a root that is one
+    everything does."""
+    hanging, wanted = [], []
+    for line in text.split("\n"):
+        before, _, after = line.partition(" - ")
+        fstype, _, about = after.partition(" ")
+        if fstype in types:
+            wanted.append((unescape(before.split(" ")[4]), about.rpartition(" ")[2]))
+        elif fstype.partition(".")[0] in HANGING:
+            hanging.append(unescape(before.split(" ")[4]))
+    return [
+        (path, options)
+        for path, options in wanted
+        if not any(is_on(path, mount) for mount in hanging if mount != "/")
+    ]
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
 
@@ -167,14 +188,14 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
     return daemons
 
 
-def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon]) -> Mount:
+def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon], paths: Sequence[str]) -> Mount:
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
     if not candidates:
         # Older kernels do not show the connection: ask the file system, then its command line.
         unknown = [daemon for daemon in daemons if not daemon.connections]
         pid = _pid_from_cvmfs(files, mount) if unknown else None
         candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
-            daemon for daemon in unknown if names_mount(daemon.arguments, mount.path)
+            daemon for daemon in unknown if mount.path in named_mounts(daemon.arguments, paths)
         ]
     if not candidates:
         return replace(mount, why=_why_none(files, daemons))
@@ -211,13 +232,18 @@ def _pid_from_cvmfs(files: Files, mount: Mount) -> int | None:
     return _number((answer or "").strip("\0\n "))
 
 
-def names_mount(arguments: Sequence[str], path: str) -> bool:
-    """Whether a daemon's command line holds the mount point, absolute or as the tail of it."""
-    return any(
-        os.path.normpath(argument) == path
-        or (argument[:1] not in ("", "/", "-") and path.endswith("/" + os.path.normpath(argument)))
-        for argument in arguments[1:]
-    )
+def named_mounts(arguments: Sequence[str], paths: Sequence[str]) -> set[str]:
+    """Those of the mount points ``paths`` that a daemon's command line may name as its own,
+    absolute or by their tails: what it names last, as it may show a directory on another one
+    (bindfs DIRECTORY MOUNT), and not behind an option if it names one elsewhere."""
+    named: list[tuple[bool, int, set[str]]] = []
+    for at, (before, argument) in enumerate(zip(arguments, arguments[1:])):
+        tail = os.path.normpath(argument)
+        relative = argument[:1] not in ("", "/", "-")
+        own = {path for path in paths if tail == path or (relative and path.endswith(f"/{tail}"))}
+        if own:
+            named.append((not before.startswith("-"), at, own))
+    return max(named, key=lambda item: item[:2])[2] if named else set()
 
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:

@@ -15,7 +15,7 @@ import struct
 from typing import TypedDict
 
 from fusetools.now import syscalls
-from fusetools.now.children import link, names, peek, text
+from fusetools.now.children import Memory, link, names, text
 from fusetools.now.moment import RING, Task
 
 LONGEST_PATH = 4096
@@ -71,19 +71,15 @@ def details(
     lock, child, connects = None, 0, ""
     registered: list[tuple[int, str]] = []
     places: list[PlaceRow] = []
-    try:
-        memory = os.open(f"{place}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        memory = -1
-    try:
+    with Memory(place) as memory:
         if call.name in ("poll", "ppoll"):
-            data = peek(memory, arguments[0], 8 * min(arguments[1], MOST_WAITED))
+            data = memory.peek(arguments[0], 8 * min(arguments[1], MOST_WAITED))
             numbers += [fd for fd, _, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8])]
         elif call.name in ("select", "pselect6"):
             count = min(arguments[0], 1024)
-            data = peek(memory, arguments[1], (count + 63) // 64 * 8) if arguments[1] else b""
-            bits = int.from_bytes(data, "little")
-            numbers += [number for number in range(count) if bits >> number & 1]
+            sets = [memory.peek(address, (count + 63) // 64 * 8) for address in arguments[1:3]]
+            bits = [int.from_bytes(data, "little") for data in sets]  # to be read, written
+            numbers += [n for n in range(count) if (bits[0] | bits[1]) >> n & 1]
         elif call.name.startswith("epoll_"):
             info = text(f"{place}/fdinfo/{numbers[0]}") if numbers else ""
             numbers = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.MULTILINE)]
@@ -96,7 +92,7 @@ def details(
             if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:
                 lock = None  # who has that number in another pid namespace is not known
         elif call.name == "connect":
-            address = peek(memory, arguments[1], min(arguments[2], 128))
+            address = memory.peek(arguments[1], min(arguments[2], 128))
             if address[:2] == struct.pack("=H", socket.AF_UNIX):
                 name = address[2:]
                 # An abstract one begins with NUL, and /proc shows "@" for it.
@@ -107,13 +103,14 @@ def details(
         elif call.name in _FORKS:
             child = -1
         for directory, at in call.paths:
-            path = _string(memory, arguments[at])
+            path = _string(memory, arguments[at]) if arguments[at] else ""
+            base = -1 if directory is None else _int(arguments[directory])
             if path:
-                base = -1 if directory is None else _int(arguments[directory])
                 places.append(_place(place, base, path))
-    finally:
-        if memory >= 0:
-            os.close(memory)
+            elif (
+                path == "" and base >= 0
+            ):  # AT_EMPTY_PATH: the file itself, as glibc's fstat has it
+                numbers.append(base)
     descriptors = registered or [(number, link(f"{place}/fd/{number}")) for number in numbers]
     if not places and len(descriptors) <= 2:
         places = [
@@ -151,8 +148,9 @@ def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
 
 
 def _place(place: str, base: int, name: str) -> PlaceRow:
-    if name.startswith("/"):
-        return {"path": os.path.normpath(name), "mount": 0, "rooted": True}
+    if name.startswith("/"):  # or with two, which normpath() keeps
+        path = os.path.normpath(f"/{name.lstrip('/')}")
+        return {"path": path, "mount": 0, "rooted": True}
     root = link(f"{place}/fd/{base}" if base >= 0 else f"{place}/cwd")
     path = os.path.join(root, name) if root.startswith("/") else name
     mount = _mount(place, base) if base >= 0 else 0
@@ -227,11 +225,11 @@ def _int(value: int) -> int:
     return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
 
 
-def _string(memory: int, address: int) -> str | None:
+def _string(memory: Memory, address: int) -> str | None:
     """A string that ends with NUL, read page by page: the next page may be missing."""
     data = b""
     while len(data) < LONGEST_PATH:
-        part = peek(memory, address + len(data), 4096 - (address + len(data)) % 4096)
+        part = memory.peek(address + len(data), 4096 - (address + len(data)) % 4096)
         if not part:
             return None
         data += part
@@ -248,7 +246,7 @@ _MOST_TASKS = 1 << 22  # PID_MAX_LIMIT
 _MUSL_OWNED = {kind | more for kind in (1, 2) for more in (0, 4, 128, 132)}
 
 
-def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
+def _lock(memory: Memory, arguments: list[int], threads: dict[int, int]) -> LockRow | None:
     """The holder of the lock that a thread waits for, if its library notes it in the lock.
 
     ``threads``: of the process, by the numbers that it knows them by.
@@ -300,6 +298,6 @@ def _lock(memory: int, arguments: list[int], threads: dict[int, int]) -> LockRow
     return None
 
 
-def _words(memory: int, address: int, count: int) -> tuple[int, ...]:
-    data = peek(memory, address, 4 * count)
+def _words(memory: Memory, address: int, count: int) -> tuple[int, ...]:
+    data = memory.peek(address, 4 * count)
     return struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])

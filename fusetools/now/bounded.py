@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ R = TypeVar("R")
 
 _HEAD = struct.Struct("=I")
 MEMORY = 1 << 30  # bytes that a child may take: it reads what others have made
+SOON = 0.005  # seconds after which others need not wait for one that sleeps
 BUSY = 4  # times the patience, for a child that does not sleep; and the limit
 LARGEST = 16 << 20  # bytes of one answer
 
@@ -55,21 +57,32 @@ def _waited_for_cpu(pid: int | str) -> float:
         return 0.0
 
 
+def _keep_only(descriptor: int) -> None:
+    """Closes all others: a child may stay behind in a sleep that not even SIGKILL ends, and whoever
+    reads our output would wait for it, and whoever wants our locks."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number < 3 and number != descriptor:
+            os.dup2(null, number)
+        elif number != descriptor:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(number)
+
+
 class _Child(Generic[R]):
     """A child that answers for one item after the other, each answer as its length and JSON."""
 
     def __init__(self, items: list[T], answer: Callable[[T], R]) -> None:
         self.reader, writer = os.pipe()
         self.buffer = b""
+        self.overtaken = mmap.mmap(-1, 1)  # shared: 1: another child has the items that are left
         self.pid = os.fork()
         if self.pid:
             os.close(writer)
             return
         status = 1
         try:
-            # The child keeps nothing of the parent's: it may stay behind in a sleep that not even
-            # SIGKILL ends.
-            os.close(self.reader)
+            _keep_only(writer)
             limit_memory(MEMORY)
             for number in signal.SIGINT, signal.SIGTERM:
                 signal.signal(number, signal.SIG_DFL)
@@ -78,14 +91,17 @@ class _Child(Generic[R]):
                 data = _HEAD.pack(len(data)) + data
                 while data:
                     data = data[os.write(writer, data) :]
+                if self.overtaken[0]:
+                    break
             status = 0
         finally:
             os._exit(status)
 
-    def next(self, patience: float, limit: Limit) -> tuple[bool, R | None]:
-        """(whether an answer came, and the answer): within ``patience`` seconds, or BUSY times that
-        if the child runs or waits for a CPU, and within the limit."""
-        begin = time.monotonic()
+    def next(
+        self, patience: float, busy: float, limit: Limit, begin: float
+    ) -> tuple[bool, R | None]:
+        """(whether an answer came, and the answer): within ``patience`` seconds from ``begin`` on,
+        or ``busy`` if the child runs or waits for a CPU, and within the limit."""
         until = min(begin + patience, limit.end(self.pid))
         while True:
             if len(self.buffer) >= _HEAD.size:
@@ -96,10 +112,10 @@ class _Child(Generic[R]):
                     data = self.buffer[_HEAD.size : _HEAD.size + size]
                     self.buffer = self.buffer[_HEAD.size + size :]
                     return True, json.loads(data)
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self.reader], [], [], left)[0]:
+            left = max(until - time.monotonic(), 0)
+            if not select.select([self.reader], [], [], left)[0]:
                 now = time.monotonic()
-                last = min(begin + BUSY * patience, limit.end(self.pid))
+                last = min(begin + busy, limit.end(self.pid))
                 if now >= last or not self._runs():
                     return False, None
                 until = min(now + patience / 4, last)
@@ -113,39 +129,61 @@ class _Child(Generic[R]):
         stat = read_stat(Files(Path("/")), self.pid)
         return stat is not None and stat.state == "R"
 
-    def end(self) -> None:
+    def kill(self) -> None:
         os.close(self.reader)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        for _ in range(20):  # and no longer: it may sleep until a daemon answers
-            with contextlib.suppress(ChildProcessError):
-                if not os.waitpid(self.pid, os.WNOHANG)[0]:
-                    time.sleep(0.001)
-                    continue
+
+    def ended(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        return True
+
+
+def _end(children: list[_Child[R]]) -> None:
+    for child in children:
+        child.kill()
+    for _ in range(20):  # and no longer: one may sleep until a daemon answers
+        children = [child for child in children if not child.ended()]
+        if not children:
             return
+        time.sleep(0.001)
 
 
 def each(
     items: Iterable[T], answer: Callable[[T], R], patience: float, limit: Limit
 ) -> Iterator[tuple[T, R | None]]:
     """(item, answer(item)) of each; None for one that slept or ran for longer than _Child.next()
-    waits, and for all that are left when the limit is over.
+    waits, and for all that are left when the limit is over. Who is slow comes last: meanwhile
+    another child goes on with the others.
 
     ``answer`` runs in a child process, and its result must have a form in JSON: a tuple becomes a
     list.
     """
     left = list(items)
-    while left and time.monotonic() < limit.end():
-        child = _Child(left, answer)
-        try:
-            while left:
-                came, result = child.next(patience, limit)
+    busy = BUSY * patience
+    slow: list[tuple[T, _Child[R], float]] = []  # and since when
+    children: list[_Child[R]] = []
+    try:
+        while left and time.monotonic() < limit.end():
+            child = _Child(left, answer)
+            children.append(child)
+            came = True
+            while left and came:
+                begin = time.monotonic()
+                came, result = child.next(min(SOON, patience), busy, limit, begin)
                 item = left.pop(0)
-                yield item, result
-                if not came:
-                    break
-        finally:
+                if came:
+                    yield item, result
+                else:
+                    child.overtaken[0] = 1
+                    slow.append((item, child, begin))
+            if came:
+                limit.ends(child.pid)
+        for item, child, begin in slow:
+            yield item, child.next(patience, busy, limit, begin)[1]
             limit.ends(child.pid)
-            child.end()
+    finally:
+        _end(children)
     for item in left:
         yield item, None

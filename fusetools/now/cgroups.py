@@ -9,6 +9,7 @@ import os
 import re
 from typing import TypedDict
 
+from fusetools.host.mounts import reachable
 from fusetools.now.children import text
 
 
@@ -21,43 +22,51 @@ class Cgroup(TypedDict):
 
 def hierarchies() -> dict[str, str]:
     """The mount points of cgroups by controller, "" for version 2."""
+    mounts = text("/proc/self/mountinfo", 16 << 20)
     places: dict[str, str] = {}
-    for line in text("/proc/self/mounts", 16 << 20).split("\n"):
-        fields = line.split()
-        if len(fields) > 3 and fields[2] == "cgroup2":
-            places.setdefault("", fields[1])
-        elif len(fields) > 3 and fields[2] == "cgroup":
-            for name in ("freezer", "memory", "cpu"):
-                if name in fields[3].split(","):
-                    places.setdefault(name, fields[1])
+    for path, _ in reachable(mounts, "cgroup2"):
+        places.setdefault("", path)
+    for path, options in reachable(mounts, "cgroup"):
+        for controller in ("freezer", "memory", "cpu"):
+            if controller in options.split(","):
+                places.setdefault(controller, path)
     return places
+
+
+def name(listed: str) -> str:
+    """The cgroup, from a /proc/PID/cgroup: version 2's if that is not the root, else one of version
+    1's; "" if nothing is listed."""
+    lines = (line.split(":", 2) for line in listed.split("\n") if line.count(":") > 1)
+    paths = sorted((controllers != "", path) for _, controllers, path in lines if _ours(path))
+    named = [path for _, path in paths if path != "/"]
+    return named[0] if named else "/" if paths else ""
+
+
+def _ours(path: str) -> bool:
+    """Whether it is inside our cgroup namespace."""
+    return path.startswith("/") and ".." not in path.split("/")
 
 
 def about(listed: str, mounted: dict[str, str]) -> Cgroup:
     """From a /proc/PID/cgroup: the cgroup, and which one from it upwards is frozen, or has full
     memory."""
-    row: Cgroup = {"cgroup": "", "frozen": "", "memory": "", "quota": None}
+    row: Cgroup = {"cgroup": name(listed), "frozen": "", "memory": "", "quota": None}
     for line in listed.split("\n"):
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if ".." in path.split("/"):  # outside our cgroup namespace
+        _, controllers, place = [*line.split(":", 2), "", ""][:3]
+        if not _ours(place):
             continue
-        names = controllers.split(",") if controllers else [""]
-        for name in names:
-            if name not in mounted or not path.startswith("/"):
-                continue
-            place = path
-            while place != "/":
-                base = mounted[name] + place
-                if _frozen(name, base):
+        known = [controller for controller in controllers.split(",") if controller in mounted]
+        while place != "/":
+            for controller in known:
+                base = mounted[controller] + place
+                if _frozen(controller, base):
                     row["frozen"] = base
-                if _full(name, base):
+                if _full(controller, base):
                     row["memory"] = base
-                quota = _quota(name, base)
+                quota = _quota(controller, base)
                 if quota and (not row["quota"] or quota < row["quota"][1]):
                     row["quota"] = (base, quota)
-                place = os.path.dirname(place)
-        if not controllers or not row["cgroup"]:
-            row["cgroup"] = path
+            place = os.path.dirname(place)
     return row
 
 

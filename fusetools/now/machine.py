@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
-from fusetools.host.mounts import names_mount, parse_autofs, parse_mountinfo
+from fusetools.figures import plural
+from fusetools.host.mounts import named_mounts, parse_autofs, parse_mountinfo, reachable
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.moment import (
@@ -33,6 +34,7 @@ from fusetools.now.places import Table
 
 LIMIT = 1.8  # seconds for the whole, without what it waits for a CPU
 PATIENCE = 0.25  # for one process or thread
+STACKS = 0.3  # of the limit, for stacks of those that wchan shows nothing of
 AGAIN = 0.2  # seconds until a second look at a thread
 MOST_THREADS = 4096  # that are examined closely
 MOST_STACKS = 128  # of a process
@@ -84,10 +86,12 @@ class _Reader:
         self.fuse: set[int] = set()  # … of the former
         self.points: list[str] = []  # mount points of both that we see
 
-    def each(self, items: Iterable[T], answer: Callable[[T], R]) -> list[R]:
+    def each(
+        self, items: Iterable[T], answer: Callable[[T], R | None], limit: Limit | None = None
+    ) -> list[R]:
         """The results of those that answered; the others are silent."""
         results = []
-        for item, result in each(items, answer, PATIENCE, self.limit):
+        for item, result in each(items, answer, PATIENCE, limit or self.limit):
             if result is None:
                 who = item[1] if isinstance(item, tuple) else item
                 if isinstance(who, int):
@@ -100,34 +104,19 @@ class _Reader:
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
         others = [pid for pid in pids if pid != os.getpid()]
         rows = [row for rows in self.each(others, children.process) for row in rows]
-        threads = {row["pid"]: row["threads"] for row in rows}
+        unseen = len(self.silent)
+        threads = self._threads(rows)
         self.views = {row["pid"]: _View(row["mnt"], row["root"]) for row in rows if row["mnt"]}
         for row in rows:
             self.children.setdefault(row["ppid"], []).append(row["pid"])
         mounts = self._mounts(rows)
-        names = users()
-        commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
-        processes = {
-            row["pid"]: Process(
-                pid=row["pid"],
-                ppid=row["ppid"],
-                comm=row["comm"],
-                state=row["state"],
-                uid=row["uid"],
-                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
-                cgroup=row["cgroup"],
-                tracer=row["tracer"],
-                fuse=tuple(connection for _, connection in row["fuse"]),
-                threads=tuple(tid for tid, *_ in row["threads"]),
-                arguments=tuple(commands.get(row["pid"], ())),
-            )
-            for row in rows
-        }
+        processes = self._processes(rows)
         with fusectl() as (place, directory):
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
-        connections = [_with_daemon(mount, processes) for mount in mounts]
+        paths = [mount.path for mount in mounts if mount.path]
+        connections = [_with_daemon(mount, processes, paths, unseen) for mount in mounts]
         self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
@@ -142,25 +131,17 @@ class _Reader:
             for tid, state, wchan, kernel in own
             if pid in near or _suspicious(state, wchan, kernel)
         ]
+        wanted.sort(key=lambda item: item[0] not in near)  # there may be no time for all
         if len(wanted) > MOST_THREADS:
             self.notes.append(f"only {MOST_THREADS:,} of {len(wanted):,} threads were examined")
             wanted = wanted[:MOST_THREADS]
         of = {tid: pid for pid, own in threads.items() for tid, *_ in own}
         tasks = self._stacks(self._tasks(wanted, processes), near)
         # They may wait for a process that has not been examined.
-        more = {
-            pid
-            for task in tasks
-            for fd in task.descriptors
-            for pid in (*fd.other, *(fd.socket.other if fd.socket else ()))
-        }
-        more |= {pid for task in tasks for pid in task.holders}
-        more |= {of[task.lock.owner] for task in tasks if task.lock and task.lock.owner in of}
-        more -= near
         seen = {task.tid for task in tasks}
         further = [
             (pid, tid)
-            for pid in self._near(more, processes)
+            for pid in self._near(_waited_for(tasks, of) - near, processes)
             for tid, *_ in threads.get(pid, ())
             if tid not in seen
         ]
@@ -185,6 +166,44 @@ class _Reader:
             seconds=time.monotonic() - self.begin,
             notes=tuple(self.notes),
         )
+
+    def _processes(self, rows: list[children.ProcessRow]) -> dict[int, Process]:
+        names = users()
+        commands = dict(self.each([row["pid"] for row in rows if row["fuse"]], children.arguments))
+        return {
+            row["pid"]: Process(
+                pid=row["pid"],
+                ppid=row["ppid"],
+                comm=row["comm"],
+                state=row["state"],
+                uid=row["uid"],
+                user="" if row["uid"] is None else names.get(row["uid"], str(row["uid"])),
+                cgroup=row["cgroup"],
+                tracer=row["tracer"],
+                fuse=tuple(connection for _, connection in row["fuse"]),
+                threads=tuple(tid for tid, *_ in row["threads"]),
+                arguments=tuple(commands.get(row["pid"], ())),
+            )
+            for row in rows
+        }
+
+    def _threads(self, rows: list[children.ProcessRow]) -> dict[int, list[children.ThreadRow]]:
+        """The rows of each process's threads, with the functions in which they sleep."""
+        unknown = {
+            row["pid"]: [tid for tid, _, wchan, kernel in row["threads"] if wchan == "0"]
+            for row in rows
+            if row["mnt"]
+        }
+        items = [(tids, pid) for pid, tids in unknown.items() if tids]
+        part = Limit(self.limit.seconds * STACKS)
+        functions = dict(row for rows in self.each(items, children.sleeps_in, part) for row in rows)
+        return {
+            row["pid"]: [
+                (tid, state, functions.get(tid, wchan), kernel)
+                for tid, state, wchan, kernel in row["threads"]
+            ]
+            for row in rows
+        }
 
     def _near(self, pids: set[int], processes: dict[int, Process]) -> set[int]:
         """These processes and all below them: ssh below sshfs, a helper of the daemon."""
@@ -222,7 +241,7 @@ class _Reader:
                 namespaces.setdefault(row["mnt"], row["pid"])
         connections: dict[int, Connection] = {}
         also: dict[int, list[str]] = {}
-        for name, pid, text in self.each(list(namespaces.items()), children.mountinfo):
+        for name, pid, text in self.each(list(namespaces.items()), children.of_fuse):
             for mount in parse_mountinfo(text):
                 known = connections.setdefault(
                     mount.connection,
@@ -246,12 +265,19 @@ class _Reader:
     def _tasks(
         self, wanted: Sequence[tuple[int, int]], processes: dict[int, Process]
     ) -> list[Task]:
-        clocks = _clocks()
         tasks: list[_Called] = []
         undated: dict[int, int] = {}
-        for pid, tid, row in self.each(wanted, children.task):
-            if not row or pid not in processes:
-                continue
+        begin = time.monotonic()
+        rows = [
+            (pid, tid, row)
+            for pid, tid, row in self.each(wanted, children.task)
+            if row and pid in processes
+        ]
+        cpus = sorted({str(row["cpu"]) for _, _, row in rows if row["ran"]})
+        clocks = {
+            cpu: clock - (at - begin) * 1e3 for cpu, at, clock in self.each(cpus, children.clock)
+        }
+        for pid, tid, row in rows:
             number, values, sp, pc = row["syscall"]
             if pid not in self.views:  # a thread of the kernel
                 number = None
@@ -261,7 +287,7 @@ class _Reader:
             if number is not None and number >= 0 and (not sp or sp >> 32):
                 known = syscalls.call(self.machine, number)
             age = None
-            if row["ran"] and clocks.get(row["cpu"]) is not None:
+            if row["ran"] and row["cpu"] in clocks:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
             name = known.name if known else "" if number in (None, -1) else f"syscall_{number}"
             task = Task(
@@ -278,14 +304,15 @@ class _Reader:
                 tracer=row["tracer"],
             )
             tasks.append((task, known, values))
-            if row["ran"] == 0:
+            if not row["ran"]:
                 undated[tid] = row["switches"]
         tasks = self._dated(tasks, undated)
         return self._peers(self._locked(self._arguments(tasks, processes)))
 
     def _dated(self, tasks: list[_Called], undated: dict[int, int]) -> list[_Called]:
-        """Callers that were moved to another CPU while they went to sleep have no stamp: whoever
-        has run again a moment later waits for no longer than that."""
+        """Callers that were moved to another CPU while they went to sleep have no stamp, nor has
+        anybody where the kernel shows none (CONFIG_SCHED_DEBUG): whoever has run again a moment
+        later waits for no longer than that."""
         wanted = [
             (task.pid, task.tid) for task, *_ in tasks if task.tid in undated and task.in_fuse
         ]
@@ -415,12 +442,13 @@ class _Reader:
             if wanted and len(by_pid.setdefault(task.pid, [])) < MOST_STACKS:
                 by_pid[task.pid].append(task)
         stacks = {}
+        self._load(set(by_pid))
         for process in by_pid:  # a child for each: it gives up its rights
 
             def stacks_of(
                 pid: int, tasks: list[Task] = by_pid[process]
             ) -> list[tuple[int, list[str], bool]]:
-                return children.user_stacks(pid, tasks, self.fuse, self.points)
+                return children.user_stacks(pid, tasks, self._hangs(pid), self.points)
 
             for rows in self.each([process], stacks_of):
                 stacks.update({tid: (tuple(names), whole) for tid, names, whole in rows})
@@ -430,6 +458,21 @@ class _Reader:
             else task
             for task in tasks
         ]
+
+    def _hangs(self, pid: int) -> Callable[[int, str], bool]:
+        """Whether a file that a process has mapped (its device, its path) lies on a FUSE mount, or
+        on an overlay of one: whose device the kernel shows differs (Linux 6.8)."""
+        view = self.views.get(pid, self.own)
+        ours = view.namespace == self.own.namespace
+        table = self.host if ours else self.tables.get(view, self.host)
+        known = dict.fromkeys(self.fuse, True)
+
+        def hangs(device: int, path: str) -> bool:
+            if device not in known:
+                known[device] = not self.fuse.isdisjoint(table.along(path))
+            return known[device]
+
+        return hangs
 
     def _peers(self, tasks: list[Task]) -> list[Task]:
         """The tasks with the other ends of sockets and pipes."""
@@ -502,6 +545,18 @@ def _with_lock(task: Task, of: dict[int, int]) -> Task:
     )
 
 
+def _waited_for(tasks: list[Task], of: dict[int, int]) -> set[int]:
+    """The processes that threads may wait for. ``of``: the process of each thread."""
+    pids = {
+        pid
+        for task in tasks
+        for fd in task.descriptors
+        for pid in (*fd.other, *(fd.socket.other if fd.socket else ()))
+    }
+    pids |= {pid for task in tasks for pid in task.holders}
+    return pids | {of[task.lock.owner] for task in tasks if task.lock and task.lock.owner in of}
+
+
 def users() -> dict[int, str]:
     """Names by uid, only from /etc/passwd: other databases may hang."""
     fields = (line.split(":") for line in children.text("/etc/passwd").splitlines())
@@ -514,13 +569,7 @@ def owner(pid: int) -> tuple[int | None, str]:
     uid = re.search(r"^Uid:\s*(\d+)", children.text(f"/proc/{pid}/status"), re.MULTILINE)
     if not uid:
         return None, ""
-    lines = [
-        [*line.split(":", 2), "", ""][:3]
-        for line in children.text(f"/proc/{pid}/cgroup").split("\n")
-    ]
-    # Version 2's if it names a cgroup, else any of version 1's.
-    paths = sorted((bool(names), path) for _, names, path in lines if path.startswith("/"))
-    return int(uid[1]), next((path for _, path in paths if path != "/"), "/")
+    return int(uid[1]), cgroups.name(children.text(f"/proc/{pid}/cgroup")) or "/"
 
 
 def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
@@ -530,48 +579,24 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
     return state == "S" and not kernel and not _IDLE.match(wchan or "0")
 
 
-def _clocks() -> dict[int, float]:
-    """The scheduler's clock (ms) of each CPU at one moment, by se.exec_start of a thread that runs
-    there. It excludes the time that interrupts and the hypervisor took: each CPU has its own.
-    """
-    clocks = {}
-    usual = os.sched_getaffinity(0)
-    moment = time.monotonic()
-    try:
-        for cpu in sorted(usual):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, {cpu})
-                # On a busy CPU this thread may run later, or lose the CPU between the two clocks.
-                tried = [sample for sample in (_clock() for _ in range(3)) if sample is not None]
-                if tried:
-                    _, at, clock = min(tried)
-                    clocks[cpu] = clock - (at - moment) * 1e3
-    finally:
-        os.sched_setaffinity(0, usual)
-    return clocks
-
-
-def _clock() -> tuple[float, float, float] | None:
-    """(s that it took to read, time.monotonic(), ms of the clock of this CPU)."""
-    time.sleep(0.0001)  # switched in again, it has a fresh stamp
-    begin = time.monotonic()
-    text = children.text("/proc/thread-self/sched") or children.text("/proc/self/sched")
-    took = time.monotonic() - begin
-    match = re.search(r"^se\.exec_start\s*:\s*([0-9.]+)", text, re.MULTILINE)
-    return (took, begin, float(match[1])) if match else None
-
-
-def _with_daemon(mount: Connection, processes: dict[int, Process]) -> Connection:
-    """The mount with the process that answers it, and all that have its /dev/fuse open."""
+def _with_daemon(
+    mount: Connection, processes: dict[int, Process], paths: Sequence[str], silent: int
+) -> Connection:
+    """The mount with the process that answers it, and all that have its /dev/fuse open. ``paths``:
+    of all mounts; ``silent``: how many processes could not be looked at."""
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
         unknown = [p for p in holders if None in p.fuse]
-        own = [p for p in unknown if names_mount(p.arguments, mount.path)]
+        if paths.count(mount.path) < 2:
+            own = [p for p in unknown if mount.path in named_mounts(p.arguments, paths)]
         if not own:
             why, hidden = "no process here has its connection open", False
             if unknown:
                 why, hidden = "this kernel does not show which process answers it", True
+            elif silent:
+                who = plural(silent, "process", "processes")
+                why, hidden = f"{who} could not be looked at in time", True
             elif os.geteuid() != 0:
                 why, hidden = "only root sees the files that others have open", True
             return replace(mount, why=why, hidden=hidden)
@@ -624,11 +649,8 @@ def fusectl() -> Iterator[tuple[str, int | None]]:
     If fusectl is not mounted, a mount of it outside any namespace that ends with its descriptor
     (fsopen(2), Linux 5.2); (…, None) if neither is possible.
     """
-    place = ""
-    for line in children.text("/proc/self/mountinfo", 16 << 20).split("\n"):
-        before, _, after = line.partition(" - ")
-        if after.startswith("fusectl "):
-            place = before.split(" ")[4]
+    mounts = children.text("/proc/self/mountinfo", 16 << 20)
+    place = next((path for path, _ in reachable(mounts, "fusectl")), "")
     descriptors: list[int] = []
     try:
         if place:

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import ipaddress
 import os
+import re
 import socket
 import struct
 import sys
@@ -130,10 +131,10 @@ def _address(text: str) -> str:
 def _unix(place: str) -> Iterator[tuple[int, bool, str]]:
     """(inode, whether it listens, path) of each unix socket."""
     for line in _lines(place, "unix"):
-        fields = line.rstrip("\n").split(None, 7)
-        if len(fields) > 6 and fields[6].isdecimal():
-            listens = bool(int(fields[3], 16) & _SO_ACCEPTCON)
-            yield int(fields[6]), listens, fields[7] if len(fields) > 7 else ""
+        # A path may hold newlines: what follows them is no row.
+        row = re.match(r"\w+: \w+ \w+ ([0-9A-F]{8}) \w+ \w+ +(\d+)(?: (.*))?$", line)
+        if row:
+            yield int(row[2]), bool(int(row[1], 16) & _SO_ACCEPTCON), row[3] or ""
 
 
 def _enter(namespace: str) -> bool:

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fusetools.figures import plural
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
-from fusetools.now.threads import idles, in_reload, waits_for_workers
+from fusetools.now.threads import cannot_send, has_work, idles, in_reload, waits_for_workers
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
@@ -370,20 +371,30 @@ class _Graph:
             return [Cause(kind, what, tuple(chain), (*_restart(daemon, kind), *abort))]
         if not late:
             return []
+        threads = self.of.get(daemon.pid, [])
+        waits = [task for task in threads if has_work(task)]
+        waits.sort(key=lambda task: -(task.age or 0.0))
+        causes = self._of_threads(connection, daemon, waits, late)
+        if causes and causes[0].kind == "condition":
+            causes = self._with_outside(connection, daemon, waits, causes)
+        if autofs:
+            text = f"which of the threads of {daemon.comm} should mount it cannot be known"
+            return causes or [Cause("unanswered", text)]
+        causes += self._general(connection, daemon, threads, late, bool(causes))
+        ends = (*abort, *self._kill(connection, daemon))
+        return [
+            Cause(c.kind, c.text, c.chain, c.fixes or (ends if not n else ()))
+            for n, c in enumerate(causes)
+        ]
+
+    def _of_threads(
+        self, connection: Connection, daemon: Process, waits: list[Task], late: list[Task]
+    ) -> list[Cause]:
+        """Why those of the daemon's threads that wait do not answer, one cause for all that wait
+        for the same; those alone that are sure, if there are any."""
         by_key: dict[object, Cause] = {}
         counts: Counter[object] = Counter()
-        threads = self.of.get(daemon.pid, [])
         oldest = max((task.age for task in late if task.age is not None), default=None)
-        waits = [
-            task
-            for task in threads
-            if task.state not in "ZX"
-            and not task.reads_device
-            and not task.may_read_device
-            and not waits_for_workers(task)
-            and not idles(task)
-        ]
-        waits.sort(key=lambda task: -(task.age or 0.0))
         # A thread that waits for longer than the oldest caller does not work for any of them. Their
         # clocks may differ: a thread that seems to wait for a little longer counts if there is no
         # other.
@@ -396,7 +407,7 @@ class _Graph:
                         by_key[key] = cause
             if by_key:
                 break
-        many = f" of {len(threads)} threads of {daemon.comm}"
+        many = f" of {len(self.of.get(daemon.pid, ()))} threads of {daemon.comm}"
         for key, cause in by_key.items():
             if counts[key] > 1:
                 lines = (*cause.chain, f"{counts[key]}{many} end there")
@@ -413,18 +424,7 @@ class _Graph:
             by_key = {key: cause for key, cause in by_key.items() if key not in rest}
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]
-        causes = sure or causes
-        if causes and causes[0].kind == "condition":
-            causes = self._with_outside(connection, daemon, waits, causes)
-        if autofs:
-            text = f"which of the threads of {daemon.comm} should mount it cannot be known"
-            return causes or [Cause("unanswered", text)]
-        causes += self._general(connection, daemon, threads, late, bool(causes))
-        ends = (*abort, *self._kill(connection, daemon))
-        return [
-            Cause(c.kind, c.text, c.chain, c.fixes or (ends if not n else ()))
-            for n, c in enumerate(causes)
-        ]
+        return sure or causes
 
     def _kill(self, connection: Connection, daemon: Process) -> tuple[Fix, ...]:
         """Kills all that have the connection open. Not while one of their threads waits in a FUSE
@@ -587,15 +587,7 @@ class _Graph:
         # A process: its thread that began to wait last and leads further; idle ones wait longer.
         if self.state(node):
             return None
-        threads = [
-            task
-            for task in self.of.get(node.pid, ())
-            if task.state not in "ZX"
-            and not task.reads_device
-            and not task.may_read_device
-            and not waits_for_workers(task)
-            and not idles(task)
-        ]
+        threads = [task for task in self.of.get(node.pid, ()) if has_work(task)]
         for task in sorted(threads, key=lambda task: task.age or 0.0):
             ends = [n for n in self.edges(task) if n is not node]
             fresh = [n for n in ends if n not in chain]
@@ -625,24 +617,33 @@ class _Graph:
         late: list[Task],
         known: bool,
     ) -> Iterator[Cause]:
-        """Causes of the connection as a whole."""
+        """Causes of the connection as a whole. ``known``: those of its threads are."""
+        unseen = set(daemon.threads) & set(self.moment.silent) if threads else set(daemon.threads)
         readers = [task for task in threads if task.reads_device]
         unsure = [task for task in threads if task.may_read_device]
         listening = unsure or [
             task for task in threads if any(fd.link.endswith("/fuse") for fd in task.descriptors)
         ]
-        full = [t for t in late if any(n.startswith("fuse_get_req") for n in (*t.stack, t.wchan))]
+        full = [task for task in late if cannot_send(task) == "background"]
+        if early := sum(cannot_send(task) == "foreground" for task in late):
+            text = f"{daemon.comm} has not answered the mount's first request (FUSE_INIT), or its "
+            text += f"rings of io_uring are not ready: {plural(early, 'caller')} cannot send theirs"
+            yield Cause("unanswered", text)
         if full:
             most = connection.max_background
             yield Cause(
                 "background",
                 f"the background list is full ({most if most is not None else 'its'} requests): "
-                f"{len(full)} callers cannot even send theirs",
+                f"{plural(len(full), 'caller')} cannot even send theirs",
             )
-        if not readers and not listening:
-            if threads:
-                text = f"none of the {len(threads)} threads of {daemon.comm} reads /dev/fuse"
-                yield Cause("unread", text)
+        if unseen or not threads:
+            if not known:
+                which = f"{len(unseen)} of its threads" if threads else "its threads"
+                text = f"what {daemon.comm} does cannot be known: {which} could not be looked at"
+                yield Cause("unknown", text)
+        elif not readers and not listening:
+            text = f"none of the {len(threads)} threads of {daemon.comm} reads /dev/fuse"
+            yield Cause("unread", text)
         elif not known:
             count = connection.waiting
             requests = f"all {count} requests that wait" if count else "the requests"
@@ -683,7 +684,8 @@ def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
 def _abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
     what = "ends each request on it with an error; the mount can only be unmounted then"
     if fusectl:
-        return (Fix(f"echo 1 > {fusectl}/{connection.number}/abort", what),)
+        place = shlex.quote(f"{fusectl}/{connection.number}/abort")
+        return (Fix(f"echo 1 > {place}", what),)
     place = "/sys/fs/fuse/connections"
     command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
     return (Fix(command, what),)

@@ -139,7 +139,7 @@ accept4 288 242 f0
 preadv 295 69 f0
 pwritev 296 70 f0
 recvmmsg 299 243 f0
-fanotify_mark 301 263
+fanotify_mark 301 263 a3
 name_to_handle_at 303 264 a0
 open_by_handle_at 304 265 f0
 syncfs 306 267 f0
@@ -182,6 +182,7 @@ tee 276 77 f0 f1
 vmsplice 278 75 f0
 dup3 292 24
 setns 308 268
+fspick 433 433 a0
 process_vm_readv 310 270
 process_vm_writev 311 271
 finit_module 313 273 f0

@@ -27,6 +27,32 @@ def idles(task: Task) -> bool:
     return idle and task.state in "DS" and not any(fd.socket for fd in task.descriptors)
 
 
+def has_work(task: Task) -> bool:
+    """It has not ended, and does not just wait for something to do, as far as its stack shows."""
+    idle = task.reads_device or task.may_read_device or waits_for_workers(task) or idles(task)
+    return task.state not in "ZX" and not idle
+
+
+# fs/fuse/dev.c and file.c; Linux 3.10 to 4.0 by other names.
+_OF_BACKGROUND = (
+    "fuse_simple_background", "fuse_get_req_for_background", "fuse_readahead", "fuse_readpages",
+    "fuse_send_readpages", "fuse_writepage", "fuse_direct_io",
+)  # fmt: skip
+_OF_FOREGROUND = ("fuse_simple_request", "__fuse_simple_request", "__fuse_get_req")
+
+
+def cannot_send(task: Task) -> str:
+    """What a request is that waits in fuse_get_req: "background" waits for room in the background
+    list, "foreground" for the connection to be ready (fuse_block_alloc); "": neither can be known,
+    or it does not wait there."""
+    names = (*task.stack, task.wchan)
+    if not any(name.startswith(("fuse_get_req", "__fuse_get_req")) for name in names):
+        return ""
+    if any(name.startswith(_OF_BACKGROUND) for name in names):
+        return "background"
+    return "foreground" if any(name.startswith(_OF_FOREGROUND) for name in task.stack) else ""
+
+
 def in_reload(task: Task) -> bool:
     """The CernVM-FS loader's fence, at the entry of its callbacks (cvmfs/fence.h)."""
     names = [name.partition("(")[0].rpartition("::")[2] for name in task.user]

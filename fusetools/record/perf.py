@@ -197,18 +197,33 @@ class Perf(Recorder):
 
     def tell(self, word: str, seconds: float = 60.0) -> bool:
         """Sends a command and waits for its answer; False when perf ended or did not answer."""
+        self.ask(word)
+        end = time.monotonic() + seconds
+        while self.owes and time.monotonic() < end:
+            if not self.look(0.05) and self.ended:
+                return False
+        return not self.owes
+
+    def ask(self, word: str) -> None:
+        """Sends a command."""
         os.write(self._control, word.encode() + b"\n")
         self._owed += 1
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if select.select([self._answer], [], [], 0.05)[0]:
-                # Also of earlier commands, to which it had no time to answer.
-                self._owed -= os.read(self._answer, 4096).count(b"ack")
-                if self._owed <= 0:
-                    return True
-            elif self.ended:
-                return False
-        return False
+
+    @property
+    def owes(self) -> bool:
+        """Whether it has yet to answer, perhaps to an earlier command: it looks for none while it
+        has much to write."""
+        return self._owed > 0
+
+    def look(self, seconds: float) -> bool:
+        """Takes what it answers; False: nothing came in that time."""
+        ready = select.select([self._answer], [], [], seconds)[0]
+        if ready:
+            self._take()
+        return bool(ready)
+
+    def _take(self) -> None:
+        self._owed -= os.read(self._answer, 4096).count(b"ack")
 
     def enable(self) -> None:
         """Events count from here on. Refused when perf could not open them."""

@@ -28,6 +28,7 @@ BUFFERS = 128 << 20
 LARGEST, SMALLEST = 16 << 20, 256 << 10
 PIPE = 1 << 20
 Row = tuple[str, str, str, str, str]
+PATIENCE = 10_000_000_000  # ns that it has to write what it holds
 STEP = 0.1  # seconds within which a signal is answered
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
 PING = (5, 12)  # the perf that answers "ping"; an older one is told to enable what is enabled
@@ -53,16 +54,12 @@ class Piped(Perf):
         self.stdout = None
         return pid
 
-    def tell(self, word: str, seconds: float = 60.0) -> bool:
-        os.write(self._control, word.encode() + b"\n")
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            ready = select.select([self._answer, self._pipe], [], [], 0.05)[0]
-            if self._answer in ready:
-                return b"ack" in os.read(self._answer, 64)
-            if not self._read() and self.ended:
-                return False
-        return False
+    def look(self, seconds: float) -> bool:
+        """Also takes what is in the pipe, which would fill up."""
+        ready = select.select([self._answer, self._pipe], [], [], seconds)[0]
+        if self._answer in ready:
+            self._take()
+        return self._read() or bool(ready)
 
     def _read(self) -> bool:
         """Takes what is in the pipe; False: nothing was."""
@@ -188,16 +185,25 @@ class Streaming(Recording):
 
     def _all_read(self) -> int:
         assert isinstance(self.perf, Piped) and self.facts.perf is not None
-        now = time.monotonic_ns()
+        perf, now = self.perf, time.monotonic_ns()
         version = self.facts.perf.version.split(".")
         new = tuple(int(part) for part in version[:2] if part.isdecimal()) >= PING
         # It reads its buffers between two answers, so that with the second one all is in the pipe.
-        for _ in range(2):
-            if not self.perf.tell("ping" if new else "enable", 10.0):
-                why = self.perf.complaint() or "it was killed, or does not answer"
-                raise Error("perf records no more", why)
+        # While events come all the time it looks for no commands, but ends rounds. An answer that
+        # it still owes from before counts for nothing.
+        answers = -1 if perf.owes else 0
+        while time.monotonic_ns() < now + PATIENCE:
+            if not perf.owes:
+                perf.ask("ping" if new else "enable")
+            came = perf.look(0.05)
             self._feed()
-        return now
+            answers += not perf.owes
+            if answers == 2 or self.requests.by_rounds() >= now:
+                return now
+            if not came and perf.ended:
+                break
+        why = perf.complaint() or "it was killed, or does not answer"
+        raise Error("perf records no more", why)
 
     def _feed(self) -> None:
         assert isinstance(self.perf, Piped)

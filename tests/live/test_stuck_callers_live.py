@@ -122,7 +122,7 @@ def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path
 
         def named(devices: set[int], places: list[str]) -> list[str]:
             def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
-                return children.user_stacks(pid, [task], devices, places)
+                return children.user_stacks(pid, [task], lambda it, _: it in devices, places)
 
             ((_, rows),) = bounded.each([pid], stacks, 10, bounded.Limit(60))
             assert rows is not None

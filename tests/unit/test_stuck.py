@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -331,6 +330,18 @@ def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
     assert kinds == ["sleep", "background", "unread"]
 
 
+def test_callers_before_the_connection_is_ready() -> None:
+    """They wait where callers wait for room in the background list, which is empty."""
+    busy = thread(101, 400.0, call="futex")
+    for first, second in (("fuse_get_req", "__fuse_simple_request"), ("__fuse_get_req", "f")):
+        cause, *_ = causes(replace(caller(), wchan=first, stack=(first, second)), busy)
+        assert (cause.kind, "(FUSE_INIT)" in cause.text) == ("unanswered", True)
+    kinds = [
+        cause.kind for cause in causes(replace(caller(), stack=(), wchan="fuse_get_req"), busy)
+    ]
+    assert kinds == ["unread"]  # which of the two is not known
+
+
 def test_a_notification_against_a_lock_of_a_caller() -> None:
     notify = (
         "rwsem_down_write_slowpath",
@@ -631,19 +642,6 @@ def test_the_cgroup_s_name_is_quoted_in_the_command_that_thaws_it() -> None:
     assert cause.fixes[0].command == "echo 0 > '/sys/fs/cgroup/my job/cgroup.freeze'"
 
 
-@pytest.mark.parametrize(
-    ("uid", "fuse", "hidden"), [(0, (), False), (0, (None,), True), (1000, (), True)]
-)
-def test_a_daemon_that_is_not_seen_is_not_gone(
-    monkeypatch: pytest.MonkeyPatch, uid: int, fuse: tuple[int | None, ...], hidden: bool
-) -> None:
-    """Descriptors of others are shown to root alone; old kernels do not show whose they are."""
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    other = replace(DAEMON, fuse=fuse)
-    found = machine._with_daemon(replace(MOUNT, daemon=None, holders=()), {100: other})
-    assert (found.daemon, found.hidden) == (None, hidden)
-
-
 def test_a_mount_whose_requests_cannot_be_counted_is_not_called_quiet() -> None:
     for waiting, text in ((0, "nothing waits"), (None, "its requests cannot be counted")):
         printed = render(stuck(moment(connections=(replace(MOUNT, waiting=waiting),))))
@@ -676,3 +674,21 @@ def test_a_runtime_s_idle_threads_are_no_cause() -> None:
     polls = ("runtime.epollwait.abi0", "runtime.netpoll")
     poller = thread(105, call="epoll_pwait", descriptors=(server,), user=polls)
     assert [c.kind for c in causes(caller(), idle, poller, reader(102))] == ["socket"]
+
+
+def test_threads_that_could_not_be_looked_at_are_not_idle() -> None:
+    """Without them a mount that hangs was called busy, or said to be read by nobody."""
+    (cause,) = causes(caller())
+    assert cause.kind == "unknown"
+    assert cause.text == "what sshfs does cannot be known: its threads could not be looked at"
+    for seen in (reader(101), thread(101, 400.0, call="futex")):  # for longer than any caller
+        (cause,) = causes(caller(), seen, silent=(102,))
+        assert cause.kind == "unknown"
+        assert "1 of its threads could not be looked at" in cause.text
+    (cause,) = causes(caller(), thread(101, 0.1, call="nanosleep"), silent=(102,))
+    assert cause.kind == "sleep"
+
+
+def test_a_mount_is_not_called_busy_if_callers_could_not_be_looked_at() -> None:
+    printed = render(stuck(moment(reader(101), silent=(500,))))
+    assert "whether what could not be looked at waits cannot be known" in " ".join(printed.split())

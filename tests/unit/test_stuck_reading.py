@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
-from fusetools.now.moment import RING, Process
+from fusetools.now.moment import RING, Process, Task
 from fusetools.now.places import Table
 
 
@@ -25,7 +28,7 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
         return item * 10
 
     found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
-    assert found == [(1, 10), (2, None), (3, 30)]
+    assert found == [(1, 10), (3, 30), (2, None)]
 
 
 def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +41,8 @@ def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> 
         return item * 10
 
     monkeypatch.setattr(bounded, "BUSY", 10)
-    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
-    assert found == [(1, 10), (2, None), (3, 30)]
+    found = dict(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
+    assert found == {1: 10, 2: None, 3: 30}
 
 
 def test_who_dies_is_left_out() -> None:
@@ -48,11 +51,75 @@ def test_who_dies_is_left_out() -> None:
             os._exit(1)
         return item
 
-    assert list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30))) == [
-        (1, 1),
-        (2, None),
-        (3, 3),
+    found = dict(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30)))
+    assert found == {1: 1, 2: None, 3: 3}
+
+
+def test_many_that_do_not_answer_leave_time_for_others() -> None:
+    """Callers in execve on a mount that hangs: before Linux 5.7 whoever reads their stacks waits
+    for them (cred_guard_mutex), 0.25 s each."""
+    items = range(20)
+
+    def answer(item: int) -> int:
+        if item < 16:
+            time.sleep(60)
+        return item
+
+    begin = time.monotonic()
+    found = dict(bounded.each(items, answer, 0.25, bounded.Limit(1.8)))
+    assert found == {item: None if item < 16 else item for item in items}
+    assert time.monotonic() - begin < 1.7
+
+
+def test_who_answers_late_is_not_left_out() -> None:
+    def answer(item: int) -> int:
+        if item == 2:
+            time.sleep(0.2)
+        return item * 10
+
+    found = list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30)))
+    assert found == [(1, 10), (3, 30), (2, 20)]
+
+
+def test_one_overtaken_does_not_do_the_others_work(tmp_path: Path) -> None:
+    def answer(item: int) -> int:
+        (tmp_path / f"{item} {os.getpid()}").touch()
+        time.sleep(0.3 if item == 1 else 0)
+        return item
+
+    found = dict(bounded.each([1, 2, 3, 4], answer, 5, bounded.Limit(30)))
+    assert found == {1: 1, 2: 2, 3: 3, 4: 4}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_one_that_runs_is_not_overtaken(tmp_path: Path) -> None:
+    """A busy host would begin a child for each item, all at once."""
+
+    def answer(item: int) -> int:
+        (tmp_path / f"{os.getpid()}").touch()
+        end = time.thread_time() + 0.15
+        while time.thread_time() < end:
+            pass
+        return item
+
+    assert list(bounded.each([1, 2, 3], answer, 0.5, bounded.Limit(30))) == [
+        (n, n) for n in (1, 2, 3)
     ]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_who_stays_behind_holds_nothing_of_ours() -> None:
+    """A child that cannot be killed kept the standard output open: whoever read it waited."""
+
+    def answer(_: int) -> list[str]:
+        names = os.listdir("/proc/self/fd")
+        links = (children.link(f"/proc/self/fd/{name}") for name in names)
+        return sorted({link.partition(":")[0] for link in links if link} - {os.devnull})
+
+    with Path(__file__).open(encoding="utf-8") as ours, socket.socket() as other:
+        ((_, held),) = bounded.each([1], answer, 5, bounded.Limit(30))
+        assert (ours.closed, other.fileno() > 0) == (False, True)
+    assert held == ["pipe"]
 
 
 def test_nobody_is_asked_when_the_time_is_over() -> None:
@@ -89,10 +156,6 @@ def test_what_a_process_waited_for_a_cpu_is_known() -> None:
         for one in spinning:
             one.kill()
             one.wait()
-
-
-def _memory() -> int:
-    return os.open("/proc/self/mem", os.O_RDONLY)
 
 
 def _at(words: list[int]) -> tuple[ctypes.Array[ctypes.c_uint32], int]:
@@ -134,11 +197,8 @@ OTHER = 4242
 )
 def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: str | None) -> None:
     array, address = _at(words)
-    memory = _memory()
-    try:
+    with children.Memory("/proc/self") as memory:
         found = arguments._lock(memory, [address + 4 * place, operation, OTHER], {1: 1, OTHER: 99})
-    finally:
-        os.close(memory)
     sure = found if found and found["sure"] else None
     assert (sure and (sure["kind"], sure["owner"])) == (kind and (kind, 99))  # as known outside
     del array
@@ -146,14 +206,32 @@ def test_who_holds_a_lock(words: list[int], place: int, operation: int, kind: st
 
 def test_strings_of_a_process() -> None:
     text = ctypes.create_string_buffer(b"/mnt/\xff\xfe/x")
-    memory = _memory()
-    try:
+    with children.Memory("/proc/self") as memory:
         assert arguments._string(memory, ctypes.addressof(text)) == "/mnt/\udcff\udcfe/x"
         assert arguments._string(memory, 8) is None
         endless = ctypes.create_string_buffer(b"x" * 20000)
         assert arguments._string(memory, ctypes.addressof(endless)) is None
-    finally:
-        os.close(memory)
+
+
+def test_a_page_of_a_file_that_a_process_does_not_have_is_not_asked_for(tmp_path: Path) -> None:
+    """Its file system may hang, and the process's memory map would stay locked."""
+    page = mmap.PAGESIZE
+    (tmp_path / "file").write_bytes(b"x" * 4 * page)
+    with (
+        (tmp_path / "file").open("r+b") as file,
+        mmap.mmap(file.fileno(), 4 * page, mmap.MAP_PRIVATE) as mapped,
+        children.Memory("/proc/self") as memory,
+    ):
+        mapped.madvise(mmap.MADV_RANDOM)  # a fault brings no other page
+        (buffer := ctypes.c_char.from_buffer(mapped))
+        address = ctypes.addressof(buffer)
+        assert memory.peek(address, 10) == b""
+        mapped[page] = mapped[2 * page] = 121
+        assert memory.peek(address + page, 4 * page) == b"y" + b"x" * (page - 1) + b"y" + b"x" * (
+            page - 1
+        )
+        assert memory.peek(address + page - 1, 2) == b""
+        del buffer
 
 
 def test_system_calls() -> None:
@@ -188,11 +266,13 @@ def test_this_host_is_read() -> None:
         sleeper.join()
 
 
+@pytest.mark.parametrize("ran", [0.0, None])
 @pytest.mark.parametrize(("again", "age"), [(7, None), (8, 0.0), (None, 0.0)])
-def test_the_age_of_a_thread_that_is_moved_between_cpus(
-    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None
+def test_the_age_of_a_thread_without_a_stamp(
+    monkeypatch: pytest.MonkeyPatch, again: int | None, age: float | None, ran: float | None
 ) -> None:
-    """The scheduler has set its stamp to 0 (Linux 6.12): it has not slept since the host began."""
+    """It was moved between CPUs (Linux 6.12): it has not slept since the host began. Or the kernel
+    shows none: then each caller of a busy mount would count as stuck."""
     looks = iter([7, again])
 
     def task(item: tuple[int, int]) -> tuple[int, int, dict[str, object] | None]:
@@ -203,7 +283,7 @@ def test_the_age_of_a_thread_that_is_moved_between_cpus(
             "wchan": "request_wait_answer",
             "stack": ["request_wait_answer"],
             "syscall": (None, [], None, None),
-            "ran": 0.0,
+            "ran": ran,
             "switches": switches,
             "cpu": 0,
             "tracer": 0,
@@ -275,3 +355,184 @@ def test_file_locks_of_the_kernel() -> None:
         "3: -> FLOCK  ADVISORY  WRITE 14084 fe:00:9 0 EOF\nnonsense\n"
     )
     assert arguments.lock_holders(text) == {14102: (14099,), 14103: (14099,)}
+
+
+def test_the_clock_of_a_cpu() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    begin = time.monotonic()
+    found = dict(bounded.each([str(cpu), "65535"], children.clock, 5, bounded.Limit(30)))
+    assert found["65535"] is None
+    if Path("/proc/self/sched").exists():
+        (number, at, ms) = found[str(cpu)] or (-1, 0, 0)
+        assert (number, begin < at < time.monotonic(), ms > 0) == (cpu, True, True)
+
+
+def test_a_process_is_seen_without_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads them waits for one that is in execve before Linux 5.7: a daemon's own row, and
+    that of a caller, come without."""
+    stat = f"500 (a b) c) S 1 {' '.join(['0'] * 36)}"
+    stack = "[<0>] __schedule+0x1/0x2\n[<0>] request_wait_answer+0x1/0x2\n[<0>] 0xffffffff\n"
+    texts = {"stat": stat, "wchan": "0", "status": "Uid:\t7\t7\n", "stack": stack}
+    read: list[str] = []
+
+    def text(name: str, most: int = 0) -> str:
+        read.append(name)
+        return texts.get(name.rpartition("/")[2], "")
+
+    monkeypatch.setattr(children, "text", text)
+    monkeypatch.setattr(children, "names", lambda name: ["500", "501"] if "task" in name else [])
+    monkeypatch.setattr(children, "link", lambda name: name)
+    (row,) = children.process(500)
+    assert (row["comm"], row["uid"]) == ("a b) c", 7)
+    assert row["threads"] == [(500, "S", "0", False), (501, "S", "0", False)]
+    assert not [name for name in read if name.endswith("stack")]
+    reader = machine._Reader(30)
+    waits = [(500, "S", "request_wait_answer", False), (501, "S", "request_wait_answer", False)]
+    monkeypatch.setattr(reader, "each", lambda items, answer, _: [answer(item) for item in items])
+    assert reader._threads([row]) == {500: waits}
+    monkeypatch.setattr(reader, "each", lambda *_: [])  # it does not answer
+    assert reader._threads([row]) == {500: row["threads"]}
+
+
+def test_a_daemon_s_threads_are_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all there may be no time, and callers may have lower numbers than their daemon."""
+
+    def process(pid: int) -> list[dict[str, object]]:
+        return [
+            {
+                "pid": pid,
+                "ppid": 1,
+                "comm": "x",
+                "state": "S",
+                "uid": 0,
+                "tracer": 0,
+                "cgroup": "",
+                "mnt": "mnt:[1]",
+                "root": "/",
+                "fuse": [(5, 40)] if pid == 900 else [],
+                "threads": [(pid, "D", "request_wait_answer", False)],
+            }
+        ]
+
+    looked: list[int] = []
+
+    def task(item: tuple[int, int]) -> tuple[int, int, None]:
+        looked.append(item[1])
+        return (*item, None)
+
+    mountinfo = "29 1 0:9 / / rw - ext4 x rw\n30 22 0:40 / /mnt/a rw - fuse.x a rw\n"
+    monkeypatch.setattr(children, "process", process)
+    monkeypatch.setattr(children, "mountinfo", lambda item: (*item, mountinfo))
+    monkeypatch.setattr(children, "task", task)
+    monkeypatch.setattr("fusetools.now.machine.os.listdir", lambda _: ["500", "501", "900"])
+    monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", None)))
+    monkeypatch.setattr(machine, "MOST_THREADS", 2)
+    reader = machine._Reader(30)
+    monkeypatch.setattr(reader, "each", lambda items, answer, *_: [answer(item) for item in items])
+    moment = reader.moment()
+    assert children.of_fuse(("mnt:[1]", 5)) == ("mnt:[1]", 5, mountinfo.split("\n")[1])
+    assert moment.connections[0].daemon == 900
+    assert looked == [900, 500]
+    assert moment.notes == ("only 2 of 3 threads were examined",)
+
+
+def test_what_a_system_call_is_about(tmp_path: Path) -> None:
+    """Two slashes before a path; no path but a descriptor (glibc's fstat); sets of descriptors."""
+    (tmp_path / "file").touch()
+    strings = [ctypes.create_string_buffer(text) for text in (b"//mnt//a/../b", b"", b"x")]
+    two, empty, name = map(ctypes.addressof, strings)
+    pid = os.getpid()
+    task = Task(pid, threading.get_native_id(), "x", "S")
+
+    def about(call: str, *values: int) -> arguments.Details:
+        (number,) = (n for n, c in syscalls._CALLS["x86_64"].items() if c.name == call)
+        known = syscalls.call("x86_64", number)
+        assert known is not None
+        padded = [*values, 0, 0, 0, 0, 0, 0]
+        return arguments.details(task, known, padded[:6], (pid,), ())
+
+    def paths(call: str, *values: int) -> list[str]:
+        return [place["path"] for place in about(call, *values)["places"]]
+
+    with (tmp_path / "file").open("rb") as file, socket.socket() as other:
+        fd, here = file.fileno(), (1 << 64) - 100
+        assert paths("openat", here, two) == paths("stat", two) == ["/mnt/b"]
+        assert paths("newfstatat", fd, empty) == paths("statx", fd, 0) == [f"{tmp_path}/file"]
+        assert paths("newfstatat", here, empty) == []
+        assert paths("fanotify_mark", 0, 0, 0, fd, name) == [f"{tmp_path}/file/x"]
+        for place in (1, 2):
+            number = other.fileno()
+            bits = ctypes.c_uint64(1 << number)
+            sets = [0, 0, 0]
+            sets[place - 1] = ctypes.addressof(bits)
+            assert [n for n, *_ in about("select", number + 1, *sets)["descriptors"]] == [number]
+
+
+def test_a_mapped_file_on_an_overlay_of_a_fuse_mount_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = machine._Reader(30)
+    reader.host, reader.fuse = Table(MOUNTINFO), {40, 41, 42}
+    hangs = reader._hangs(500)
+    assert hangs(41, "/anywhere")
+    assert hangs(51, "/ov/lib/libc.so.6")
+    assert not hangs((254 << 20) + 1, "/usr/lib/libc.so.6")
+    opened: list[str] = []
+
+    def refuse(name: str) -> int:
+        opened.append(name)
+        raise OSError
+
+    monkeypatch.setattr(children, "open_regular", refuse)
+    monkeypatch.setattr(children, "drop_privileges", lambda: None)
+    task = Task(os.getpid(), threading.get_native_id(), "x", "S", sp=8)
+    for may_hang in (True, False):
+        children.user_stacks(os.getpid(), [task], lambda *_, value=may_hang: value, [])
+        assert bool(opened) is not may_hang
+
+
+def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may bind one whose path has newlines and blanks."""
+    rows = (
+        "ffff8881: 00000002 00000000 00010000 0001 01 12345 /run/my server\n"
+        "0000000000000000: 00000003 00000000 00000000 0001 03 12346\n"
+        "ffff8882: 00000003 00000000 00000000 0001 03     7 @/tmp/.X11\n"
+        "ffff8883: 00000003 00000000 00000000 0001 03 12348 /tmp/a\n"
+        "b c d zz e f 12349 /run/false\n"
+    )
+    monkeypatch.setattr(sockets, "_lines", lambda *_: rows.splitlines(keepends=True))
+    assert list(sockets._unix("/proc/1")) == [
+        (12345, True, "/run/my server"),
+        (12346, False, ""),
+        (7, False, "@/tmp/.X11"),
+        (12348, False, "/tmp/a"),
+    ]
+
+
+def test_a_thread_of_this_host_through_a_child() -> None:
+    """One that waits for a socket: its call, its descriptor, since when."""
+    if os.geteuid() != 0 or os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("only root sees system calls")
+    ours, other = socket.socketpair()
+    waiter = threading.Thread(target=ours.recv, args=[1])
+    waiter.start()
+    try:
+        time.sleep(0.3)
+        reader = machine._Reader(30)
+        pid, tid = os.getpid(), waiter.native_id or 0
+        (row,) = children.process(pid)
+        assert tid in [number for number, *_ in reader._threads([row])[pid]]
+        reader.views[pid] = machine._View(row["mnt"], row["root"])
+        (found,) = reader._tasks([(pid, tid)], {pid: Process(pid, 1, "x", "S", threads=(tid,))})
+    finally:
+        other.send(b"x")
+        waiter.join()
+    if not found.call:
+        pytest.skip("this kernel shows no system calls")
+    assert (found.state, found.call) == ("S", "recvfrom")
+    assert [fd.number for fd in found.descriptors] == [ours.fileno()]
+    assert [fd.socket and fd.socket.protocol for fd in found.descriptors] == ["unix"]
+    if found.age is not None:
+        assert 0.2 < found.age < 5
+    ours.close()
+    other.close()

@@ -61,6 +61,8 @@ def _well(mount: StuckMount, result: Stuck) -> str:
     count = plural(mount.waiting, "request") if mount.waiting else "no request"
     if result.unplaced and mount.waiting != 0:
         return f"{count} in flight; whether a thread named below waits for one cannot be known"
+    if result.silent and mount.waiting != 0:
+        return f"{count} in flight; whether what could not be looked at waits cannot be known"
     older = f"{result.older_seconds:g} s"
     return f"busy, not stuck: {count} in flight, nobody has waited for {older}"
 

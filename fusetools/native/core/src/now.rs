@@ -333,6 +333,11 @@ impl Now {
         }
     }
 
+    /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.
+    pub fn by_rounds(&self) -> u64 {
+        self.stream.by_rounds()
+    }
+
     /// From here on all events are recorded: they are switched on one after the other, so that of requests that began
     /// before then the end may be missing.
     pub fn start(&mut self, upto: u64) {
@@ -404,10 +409,14 @@ impl Now {
         ended.map_or_else(VecDeque::new, |ended| std::mem::take(&mut ended.lines))
     }
 
-    /// Callers of the interval's requests so far.
+    /// Callers of the interval's requests so far, and of those under way.
     pub fn callers(&mut self) -> Vec<i32> {
+        let mut pids: Vec<i32> = Vec::new();
+        if let Some(teller) = &self.teller {
+            teller.under_way(|known, _| pids.push(known.story.pid));
+        }
         let rows = self.ended().and_then(|ended| ended.rows.as_ref());
-        let mut pids: Vec<i32> = rows.into_iter().flatten().map(|row| row.pid).collect();
+        pids.extend(rows.into_iter().flatten().map(|row| row.pid));
         pids.sort_unstable();
         pids.dedup();
         pids
@@ -446,9 +455,12 @@ impl Now {
     /// The sums since the last time.
     pub fn take(&mut self, view: &View<'_>) -> Interval {
         let mut under_way: Vec<Row> = Vec::new();
+        let mut waiting: FxHashMap<u32, String> = FxHashMap::default();
         if let Some(teller) = &self.teller {
             teller.under_way(|known, _| {
                 let story = known.story;
+                let name = || known.comm().to_owned();
+                waiting.entry(story.comm).or_insert_with(name);
                 under_way.push(Row {
                     duration: 0,
                     queue: ABSENT,
@@ -471,7 +483,8 @@ impl Now {
         let left_out = std::mem::take(&mut ended.left_out);
         let paths = std::mem::take(&mut ended.paths);
         ended.numbers = FxHashMap::default();
-        let comms = std::mem::take(&mut ended.comms);
+        let mut comms = std::mem::take(&mut ended.comms);
+        comms.extend(waiting);
         let sums = Sums {
             view,
             paths: &paths,

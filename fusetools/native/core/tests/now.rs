@@ -8,7 +8,7 @@ use fusetools_core::now::{By, Now, Sort, View};
 use fusetools_core::reader::Stream;
 use fusetools_core::wanted::Wanted;
 use fusetools_core::Reader;
-use perf_data::{end, meaning, round, send, PerfData, Sample};
+use perf_data::{end, meaning, round, send, words, PerfData, Sample};
 use rustc_hash::FxHashMap;
 
 /// 200 requests, one in ten without an end; later ones begin before earlier ones end.
@@ -95,6 +95,22 @@ fn nothing_comes_before_it_is_complete() {
     assert!(early.iter().all(|event| event.time <= middle));
 }
 
+/// perf ends a round after each look at all buffers, and looks for no commands while events come all the time.
+#[test]
+fn rounds_show_how_far_it_is_complete() {
+    let mut stream = Stream::new(catalogue());
+    assert_eq!(stream.by_rounds(), 0);
+    let mut seen = Vec::new();
+    for piece in requests().pipe().chunks(100) {
+        stream.feed(piece).unwrap();
+        seen.push(stream.by_rounds());
+    }
+    // At each of the four rounds the end of the one before: of its latest request, the 49th, 99th and 149th of 200.
+    let ends = [49, 99, 149].map(|unique| unique * 1_000 + 5_000 + unique * unique);
+    seen.dedup();
+    assert_eq!(seen, [vec![0], ends.to_vec()].concat());
+}
+
 #[test]
 fn what_is_no_stream_is_an_error() {
     for bad in [&b"no perf.data at all, but long enough"[..], &[0; 4096]] {
@@ -167,4 +183,41 @@ fn sums_are_of_what_has_ended() {
     assert_eq!((oldest, all), (vec![10, 20, 30], 20));
     // And once only.
     assert_eq!(now.take(&view).total.requests, 0);
+}
+
+/// A caller that only waits is what a hung mount has.
+#[test]
+fn who_only_waits_has_a_name() {
+    let mut file = PerfData::fuse();
+    let sample = Sample {
+        id: 11,
+        time: 5,
+        pid: 7,
+        tid: 7,
+        raw: send(45, 1, 1),
+        ..Sample::default()
+    };
+    let mut named = words(&[7, 7]);
+    named.extend(b"ls\0\0\0\0\0\0");
+    file.records
+        .push(file.events[0].other(3, 0, &named, &sample));
+    file.records.push(file.events[0].sample(&sample));
+    let mut now = Now::new(catalogue(), Filters::default(), Vec::new(), true, None);
+    now.feed(&file.pipe()).unwrap();
+    now.complete(u64::MAX);
+    assert_eq!(now.callers(), [7]);
+    let labels = FxHashMap::from_iter([(7, "ann".to_owned())]);
+    for (by, label) in [(By::Process, "ls"), (By::Label, "ann")] {
+        let interval = now.take(&View {
+            by,
+            sort: Sort::Requests,
+            most: 10,
+            contains: "",
+            labels: &labels,
+            mounts: &FxHashMap::default(),
+        });
+        let rows = interval.rows.iter();
+        let rows: Vec<_> = rows.map(|row| (&row.label[..], row.under_way)).collect();
+        assert_eq!(rows, [(label, 1)]);
+    }
 }

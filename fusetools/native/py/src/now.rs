@@ -62,6 +62,10 @@ impl Now {
         py.detach(|| inner.complete(upto));
     }
 
+    fn by_rounds(&self) -> u64 {
+        self.inner.by_rounds()
+    }
+
     fn start(&mut self, py: Python<'_>, upto: u64) {
         let inner = &mut self.inner;
         py.detach(|| inner.start(upto));

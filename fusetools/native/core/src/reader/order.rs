@@ -27,9 +27,10 @@ pub(super) struct Order<S> {
     pub(super) stacks: Stacks,
     /// By row of the catalogue: its events have a stack.
     pub(super) stacked: Vec<bool>,
-    /// The latest time seen, and up to which time nothing can be missing.
+    /// The latest time seen, that of the last round, and up to which time rounds show that nothing can be missing.
     pub(super) max: u64,
     pub(super) flush: u64,
+    pub(super) complete: u64,
     /// The latest time handed on.
     pub(super) handed: u64,
     /// Events older than what was handed on already.
@@ -48,6 +49,7 @@ impl<S: Sink> Order<S> {
             stacked: Vec::new(),
             max: 0,
             flush: 0,
+            complete: 0,
             handed: 0,
             late: 0,
             tally: Tally {
@@ -68,15 +70,11 @@ impl<S: Sink> Order<S> {
         self.number_stacks(&mut part);
         // At a round everything up to the end of the round before it is complete. Waiting longer than
         // that is always right, so a part's rounds are taken together.
-        let mut flush = self.flush;
-        let mut max = self.max;
-        let mut complete = 0;
         for latest in &part.rounds {
-            complete = flush;
-            max = max.max(*latest);
-            flush = max;
+            self.complete = self.flush;
+            self.flush = self.max.max(*latest);
+            self.max = self.flush;
         }
-        self.flush = flush;
         self.max = self.max.max(part.max);
         if self.events.is_empty() {
             self.events = part.events;
@@ -91,8 +89,9 @@ impl<S: Sink> Order<S> {
             }
             side
         }));
-        if complete > 0 && self.events.len() + self.side.len() >= BATCH {
-            self.hand(complete);
+        let many = self.events.len() + self.side.len() >= BATCH;
+        if many && self.complete > 0 && !part.rounds.is_empty() {
+            self.hand(self.complete);
         }
         match part.end {
             End::More => None,

@@ -1,0 +1,99 @@
+"""What perf writes to a pipe is taken up in time, whether it answers or has no time to."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fusetools.errors import Error
+from fusetools.record import streaming
+from fusetools.record.streaming import Piped, Streaming
+
+
+class _Stream(Streaming):
+    """Of a perf that a test plays."""
+
+    rounds = 0
+
+    def __init__(self, perf: Piped) -> None:
+        self.perf = perf
+        self.fed: list[bytes] = []
+        self.facts = SimpleNamespace(perf=SimpleNamespace(version="6.1"))  # type: ignore[assignment]
+        self.requests = SimpleNamespace(  # type: ignore[assignment]
+            feed=self.fed.append, by_rounds=lambda: self.rounds, complete=lambda upto: None
+        )
+
+
+@pytest.fixture
+def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Piped]:
+    monkeypatch.setattr(Piped, "ended", False)
+    perf = Piped(tmp_path)
+    yield perf
+    perf.close()
+
+
+def test_two_answers_show_that_all_has_been_written(perf: Piped) -> None:
+    assert perf.stdout is not None
+    asked: list[bytes] = []
+
+    def play() -> None:
+        for number in range(3):
+            while b"\n" not in (word := _word(perf)):
+                time.sleep(0.001)
+            asked.append(word)
+            os.write(perf.stdout or -1, b"%d" % number)
+            os.write(perf._answer, b"ack\n\0")
+
+    stream = _Stream(perf)
+    perf.ask("disable")  # without waiting for its answer, which is no answer to what comes later
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    before = time.monotonic_ns()
+    assert before <= stream.advance() <= time.monotonic_ns()
+    thread.join(10)
+    assert asked == [b"disable\n", b"ping\n", b"ping\n"]
+    assert b"".join(stream.fed) == b"012"
+
+
+def test_a_perf_that_has_no_time_to_answer_is_read_by_its_rounds(perf: Piped) -> None:
+    """While events come all the time perf looks for no commands (builtin-record.c)."""
+    stream = _Stream(perf)
+    end = threading.Event()
+
+    def play() -> None:
+        while not end.wait(0.001):
+            os.write(perf.stdout or -1, b"round")
+            stream.rounds = time.monotonic_ns() - 2_000_000
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    begin = time.monotonic()
+    try:
+        first, second = stream.advance(), stream.advance()
+    finally:
+        end.set()
+        thread.join(10)
+    assert first < second
+    assert time.monotonic() - begin < 2
+    assert _word(perf) == b"ping\n"  # it is not asked again before it answers
+
+
+def test_a_perf_that_neither_answers_nor_writes(
+    perf: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "PATIENCE", 100_000_000)
+    with pytest.raises(Error, match="perf records no more"):
+        _Stream(perf).advance()
+
+
+def _word(perf: Piped) -> bytes:
+    try:
+        return os.read(perf._control, 64)
+    except BlockingIOError:
+        return b""

@@ -1,0 +1,68 @@
+"""Which process answers a mount."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from fusetools.now import machine
+from fusetools.now.moment import Connection, Process
+
+MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:")
+DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
+
+
+@pytest.mark.parametrize(
+    ("uid", "fuse", "silent", "hidden"),
+    [(0, (), 0, False), (0, (None,), 0, True), (1000, (), 0, True), (0, (), 1, True)],
+)
+def test_a_daemon_that_is_not_seen_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
+    uid: int,
+    fuse: tuple[int | None, ...],
+    silent: int,
+    hidden: bool,
+) -> None:
+    """Descriptors of others are shown to root alone; old kernels do not show whose they are; and
+    one that could not be looked at in time may have them."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    other = replace(DAEMON, fuse=fuse)
+    found = machine._with_daemon(MOUNT, {100: other}, ["/mnt/a"], silent)
+    assert (found.daemon, found.hidden) == (None, hidden)
+
+
+def named(pid: int, command: str, threads: int = 1) -> Process:
+    """A process with /dev/fuse open, on a kernel that does not show of which connection."""
+    numbers = tuple(range(pid, pid + threads))
+    return Process(
+        pid, 1, "x", "S", fuse=(None,), threads=numbers, arguments=tuple(command.split())
+    )
+
+
+@pytest.mark.parametrize(
+    ("commands", "daemon"),
+    [
+        (("sshfs host: /mnt/a", "bindfs /mnt/a /mnt/b"), 100),  # which has more threads
+        (("bindfs -f /mnt/b /mnt/a", "sshfs host: /mnt/b"), 100),
+        (("rclone mount x: /mnt/a --cache-dir /mnt/b", "sshfs host: /mnt/b"), 100),
+        (("sshfs -f /mnt/a", "bindfs /mnt/a /mnt/b"), 100),
+        (("sshfs host: a", "bindfs /mnt/a /mnt/b"), 100),
+        # It has ended, and the other one only shows what is on it.
+        (("other", "bindfs /mnt/a /mnt/b"), None),
+    ],
+)
+def test_a_command_line_that_names_several_mounts(
+    monkeypatch: pytest.MonkeyPatch, commands: tuple[str, str], daemon: int | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    processes = {100: named(100, commands[0]), 200: named(200, commands[1], 10)}
+    found = machine._with_daemon(MOUNT, processes, ["/mnt/a", "/mnt/b"], 0)
+    assert (found.daemon, found.hidden) == (daemon, daemon is None)
+
+
+def test_nobody_knows_who_answers_which_of_two_mounts_on_one_path() -> None:
+    processes = {100: named(100, "sshfs a: /mnt/a"), 200: named(200, "sshfs b: /mnt/a", 10)}
+    found = machine._with_daemon(MOUNT, processes, ["/mnt/a", "/mnt/a"], 0)
+    assert (found.daemon, found.hidden) == (None, True)
