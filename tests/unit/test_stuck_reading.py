@@ -462,7 +462,8 @@ def test_what_a_system_call_is_about(tmp_path: Path) -> None:
         assert paths("fanotify_mark", 0, 0, 0, fd, name) == [f"{tmp_path}/file/x"]
         for place in (1, 2):
             number = other.fileno()
-            bits = ctypes.c_uint64(1 << number)
+            words = number // 64 + 1
+            bits = (ctypes.c_uint64 * words)(*[0] * (words - 1), 1 << number % 64)
             sets = [0, 0, 0]
             sets[place - 1] = ctypes.addressof(bits)
             assert [n for n, *_ in about("select", number + 1, *sets)["descriptors"]] == [number]
