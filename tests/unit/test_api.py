@@ -14,7 +14,7 @@ DEMO = ROOT / "samples/recordings/demo.data"
 def test_results_show_themselves() -> None:
     recording = fusetools.open(DEMO)
     assert re.fullmatch(r"<Recording .*demo\.data, Linux [^,]+, /\S+>", repr(recording))
-    found = recording.hist(filters=fusetools.Filters(start=0))
+    found = recording.hist(filters=fusetools.Filters(start_ns=0))
     assert repr(found) == f"<Histograms of demo.data: {len(found.histograms)} histograms>"
     shown = found._repr_html_()
     assert shown.count("<tr>") == 1 + len(found.histograms)
@@ -32,6 +32,23 @@ def test_no_result_shows_itself_at_length() -> None:
     shown = columns._repr_html_()
     assert shown.count("<tr>") == 1 + min(len(columns), 50)
     assert "<th>unique</th>" in shown and f"<td>{columns.unique[0]}</td>" in shown
+
+
+def test_a_column_says_its_unit() -> None:
+    """The columns in Python are those of the exported rows, so the other names are no figures."""
+    recording = fusetools.open(DEMO)
+    stories = recording.stories()
+    assert [name for name in stories.columns() if name.endswith("_bytes")]
+    for mark in stories.marks:
+        assert f"{mark}_ns" in stories.columns()
+    plain = {
+        *("operation", "opcode", "fate", "waits", "nth", "connection", "unique", "nodeid", "ring"),
+        *("error", "pid", "tid", "comm", "daemon_pid", "daemon_tid", "syscall"),
+        *("layer", "function"),
+    }
+    for result in (stories, recording.requests(), recording.calls()):
+        figures = result.columns().keys() - plain
+        assert figures and all(name.endswith(("_ns", "_bytes")) for name in figures)
 
 
 def test_names_are_text_in_a_notebook() -> None:
