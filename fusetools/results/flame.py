@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import MOST, table
 from fusetools.results.units import Ns
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
@@ -94,3 +95,7 @@ class Stacks:
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self.graph, self.selection)))
         return f"<Stacks of {self.facts.name}: {what}, {len(self.stacks)} stacks>"
+
+    def _repr_html_(self) -> str:
+        heaviest = sorted(self.stacks.items(), key=lambda item: -item[1])
+        return table(repr(self), ("stack", self.unit), heaviest[:MOST])
