@@ -13,7 +13,7 @@ import data
 import pytest
 
 import fusetools
-from fusetools.render.text.slow import IN_REQUEST
+from fusetools.render.text.words import IN_REQUEST
 from fusetools.results.flame import Stacks
 from fusetools.results.stages import OperationStages
 

@@ -25,8 +25,8 @@ from fusetools.answers import requests, show
 from fusetools.answers.catalogue import Probe
 from fusetools.names import RINGS
 from fusetools.render.text.layout import sparkline
-from fusetools.render.text.slow import IN_REQUEST
 from fusetools.render.text.slow import render as slow_text
+from fusetools.render.text.words import IN_REQUEST
 from fusetools.results.request import Request
 
 ROOT = Path(__file__).parents[2]

@@ -142,7 +142,7 @@ pub(crate) struct Piece {
 /// A request's stages in order, each with its ns. `total` is their sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cut {
-    pieces: [Piece; 8],
+    pieces: [Piece; STAGES.len()],
     len: usize,
     pub total: u64,
 }
@@ -244,15 +244,15 @@ impl Cut {
 fn met_after(story: &Story, bound: usize) -> Met {
     let seen = |mark: Mark| u64::from(story.at(mark).is_some());
     let callback = seen(Mark::CallbackEnter);
-    let (events, quarters) = match bound {
-        0 => (u64::from(story.before), 0),
+    let (events, quarters) = match BOUNDS[bound] {
+        Mark::SysEnter => (u64::from(story.before), 0),
         // Of the queueing and waking, and of the switch to the daemon's thread.
-        2 => (1 + 2 * seen(Mark::DaemonWaking), 0),
-        3 => (1, callback),
-        4 => (u64::from(story.inside), OF_CALLBACK * callback),
-        5 => (seen(Mark::Reply), callback),
-        6 => (1 + 2 * seen(Mark::Waking), 0),
-        7 => (u64::from(story.after), 0),
+        Mark::Begin => (1 + 2 * seen(Mark::DaemonWaking), 0),
+        Mark::Read => (1, callback),
+        Mark::CallbackEnter => (u64::from(story.inside), OF_CALLBACK * callback),
+        Mark::Reply => (seen(Mark::Reply), callback),
+        Mark::End => (1 + 2 * seen(Mark::Waking), 0),
+        Mark::Runs => (u64::from(story.after), 0),
         _ => (0, 0),
     };
     Met { events, quarters }
