@@ -21,7 +21,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub time: u64,
-    /// Whose event it is: who wakes a thread is another one.
+    /// Whether the event is its own: a wake-up is another thread's.
     pub tid: i32,
     pub cpu: u32,
     pub what: What,
@@ -58,7 +58,7 @@ pub fn gather(
     Ok((info, gathered.moments))
 }
 
-/// The spans' times, put together where they overlap.
+/// The spans' times, merged where they overlap.
 fn windows(spans: &[Span]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = spans.iter().map(|span| (span.from, span.to)).collect();
     all.sort_unstable();
@@ -91,7 +91,7 @@ impl Gathered<'_> {
         let Some(role) = self.roles.get(ev.kind as usize) else {
             return;
         };
-        // A switch is about two threads, and a waking about who is woken, too.
+        // A switch concerns two threads; a wake-up also the woken one.
         let about = match role {
             Role::Switch => [ev.v[0], ev.v[2]],
             Role::Waking => [ev.tid as u64, ev.v[0]],

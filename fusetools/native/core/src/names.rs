@@ -1,6 +1,6 @@
 //! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
-//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle
-//! that it answered the open with; so does this.
+//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle in
+//! its answer to the open; so does this.
 
 use rustc_hash::FxHashMap;
 
@@ -61,14 +61,14 @@ pub struct Names {
     roles: Vec<Option<(Role, Operation)>>,
     open: FxHashMap<(Daemon, u64), Details>,
     names: FxHashMap<(Daemon, u64), Name>,
-    /// By daemon and directory: when a name there last led elsewhere, counted as in `Name`.
+    /// By daemon and directory: when a name there last led elsewhere, in the count of learned names.
     moved: FxHashMap<(Daemon, u64, Box<str>), u64>,
     learned: u64,
-    /// By daemon: how many were learned before its inodes may have got other names.
+    /// By daemon: the count of learned names when its inodes may have got other names.
     unsure: FxHashMap<Daemon, u64>,
-    /// What is asked for is what was before all that.
+    /// Questions now concern the time before all that.
     past: bool,
-    /// Inodes may come from elsewhere than from lookups: a forgotten one's number may be another file's then.
+    /// Inodes may come from elsewhere than lookups: after a forget, the number may be another file's.
     listed: bool,
     /// By daemon and handle.
     files: FxHashMap<(Daemon, u64), OpenFile>,
@@ -78,7 +78,7 @@ pub struct Names {
 struct Name {
     directory: u64,
     name: Box<str>,
-    /// How many were learned before.
+    /// Number of names learned before it.
     learned: u64,
 }
 
@@ -338,12 +338,12 @@ impl Names {
         }
     }
 
-    /// From now on requests of any time before are asked about.
+    /// From now on, questions concern requests of any earlier time.
     pub fn end(&mut self) {
         self.past = true;
     }
 
-    /// Not renamed since it was learned; nor learned too late.
+    /// Whether it was neither renamed since it was learned, nor learned too late.
     fn is_sure(&self, daemon: Daemon, name: &Name) -> bool {
         let Some(unsure) = self.unsure.get(&daemon) else {
             return true;

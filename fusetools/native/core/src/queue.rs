@@ -30,8 +30,8 @@ pub struct Queue {
     /// Requests that were given to it, and its threads that served any.
     pub requests: u64,
     pub threads: u64,
-    /// Of them, without an answer; of which it is not known when they were read; answered by another thread than the
-    /// one that read them.
+    /// Of these: without an answer; with an unknown time of reading; answered by another thread than the one that read
+    /// them.
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
@@ -39,9 +39,9 @@ pub struct Queue {
     pub ring: u64,
     /// ns of `total` in which the thread that had a request was ready and had no CPU.
     pub runnable: u64,
-    /// ns that its requests took, from begin to end; of that in the queue; and there while all threads were at work,
-    /// those aside that had replied and would have been done had they not lacked a CPU; where most go by io_uring, while
-    /// the thread of their own ring was at work. Those whose read is not known are in none of it.
+    /// ns of its requests, from begin to end; the part in the queue; the part of that while all threads were at work,
+    /// except threads that had replied and only lacked a CPU to finish; or, where most requests go by io_uring, while
+    /// the thread of their own ring was at work. Requests with an unknown time of reading are in none of these.
     pub total: u64,
     pub waited: u64,
     pub short: u128,
@@ -63,8 +63,8 @@ struct Replied {
     gaps: Vec<(u64, u64)>,
 }
 
-/// Requests that a thread replied to and whose stories are not told yet; of more it is taken to work on. So it is
-/// after that many gaps.
+/// Maximum number of requests that a thread replied to and whose stories are not reported yet; while there are more,
+/// the thread counts as at work. The same with more gaps than that.
 const MOST_REPLIED: usize = 64;
 const MOST_GAPS: usize = 64;
 
@@ -76,13 +76,13 @@ struct Mount {
     unread: u64,
     handed: u64,
     ring: u64,
-    /// ns in the queue of those while the thread that took them was at work.
+    /// ns in the queue of requests by io_uring while the thread that took them was at work.
     ring_short: u64,
     runnable: u64,
     total: u64,
     waited: u64,
-    /// Time, and by how much change: the queue, the threads at work, and those that would be had none lacked a CPU
-    /// after its reply.
+    /// Time, and changes of: the queue, the threads at work, and the threads at work if none had lacked a CPU after its
+    /// reply.
     changes: Vec<(u64, i8, i8, i8)>,
 }
 
@@ -241,7 +241,7 @@ impl Listener for Queues {
             mount.changes.push((from, 0, 1, 1));
             let Some(to) = to else { return };
             mount.changes.push((to, 0, -1, 0));
-            // What has replied and only lacks a CPU is not at work.
+            // A thread that has replied and only lacks a CPU is not at work.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
                 replied.iter().find(|replied| replied.end == end)
@@ -270,7 +270,7 @@ pub struct Part {
 }
 
 impl Queue {
-    /// From the first change to the last one in `parts` of equal length, of an empty queue none.
+    /// The time from the first change to the last, in `parts` of equal length; none if the queue never changed.
     pub fn parts(&self, parts: usize) -> Vec<Part> {
         let (Some(first), Some(last)) = (self.levels.first(), self.levels.last()) else {
             return Vec::new();
