@@ -8,9 +8,6 @@ use crate::events::{Ev, Role, ABSENT};
 use crate::named::{at_work, Known, Listener};
 use crate::stitch::{Cut, Mark};
 
-/// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
-const ASLEEP: u64 = 3;
-
 /// Maximum number of mounts; further ones are counted with the last.
 const MOST_MOUNTS: usize = 1 << 12;
 
@@ -50,8 +47,8 @@ pub struct Queue {
 }
 
 /// Takes 16 bytes for each change.
-#[derive(Default)]
 pub struct Queues {
+    asleep: u64,
     replied: FxHashMap<i32, VecDeque<Replied>>,
     places: FxHashMap<u64, usize>,
     mounts: Vec<Mount>,
@@ -87,6 +84,16 @@ struct Mount {
 }
 
 impl Queues {
+    /// `asleep`: of the recording, `stitch::asleep`.
+    pub fn new(asleep: u64) -> Queues {
+        Queues {
+            asleep,
+            replied: FxHashMap::default(),
+            places: FxHashMap::default(),
+            mounts: Vec::new(),
+        }
+    }
+
     fn last_reply(&mut self, tid: u64) -> Option<&mut Replied> {
         self.replied.get_mut(&(tid as i32))?.back_mut()
     }
@@ -187,7 +194,7 @@ impl Listener for Queues {
             }
             Role::Switch => {
                 let [prev, state, next, _] = ev.v;
-                if state & ASLEEP == 0 {
+                if state & self.asleep == 0 {
                     if let Some(last) = self.last_reply(prev) {
                         if last.gaps.len() < MOST_GAPS && last.gaps.iter().all(|gap| gap.1 < ABSENT)
                         {
