@@ -102,7 +102,7 @@ class RequestCounts(TypedDict):
     unanswered: int  # of those begun: unfinished, interrupted or aborted
 
 class Answer(TypedDict):
-    """What a pass over the recording found beside what was asked for."""
+    """What every pass over a recording reports, whatever the question."""
 
     first: int  # ns on the recording's clock, of the first and the last event
     last: int
@@ -116,7 +116,7 @@ class Scan(Answer):
     series: list[Series]
 
 class CallColumns(TypedDict):
-    """By start. A system call stands here when it made a request."""
+    """By start. Of system calls only those that made a request."""
 
     layer: bytes  # u8: 0 syscall, 1 kernel, 2 request (never), 3 daemon
     function: bytes  # u16, index into `functions`
@@ -247,49 +247,50 @@ class Ask(TypedDict, total=False):
     symfs: str  # where the files of programs are, instead of what the recording holds of them
 
 class Flame(Answer):
-    """Stacks added up. Amounts are (how often, ns); of samples (how often, sum of periods)."""
+    """Stacks added up. Amounts are (count, ns), for samples (count, sum of periods)."""
 
     stacks: dict[str, float]  # "comm;outermost;…;innermost": ns, or sum of periods
     shown: tuple[int, int]
     stackless: int
-    cut: int  # of the weight shown, that of stacks that end before their thread's start
-    cut_daemons: int  # of that, what the daemons waited
-    cut_copied: int  # of that, that of stacks of which more was to be copied
-    cut_unknown: int  # of that, that of stacks that were copied, and cannot be followed further
+    cut: int  # weight of stacks shown that end before their thread's start
+    cut_daemons: int  # the part of `cut` that the daemons waited
+    cut_copied: int  # the part of stacks that were copied too short
+    cut_unknown: int  # the part of copied stacks that cannot be followed further
     idle: tuple[int, int]
     own: tuple[int, int]
     others: tuple[int, int]
     unfinished: int
     states: dict[str, int]  # of waits: ns
-    daemons: int  # of the weight shown, what the daemons waited
+    daemons: int  # the part of the weight shown that the daemons waited
     shared: int
     wakers: int
     wakers_stackless: int
     frames: list[tuple[str, str, bool]]  # name, file or "", of the kernel
-    # Whether there was something to name addresses by, different addresses, those without a name.
+    # Whether there were symbols; number of different addresses, and of those without a name.
     kernel: tuple[bool, int, int]
     user: tuple[bool, int, int]
-    # Files with nameless addresses: of which nothing is known, and without symbols for a part.
+    # Files with nameless addresses: those without any symbols, and those with some.
     without_symbols: list[str]
     stripped: list[str]
     copied: bool  # samples hold copies of user stacks that were not unwound
     full: bool
 
 class MergeOptions(TypedDict, total=False):
-    """`kallsyms`: the traced kernel's symbols, of which those in stacks become a part of the output
-    (without it: those of a trace.dat). `maps`: (pid, start, length, offset in the file, path, build
-    id or b"", another path of the file or "") of code that was mapped before the recording began.
-    `avoid`: mount points below which nothing may be opened; not None: the recorded programs are on
-    this machine, so copies of user stacks are unwound to call chains and the functions in user
+    """`kallsyms`: the traced kernel's symbols; those in stacks become a part of the output (without
+    it: those of a trace.dat). `maps`: (pid, start, length, offset in the file, path, build id or
+    b"", another path of the file or "") of code that was mapped before the recording began.
+    `avoid`: mount points below which nothing may be opened; if not None, the recorded programs are
+    on this machine: copies of user stacks are unwound to call chains, and the functions in user
     stacks become a part of the output. `bundles`: (event that several probes share, the field with
-    a probe's number, (number, event that becomes of it, fields that this one does not have) …).
-    `daemons`: processes whose samples are kept in the group fuse_daemon (None: all). `scope`: of
-    these and of what they start are switches, wake-ups and system calls (None: all). `threads`: the
-    process of those of which no record tells. `window`: the perf.data are of perf's overwriting
-    buffers; of them so many ns up to a time, from a time on, are taken, as far as all CPUs' buffers
-    of so many bytes reach back (`kept`). `span`: samples before the one time and after the other
-    are left out. `opener`: opens the files of programs in this process's place, and gives the
-    descriptor away. `packed`: the output's records are packed, as by `perf record -z`.
+    a probe's number, (number, event made of it, fields that this event lacks) …). `daemons`:
+    processes whose samples are kept in the group fuse_daemon (None: all). `scope`: keep switches,
+    wake-ups and system calls only of these processes and of those that they start (None: all).
+    `threads`: process by thread, for threads without a record. `window`: (ns, until, since, bytes
+    of each CPU's buffer): the inputs come from perf's overwriting buffers; take the last ns until a
+    time, nothing from before `since`, as far back as all CPUs' buffers reach (`kept`). `span`:
+    leave out samples before the first time and after the second. `opener`: opens the files of
+    programs for this process, which closes the descriptor. `packed`: pack the records, as `perf
+    record -z`.
     """
 
     kallsyms: str | PathLike[str] | None
@@ -306,14 +307,14 @@ class MergeOptions(TypedDict, total=False):
 
 class MergeInfo(TypedDict):
     records: int  # written
-    warnings: list[str]  # what was left out or put right
+    warnings: list[str]  # what was left out or corrected
     session_at: list[tuple[int, int]]  # where in the file the session's JSON is, part by part
     left_out: dict[str, int]  # event -> samples of other daemons
-    # of switches whose stacks were sampled: with a stack, with one of another wait alike, without
+    # Number of switches with a stack of their own, with that of a similar wait, without.
     stacks: tuple[int, int, int]
-    stacks_ns: int  # that taking stacks took those whose they are, where ftrace was told of all
-    missing_switches: int  # of the workload's and the daemons' threads: must have been
-    # Of a window: its begin and end, whether what was before was overwritten.
+    stacks_ns: int  # cost of taking stacks for the threads they are of, if ftrace recorded all
+    missing_switches: int  # of the workload's and the daemons' threads: happened, not recorded
+    # Of a window: its begin and end, and whether earlier events were overwritten.
     kept: tuple[int, int, bool] | None
 
 class Kept(TypedDict):
@@ -440,7 +441,7 @@ class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
 
 def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
-    """Whether the regular expression is found in each, in linear time. ValueError: it is none."""
+    """Whether the regular expression matches in each, in linear time. ValueError: it is invalid."""
 
 def elf_functions(
     path: str | PathLike[str], debug_path: str | PathLike[str] | None = None
@@ -453,9 +454,8 @@ def elf_functions(
     """
 
 def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
-    """Of the functions that use the frame pointer's register, the share (0 to 1, by bytes of code)
-    that keep a frame pointer, by the file's unwind tables; 0 where none uses it; None: it cannot be
-    told.
+    """Share (0 to 1, by bytes of code) of the functions that use the frame pointer's register which
+    keep a frame pointer, by the file's unwind tables; 0 if none uses it, None if unknown.
     """
 
 def elf_build_id(path: str | PathLike[str]) -> str | None:
@@ -588,9 +588,9 @@ def ring_head(
 def ring_collect(
     instance: str, page: int, limit: int, output: int, control: int
 ) -> Literal["told", "alone", "full"]:
-    """Moves the pages (of so many bytes) of an ftrace instance's buffers into an open file, until a
-    byte comes from a socket, it is closed, or the file has so many bytes. Both descriptors are
-    closed. OSError."""
+    """Moves the pages (``page`` bytes each) of an ftrace instance's buffers into the open file
+    ``output``, until a byte comes from the socket ``control``, its peer closes it, or the file has
+    ``limit`` bytes. Closes both descriptors. Raises OSError."""
 
 class Now:
     """Requests out of what perf writes to a pipe.

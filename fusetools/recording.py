@@ -144,19 +144,19 @@ class Recording:
         self,
         *patterns: str,
         most: int = 20,
-        least: int = 0,
+        least_ns: int = 0,
         path: str | None = None,
         filters: Filters | None = None,
     ) -> Slowest:
-        """The slowest requests, of operations that match a shell pattern, slowest first; ``least``:
-        only those that took this many ns or more; ``path``: only files whose path, with the mount
-        point, matches this shell pattern ("*" matches "/", too).
+        """The slowest requests, of operations that match a shell pattern, slowest first;
+        ``least_ns``: only those that took this long or longer; ``path``: only files whose path,
+        with the mount point, matches this shell pattern ("*" matches "/", too).
 
         Requests that have not ended count up to the recording's end.
         """
         from fusetools.answers.slow import slow
 
-        return slow(self._source, patterns, most, least, filters or Filters(), path)
+        return slow(self._source, patterns, most, least_ns, filters or Filters(), path)
 
     def show(self, unique: int, filters: Filters | None = None) -> Shown:
         """One request's story, by its number. Raises Error if there is none, or several."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fusetools.missing import Missing
 from fusetools.names import LAYERS
+from fusetools.printable import printable
 
 # Bytes of a user's stack that are copied. Of waits other than for the next request these shares
 # were complete, down to the thread's start (Debian 12; sample client as shipped, bindfs, sshfs):
@@ -151,6 +152,10 @@ class Session:
     throttled: tuple[Throttled, ...] = ()
     flight: Flight | None = None
     made_by_fusetools: bool = True
+
+    def __repr__(self) -> str:
+        command = printable(" ".join(self.command))[:30] or "no workload"
+        return f"<Session of {self.started or 'an unknown time'}: {command}>"
 
     def to_json(self) -> dict[str, object]:
         """The session as stored in the recording."""

@@ -10,11 +10,11 @@ class Filters:
     """What to include. Empty: everything.
 
     ``pids`` and ``comms`` are those of the caller, whose system call made the request; ``mounts``
-    are mount points of the session; ``start`` and ``end`` are ns since the first event.
+    are mount points of the session; ``start_ns`` and ``end_ns`` are since the first event.
     """
 
     pids: tuple[int, ...] = ()
     comms: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
-    start: int | None = None
-    end: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None

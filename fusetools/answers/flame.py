@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from fusetools import core
 from fusetools.answers.catalogue import Probe, needed
@@ -82,6 +83,11 @@ def flame(
         stacks, unit = {stack: ns / 1000 for stack, ns in stacks.items()}, "us"
         if len(session.stacks) == 3:
             notes += sampled(*session.stacks[:2])
+
+    def amount(key: Literal["shown", "idle", "own", "others"]) -> Amount:
+        times, weight = answer[key]
+        return Amount(times, None if unit == "samples" else weight)
+
     return Stacks(
         graph=graph,
         selection=", ".join(selection),
@@ -89,17 +95,13 @@ def flame(
         unit=unit,
         kinds=kinds,
         count=answer["shown"][0],
-        total=answer["shown"][1],
+        total_ns=amount("shown").total_ns,
         stackless=answer["stackless"],
-        cut=_cut(graph, answer),
-        left_out=LeftOut(
-            idle=Amount(*answer["idle"]),
-            own=Amount(*answer["own"]),
-            others=Amount(*answer["others"]),
-        ),
+        cut_ns=None if unit == "samples" else _cut(graph, answer),
+        left_out=LeftOut(amount("idle"), amount("own"), amount("others")),
         unfinished=answer["unfinished"],
         states_ns=answer["states"],
-        daemons=answer["daemons"],
+        daemons_ns=answer["daemons"],
         shared_ns=answer["shared"],
         kernel=_named(answer["kernel"], kallsyms),
         user=_named(answer["user"], symfs),
@@ -128,13 +130,13 @@ def _of_graph(
         unit="us",
         kinds={name: kind_of(name, "", True) or "" for name in names},
         count=sum(root.calls for root in roots),
-        total=sum(root.total_ns for root in roots),
+        total_ns=sum(root.total_ns for root in roots),
         stackless=0,
-        cut=None,
+        cut_ns=None,
         left_out=LeftOut(Amount(sum(r.calls for r in idle), sum(r.total_ns for r in idle))),
         unfinished=graph.unmatched,
         states_ns={},
-        daemons=0,
+        daemons_ns=0,
         shared_ns=0,
         kernel=Named("recording", len(names), 0),
         user=Named("", 0, 0),

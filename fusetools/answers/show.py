@@ -152,8 +152,7 @@ class _Thread:
         if role == "switch":
             before, state, _, _ = values
             if before == self.tid:
-                # TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE
-                return self._switch(False, "sleeps" if (state or 0) & 3 else "loses the CPU", cpu)
+                return self._switch(False, "sleeps" if state else "loses the CPU", cpu)
             return self._switch(True, "", cpu)
         if role == "waking":
             if whose == self.tid:

@@ -158,10 +158,10 @@ class Source:
             native["pids"] = list(filters.pids)
         if filters.comms:
             native["comms"] = list(filters.comms)
-        if filters.start is not None:
-            native["from_ns"] = filters.start
-        if filters.end is not None:
-            native["to_ns"] = filters.end
+        if filters.start_ns is not None:
+            native["from_ns"] = filters.start_ns
+        if filters.end_ns is not None:
+            native["to_ns"] = filters.end_ns
         if self.session.flight:
             native["begun_before"] = True
         event = self.session.event_cost_ns
@@ -213,9 +213,9 @@ class Source:
         session = self.session
         span = (answer["last"] - answer["first"]) / 1e9
         seconds = session.seconds
-        if filters.start is not None or filters.end is not None:
-            end = span if filters.end is None else min(span, filters.end / 1e9)
-            seconds = max(0.0, end - (filters.start or 0) / 1e9)
+        if filters.start_ns is not None or filters.end_ns is not None:
+            end = span if filters.end_ns is None else min(span, filters.end_ns / 1e9)
+            seconds = max(0.0, end - (filters.start_ns or 0) / 1e9)
         elif seconds is None:
             seconds = span
         requests = Requests(**answer.get("requests", {}))

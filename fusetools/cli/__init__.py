@@ -104,6 +104,10 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **options: Any) -> Any:
         _open_standard_descriptors()
+        if "_FUSETOOLS_COMPLETE" in os.environ:
+            from fusetools.cli import completion
+
+            completion.register()
         try:
             super().main(*args, **options)
             status: str | int | None = 0

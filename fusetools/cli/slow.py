@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Print the slowest requests: who made them, on which file, and where the time went."""
     recording, wanted = opened(path), filters(options)
-    result = recording.slowest(*patterns, most=most, least=least, path=glob, filters=wanted)
+    result = recording.slowest(*patterns, most=most, least_ns=least, path=glob, filters=wanted)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

@@ -105,12 +105,12 @@ def durations(recording: Recording, layer: str) -> dict[str, Durations]:
 
     stories = recording.stories()
     begin, end = (
-        (stories.begin, stories.end)
+        (stories.begin_ns, stories.end_ns)
         if layer == "request"
-        else (stories.callback_enter, stories.callback_return)
+        else (stories.callback_enter_ns, stories.callback_return_ns)
     )
     if layer == "request":
-        end = stories.until  # also of requests without an answer
+        end = stories.until_ns  # also of requests without an answer
     whole = (begin > 0) & (end >= begin)
     by_operation = {}
     for name in stories.operations:

@@ -236,7 +236,7 @@ _READ = {"read": 16, "readdir": 16, "readdirplus": 16}
 def _sizes(stories: Stories) -> dict[str, float]:
     """Mean bytes of data of operations that move data, where the kernel reports them."""
     sizes = {}
-    for lengths, headers in ((stories.request_len, _WRITTEN), (stories.reply_len, _READ)):
+    for lengths, headers in ((stories.request_bytes, _WRITTEN), (stories.reply_bytes, _READ)):
         for operation, header in headers.items():
             own = lengths[stories.of(operation) & (lengths >= header) & (stories.error == 0)]
             if len(own):

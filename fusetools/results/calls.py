@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fusetools.names import LAYERS
 from fusetools.results.rows import Columns
 
 
@@ -15,8 +16,8 @@ class Calls(Columns):
     """Matched calls as columns of equal length, by start; of system calls those that made a
     request.
 
-    ``layer`` indexes LAYERS, ``function`` indexes ``functions``; ``start_ns`` and ``duration_ns``
-    are ns on the recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
+    ``layer`` indexes ``layers``, ``function`` indexes ``functions``; ``start_ns`` is on the
+    recording's clock; ``unique`` is the FUSE request's number, 0 where unknown.
     """
 
     functions: tuple[str, ...]
@@ -27,6 +28,10 @@ class Calls(Columns):
     pid: NDArray[np.int32]
     tid: NDArray[np.int32]
     unique: NDArray[np.uint64]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return LAYERS
 
     def of(self, function: str) -> NDArray[np.bool_]:
         """True for the calls of ``function``: ``calls.duration_ns[calls.of("cvmfs_lookup")]``."""

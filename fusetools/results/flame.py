@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusetools.results.facts import Facts
+from fusetools.results.rows import MOST, table
 from fusetools.results.units import Ns
 
 GRAPHS = ("on-cpu", "off-cpu", "off-wake", "requests", "graph")
@@ -19,10 +20,10 @@ KINDS = ("system call", "VFS", "FUSE", "scheduler", "kernel", "daemon", "library
 
 
 class Amount(NamedTuple):
-    """A number and its ns (for samples, in their unit)."""
+    """How often, and how long in all; None for samples that no clock took."""
 
     times: int
-    total: int
+    total_ns: Ns | None
 
 
 NONE = Amount(0, 0)
@@ -30,7 +31,7 @@ NONE = Amount(0, 0)
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a picture does not show: number and ns.
+    """What a picture does not show.
 
     ``idle``: a daemon's threads without a request; ``own``: the workload outside requests;
     ``others``: what filters excluded, and other processes.
@@ -59,15 +60,15 @@ class Stacks:
     """Stacks and their weights, for flame graphs.
 
     ``graph``: one of GRAPHS; ``selection``: the selection, "" for all. ``stacks``:
-    "comm;outermost;…;innermost" to its weight, in ``unit``: "us", or for samples the unit of their
-    period ("ns" for a clock). ``kinds``: kinds of frames, by name. ``count``: number of samples,
-    waits, requests or calls shown, ``total``: their weight in ns (for samples in ``unit``),
-    ``stackless``: those without a recorded stack; ``cut``: the part of ``total`` with stacks that
-    end before their thread's start (None if unknown). ``unfinished``: those not shown because their
-    end was not seen. ``states_ns``: ns of waits by state. ``daemons``: ns of ``total`` that threads
-    of daemons waited; ``shared_ns``: ns of requests that are not in ``total`` because their caller
-    waited for another one at the same time. ``kernel`` and ``user``: what named their functions.
-    ``notes``: other remarks, a line each.
+    "comm;outermost;…;innermost" to its weight, in ``unit``: "us", for samples of a clock "ns", of
+    other events "samples" (the sum of their periods). ``kinds``: kinds of frames, by name.
+    ``count``: number of samples, waits, requests or calls shown, ``total_ns``: their time, None for
+    samples that no clock took; ``stackless``: those without a recorded stack; ``cut_ns``: the part
+    of ``total_ns`` with stacks that end before their thread's start (None if unknown).
+    ``unfinished``: those not shown because their end was not seen. ``states_ns``: waits by state.
+    ``daemons_ns``: the part of ``total_ns`` that threads of daemons waited; ``shared_ns``: time of
+    requests that is not in ``total_ns`` because their caller waited for another one meanwhile.
+    ``kernel`` and ``user``: what named their functions. ``notes``: other remarks, a line each.
     """
 
     graph: str
@@ -76,13 +77,13 @@ class Stacks:
     unit: str
     kinds: dict[str, str]
     count: int
-    total: int
+    total_ns: Ns | None
     stackless: int
-    cut: int | None
+    cut_ns: Ns | None
     left_out: LeftOut
     unfinished: int
     states_ns: dict[str, Ns]
-    daemons: Ns
+    daemons_ns: Ns
     shared_ns: Ns
     kernel: Named
     user: Named
@@ -94,3 +95,7 @@ class Stacks:
     def __repr__(self) -> str:
         what = " ".join(filter(None, (self.graph, self.selection)))
         return f"<Stacks of {self.facts.name}: {what}, {len(self.stacks)} stacks>"
+
+    def _repr_html_(self) -> str:
+        heaviest = sorted(self.stacks.items(), key=lambda item: -item[1])
+        return table(repr(self), ("stack", self.unit), heaviest[:MOST])

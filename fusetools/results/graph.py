@@ -58,10 +58,10 @@ class GraphCall:
 
 @dataclass(frozen=True, repr=False)
 class GraphCalls:
-    """Single calls by start, to be iterated once; ``first``: the recording's first event, ns."""
+    """Single calls by start, to be iterated once; ``first_ns``: the recording's first event."""
 
     calls: Iterator[GraphCall]
-    first: int
+    first_ns: Ns
     unmatched: int
     facts: Facts
 

@@ -21,12 +21,15 @@ class Rows:
         from fusetools.results.encode import fields
 
         rows = [fields(row) for row in getattr(self, self.ROWS)[:MOST]]
-        plain = [key for key in rows[0] if _is_plain(rows[0][key])] if rows else []
-        return _table(repr(self), plain, ([row[key] for key in plain] for row in rows))
+        shown = [key for key in rows[0] if _fit(row[key] for row in rows)] if rows else []
+        return table(repr(self), shown, ([row[key] for key in shown] for row in rows))
 
 
 class Columns:
-    """Base of a result with numpy columns of equal length."""
+    """Base of a result with numpy columns of equal length.
+
+    A column "fate" with a tuple "fates" beside it indexes that.
+    """
 
     def columns(self) -> dict[str, Sequence[object]]:
         return {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}
@@ -38,11 +41,14 @@ class Columns:
         return f"<{type(self).__name__}: {len(self)} rows, {len(self.columns())} columns>"
 
     def _repr_html_(self) -> str:
-        columns = self.columns()
-        return _table(repr(self), columns, zip(*(column[:MOST] for column in columns.values())))
+        shown = []
+        for name, column in self.columns().items():
+            names = getattr(self, f"{name}s", None)
+            shown.append([names[i] for i in column[:MOST]] if names else column[:MOST])
+        return table(repr(self), self.columns(), zip(*shown))
 
 
-def _table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     from html import escape
 
     def line(tag: str, cells: Iterable[object]) -> str:
@@ -53,5 +59,7 @@ def _table(above: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -
     return f"<p>{escape(above)}</p><table>{line('th', names)}{body}</table>"
 
 
-def _is_plain(value: object) -> bool:
-    return not isinstance(value, (list, dict))
+def _fit(values: Iterable[object]) -> bool:
+    """Whether a table shows a column of these: some are known, and none has parts of its own."""
+    known = [value for value in values if value is not None]
+    return bool(known) and not any(isinstance(value, (list, dict)) for value in known)

@@ -14,25 +14,25 @@ from fusetools.results.rows import Columns
 class Stories(Columns):
     """Requests as columns of equal length, by begin; unknown values are 0, or -1 if signed.
 
-    ``marks`` names the columns that are times, in ns on the recording's clock, or 0: what happens
-    to a request, in order (core/src/stitch/trace.rs explains each), but its callback may return at
-    any time after it replied. ``operation``, ``fate`` and ``comm`` index ``operations``, ``fates``
-    and ``comms``. A fate is "matched" (begun and ended), "unfinished" (not ended when the recording
-    did), "interrupted" (its caller left without an answer), "aborted" (ended by the kernel, as the
-    daemon was gone), "no_reply" (a forget: the callback alone), "before" (begun before the
-    recording), "lost" (the recorder dropped its begin or end) or "unnumbered" (the kernel does not
-    number it).
+    ``marks`` names what happens to a request, in order (core/src/stitch/trace.rs explains each);
+    the column "begin_ns" of the mark "begin" is when, in ns on the recording's clock, or 0. The
+    callback may return at any time after its reply. ``operation``, ``fate`` and ``comm`` index
+    ``operations``, ``fates`` and ``comms``. A fate is "matched" (begun and ended), "unfinished"
+    (not ended when the recording did), "interrupted" (its caller left without an answer), "aborted"
+    (ended by the kernel, as the daemon was gone), "no_reply" (a forget: the callback alone),
+    "before" (begun before the recording), "lost" (the recorder dropped its begin or end) or
+    "unnumbered" (the kernel does not number it).
 
-    ``until``: when it was over, if known: its end, or without an answer its caller's return or the
-    recording's end. ``waits``: 1 if a caller slept until it was answered; ``nth``: number of
+    ``until_ns``: when it was over, if known: its end, or without an answer its caller's return or
+    the recording's end. ``waits``: 1 if a caller slept until it was answered; ``nth``: number of
     requests that the caller had waited for before in the same system call; ``syscall``: that call's
-    number; ``error``: 0 or -errno; ``request_len`` and ``reply_len``: bytes with their headers,
-    ``size``: bytes requested from the callback; ``ring``: 1 if the answer came by io_uring, which
-    does not tell its ``reply_len``. ns of the time in the queue: the daemon's thread that took it
-    did something else (``no_thread``), did so only because it had no CPU (``no_cpu``), was woken
-    up, or another thread was (``asleep``). ns between the callback's entry and the reply:
-    ``blocked`` while the callback's thread slept, ``runnable`` while it had no CPU, ``elsewhere``
-    after it had left the request to another thread.
+    number; ``error``: 0 or -errno; ``request_bytes`` and ``reply_bytes``: with their headers,
+    ``size_bytes``: requested from the callback; ``ring``: 1 if the answer came by io_uring, which
+    does not report its ``reply_bytes``. Parts of the time in the queue: the daemon's thread that
+    took it did something else (``no_thread_ns``), did so only because it had no CPU
+    (``no_cpu_ns``), was woken up, or another thread was (``asleep_ns``). Parts of the time from the
+    callback's entry to the reply: ``blocked_ns`` while the callback's thread slept, ``runnable_ns``
+    while it had no CPU, ``elsewhere_ns`` after it had left the request to another thread.
     """
 
     operations: tuple[str, ...]
@@ -47,10 +47,10 @@ class Stories(Columns):
     connection: NDArray[np.uint64]
     unique: NDArray[np.uint64]
     nodeid: NDArray[np.uint64]
-    size: NDArray[np.uint64]
+    size_bytes: NDArray[np.uint64]
     ring: NDArray[np.uint8]
-    request_len: NDArray[np.uint64]
-    reply_len: NDArray[np.uint64]
+    request_bytes: NDArray[np.uint64]
+    reply_bytes: NDArray[np.uint64]
     error: NDArray[np.int32]
     pid: NDArray[np.int32]
     tid: NDArray[np.int32]
@@ -58,32 +58,32 @@ class Stories(Columns):
     daemon_pid: NDArray[np.int32]
     daemon_tid: NDArray[np.int32]
     syscall: NDArray[np.int32]
-    no_thread: NDArray[np.int64]
-    no_cpu: NDArray[np.int64]
-    asleep: NDArray[np.int64]
-    blocked: NDArray[np.int64]
-    runnable: NDArray[np.int64]
-    elsewhere: NDArray[np.int64]
-    sys_enter: NDArray[np.uint64]
-    resumed: NDArray[np.uint64]
-    kernel_enter: NDArray[np.uint64]
-    begin: NDArray[np.uint64]
-    daemon_waking: NDArray[np.uint64]
-    daemon_runs: NDArray[np.uint64]
-    sent: NDArray[np.uint64]
-    read: NDArray[np.uint64]
-    callback_enter: NDArray[np.uint64]
-    reply: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-    waking: NDArray[np.uint64]
-    runs: NDArray[np.uint64]
-    kernel_exit: NDArray[np.uint64]
-    sys_exit: NDArray[np.uint64]
-    callback_return: NDArray[np.uint64]
-    until: NDArray[np.uint64]
+    no_thread_ns: NDArray[np.int64]
+    no_cpu_ns: NDArray[np.int64]
+    asleep_ns: NDArray[np.int64]
+    blocked_ns: NDArray[np.int64]
+    runnable_ns: NDArray[np.int64]
+    elsewhere_ns: NDArray[np.int64]
+    sys_enter_ns: NDArray[np.uint64]
+    resumed_ns: NDArray[np.uint64]
+    kernel_enter_ns: NDArray[np.uint64]
+    begin_ns: NDArray[np.uint64]
+    daemon_waking_ns: NDArray[np.uint64]
+    daemon_runs_ns: NDArray[np.uint64]
+    sent_ns: NDArray[np.uint64]
+    read_ns: NDArray[np.uint64]
+    callback_enter_ns: NDArray[np.uint64]
+    reply_ns: NDArray[np.uint64]
+    end_ns: NDArray[np.uint64]
+    waking_ns: NDArray[np.uint64]
+    runs_ns: NDArray[np.uint64]
+    kernel_exit_ns: NDArray[np.uint64]
+    sys_exit_ns: NDArray[np.uint64]
+    callback_return_ns: NDArray[np.uint64]
+    until_ns: NDArray[np.uint64]
 
     def of(self, operation: str) -> NDArray[np.bool_]:
-        """True for the requests of ``operation``: ``stories.begin[stories.of("lookup")]``."""
+        """True for the requests of ``operation``: ``stories.begin_ns[stories.of("lookup")]``."""
         import numpy as np
 
         codes = [i for i, name in enumerate(self.operations) if name == operation]

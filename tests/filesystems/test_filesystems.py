@@ -295,7 +295,7 @@ def test_waits_of_the_daemon_have_whole_stacks(of: Recorded) -> None:
     """… by default, whatever the daemon was built with; else the fix is named."""
     asked = ("--offcpu", "--layer", "daemon", "--state", "blocked")
     shown, stacks = of.json("flame", *asked), of.stacks(*asked)
-    cut, total, notes = shown["cut"], shown["total"], shown["notes"]
+    cut, total, notes = shown["cut_ns"], shown["total_ns"], shown["notes"]
     assert total > 0
     if of.fs.name == "own-protocol":
         # It waits in open() and pread() for a FUSE file system below, interruptibly: which calls of
@@ -328,7 +328,7 @@ def test_flame_offwake_has_the_function_that_slept(of: Recorded) -> None:
 def test_no_flame_says_that_a_sleeping_thread_ran(of: Recorded) -> None:
     """What the daemon did for requests is on a CPU no longer than without the injected delays."""
     ran = sum(ns for stack, ns in of.stacks("--requests").items() if stack.endswith(";[on CPU]"))
-    served = of.json("flame", "--requests")["total"]
+    served = of.json("flame", "--requests")["total_ns"]
     assert 0 < ran < served - len(of.delays) * SLEPT
 
 

@@ -270,18 +270,18 @@ def test_the_trace_of_many_callers(sample_mount: Mounter, tmp_path: Path) -> Non
     exported = recording.export(str(tmp_path / "trace.json"), "perfetto")
     trace = json.loads((tmp_path / "trace.json").read_text())
     stories = recording.stories()
-    assert exported.requests == len(stories.begin)
+    assert exported.requests == len(stories.begin_ns)
     trace_format.check(trace["traceEvents"])
     phases = Counter(e["ph"] for e in trace["traceEvents"])
-    begun = (stories.begin > 0) & ((stories.waits == 1) | (stories.syscall >= 0))
-    served = int((begun & (stories.daemon_tid >= 0) & (stories.read > 0)).sum())
+    begun = (stories.begin_ns > 0) & ((stories.waits == 1) | (stories.syscall >= 0))
+    served = int((begun & (stories.daemon_tid >= 0) & (stories.read_ns > 0)).sum())
     assert phases["s"] == phases["f"] == served
     spans = [e for e in trace["traceEvents"] if e["ph"] == "X" and "args" in e]
     on_daemon = [e for e in spans if e["pid"] == mount.pid]
-    done = (stories.callback_return > 0) | (stories.end > 0)
-    assert len(on_daemon) == int(((stories.read > 0) & done).sum())
-    waited = int((stories.waits[stories.end > 0] == 1).sum())
+    done = (stories.callback_return_ns > 0) | (stories.end_ns > 0)
+    assert len(on_daemon) == int(((stories.read_ns > 0) & done).sum())
+    waited = int((stories.waits[stories.end_ns > 0] == 1).sum())
     assert len(spans) - len(on_daemon) + phases["b"] == int(
-        ((stories.begin > 0) & (stories.end > 0)).sum()
+        ((stories.begin_ns > 0) & (stories.end_ns > 0)).sum()
     )
     assert len(spans) - len(on_daemon) <= waited

@@ -142,12 +142,12 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
     assert stories.ring.all()
 
     # Each was taken after it had begun and before it was answered.
-    marks = (stories.begin, stories.read, stories.reply, stories.end)
+    marks = (stories.begin_ns, stories.read_ns, stories.reply_ns, stories.end_ns)
     for earlier, later in zip(marks, marks[1:]):
         assert (earlier > 0).all() and (earlier <= later).all()
     asleep = DELAY * 1_000_000
     lookup = stories.operation == stories.operations.index("lookup")
-    assert ((stories.reply - stories.read)[lookup] >= asleep).all()
+    assert ((stories.reply_ns - stories.read_ns)[lookup] >= asleep).all()
 
     # The daemon slept so long for them in all, and for the next request for none of it.
     stacks = folded(data, "offcpu")
@@ -166,14 +166,14 @@ def test_requests_by_rings(ring_mount: RingMounter, tmp_path: Path, mode: str) -
         return
     daemon = next(stage for stage in stages.stages if stage.name == "daemon")
     assert daemon.requests == lookups and daemon.total_ns >= lookups * asleep
-    assert (stories.blocked[lookup] + stories.runnable[lookup] >= 0.8 * asleep).all()
+    assert (stories.blocked_ns[lookup] + stories.runnable_ns[lookup] >= 0.8 * asleep).all()
     if mode:
         return
     # One after the other on its thread: what is in the ring meanwhile is in the queue.
     for tid in set(stories.daemon_tid):
         own = stories.daemon_tid == tid
-        order = np.argsort(stories.read[own])
-        assert (stories.reply[own][order][:-1] <= stories.read[own][order][1:]).all()
+        order = np.argsort(stories.read_ns[own])
+        assert (stories.reply_ns[own][order][:-1] <= stories.read_ns[own][order][1:]).all()
     (queue,) = recording.queue().mounts
     assert queue.ring == queue.requests and queue.by_ring and not queue.handed
     slow = recording.slowest("lookup", most=1).requests[0]
@@ -228,4 +228,4 @@ def test_files_that_the_kernel_reads_itself(ring_mount: RingMounter, tmp_path: P
     (hist,) = recording.hist("read", layers=("request",)).histograms
     assert hist.count == ring["read"]
     # A ring's answer does not tell the kernel's tracepoint how long it is.
-    assert stories.request_len.all() and not stories.reply_len.any()
+    assert stories.request_bytes.all() and not stories.reply_bytes.any()

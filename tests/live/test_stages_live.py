@@ -92,7 +92,8 @@ def test_a_delay_is_in_its_stage_and_in_no_other(sample_mount: Mounter, tmp_path
             ("daemon", "callback_enter", "reply"),
             ("reply", "reply", "end"),
         ):
-            ns = (getattr(stories, end)[mine] - getattr(stories, begin)[mine]).sum()
+            spans = getattr(stories, f"{end}_ns")[mine] - getattr(stories, f"{begin}_ns")[mine]
+            ns = spans.sum()
             assert shown.get(stage, 0) == ns, (o.operation, stage)
         assert sum(stage.total_ns for stage in o.stages) == o.total_ns
 
@@ -111,11 +112,11 @@ def hold_queue(recording: fusetools.Recording, mount: SampleMount, operation: st
         if stories.operations[stories.operation[i]] != operation:
             continue
         seen = stock.seen[key]
-        no_thread, no_cpu = int(stories.no_thread[i]), int(stories.no_cpu[i])
+        no_thread, no_cpu = int(stories.no_thread_ns[i]), int(stories.no_cpu_ns[i])
         total += no_thread
         free = min(max(seen.begin, seen.free), seen.read) - seen.begin
         waited.append(behind(seen, calls, stock))
-        if stories.daemon_waking[i]:
+        if stories.daemon_waking_ns[i]:
             # A thread slept and was woken up for it: none was missing.
             assert no_thread == 0, seen
         else:
@@ -235,21 +236,21 @@ def test_many_callers(sample_mount: Mounter, tmp_path: Path) -> None:
     waits = (stories.waits == 1) & stories.fated("matched") & (stories.syscall >= 0)
     whole: dict[tuple[int, int], int] = {}
     total = 0
-    order = np.lexsort((stories.begin, stories.tid))
+    order = np.lexsort((stories.begin_ns, stories.tid))
     start = 0
     unseen = 0
     for i in order[waits[order]]:
-        if stories.sys_enter[i]:
-            start, total = int(stories.sys_enter[i]), 0
-        from_ = int(stories.sys_enter[i] or stories.resumed[i])
-        to = int(stories.sys_exit[i] or stories.runs[i])
+        if stories.sys_enter_ns[i]:
+            start, total = int(stories.sys_enter_ns[i]), 0
+        from_ = int(stories.sys_enter_ns[i] or stories.resumed_ns[i])
+        to = int(stories.sys_exit_ns[i] or stories.runs_ns[i])
         if not (from_ and to):
             # A switch that no tracer was shown (docs/design/recording-cost.md).
             start, unseen = 0, unseen + 1
             continue
         total += to - from_
-        if stories.sys_exit[i] and start:
-            assert total == int(stories.sys_exit[i]) - start
+        if stories.sys_exit_ns[i] and start:
+            assert total == int(stories.sys_exit_ns[i]) - start
             whole[int(stories.tid[i]), start] = total
     # A call with one that was not shown is not held.
     assert len(whole) + unseen > 5_000
@@ -276,12 +277,12 @@ def test_read_ahead_has_no_caller(sample_mount: Mounter, tmp_path: Path) -> None
     read = stories.of("read")
     assert read.sum() > 10 and stories.fated("matched")[read].all()
     woken = read & (stories.waits == 1)
-    assert woken.sum() > 0 and (stories.waking[woken] > 0).all()
-    assert (stories.end[woken] <= stories.waking[woken]).all()
-    ran = stories.runs[woken]
+    assert woken.sum() > 0 and (stories.waking_ns[woken] > 0).all()
+    assert (stories.end_ns[woken] <= stories.waking_ns[woken]).all()
+    ran = stories.runs_ns[woken]
     if not ran.all():  # of switches that no tracer was shown
         assert Stock(tmp_path / "perf.data", mount).lacks_ends
-    assert ((ran >= stories.waking[woken]) | (ran == 0)).all()
+    assert ((ran >= stories.waking_ns[woken]) | (ran == 0)).all()
     for o in recording.stages("read").operations:
         assert sum(stage.total_ns for stage in o.stages) == o.total_ns
 
@@ -331,7 +332,10 @@ def test_several_mounts(sample_mount: Mounter, tmp_path: Path) -> None:
         for key, call in own_calls(mount).items():
             i = at[key]
             assert (
-                stories.callback_enter[i] <= call.entered < call.left <= stories.callback_return[i]
+                stories.callback_enter_ns[i]
+                <= call.entered
+                < call.left
+                <= stories.callback_return_ns[i]
             )
             assert (call.delay_end > 0) == (mount is other and call.operation == "statfs")
     served = {one.connection: one.pid, other.connection: other.pid}

@@ -166,17 +166,20 @@ def hold(stories: Stories, stock: Stock) -> dict[tuple[int, int], int]:
             marks = tuple(mark for mark in marks if mark not in OF_DAEMON)
         for mark in marks:
             # The second request of a system call goes on where the first one's caller ran.
-            if mark == "sys_enter" and stories.resumed[i]:
-                assert stories.sys_enter[i] == 0
+            if mark == "sys_enter" and stories.resumed_ns[i]:
+                assert stories.sys_enter_ns[i] == 0
             elif mark == "runs" and not seen.runs:
-                assert stories.runs[i] == 0 and stock.lacks_ends, seen
-            elif mark != "sys_exit" or stories.sys_exit[i]:
-                assert int(getattr(stories, mark)[i]) == getattr(seen, mark) > 0, (mark, seen)
+                assert stories.runs_ns[i] == 0 and stock.lacks_ends, seen
+            elif mark != "sys_exit" or stories.sys_exit_ns[i]:
+                assert int(getattr(stories, f"{mark}_ns")[i]) == getattr(seen, mark) > 0, (
+                    mark,
+                    seen,
+                )
         if not seen.callback_enter:
             continue
         assert (stories.tid[i], stories.daemon_tid[i]) == (seen.caller, seen.tid)
         blocked, ready = stock.idle(seen.tid, seen.callback_enter, seen.reply)
-        assert (stories.blocked[i], stories.runnable[i]) == (blocked, ready), seen
+        assert (stories.blocked_ns[i], stories.runnable_ns[i]) == (blocked, ready), seen
     return found
 
 

@@ -211,6 +211,41 @@ def test_help_imports_nothing_heavy() -> None:
     assert not loaded & {"numpy", "json", "csv"}
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("st", "plain,stuck plain,stages"),
+        ("hist --lay", "plain,--layer"),
+        ("hist --no-such", ""),
+        ("stages --by c", "plain,comm"),
+        ("hist -i sam", "file,sam"),
+        ("diff sam", "file,sam"),
+        ("record -- ls sam", "file,sam"),
+    ],
+)
+def test_completion(words: str, completed: str) -> None:
+    """As the shells' own scripts ask; a word that is none of ours is a file's name."""
+    environment = {
+        **os.environ,
+        "_FUSETOOLS_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"fusetools {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    command = [sys.executable, "-m", "fusetools"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (" ".join(done.stdout.split()), done.stderr) == (completed, "")
+
+
+def test_readme_has_each_shells_completion() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for shell in ("bash", "zsh", "fish"):
+        assert f"{shell}_source" in readme
+        environment = {**os.environ, "_FUSETOOLS_COMPLETE": f"{shell}_source"}
+        command = [sys.executable, "-m", "fusetools"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert f"_FUSETOOLS_COMPLETE={shell}_complete" in done.stdout
+
+
 @pytest.mark.parametrize("text", ["a b", "fuse_lookup", "größe", "日本"])
 def test_printable_leaves_text_alone(text: str) -> None:
     assert printable(text) == text

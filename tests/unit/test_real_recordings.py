@@ -146,7 +146,7 @@ def test_a_time_span_splits_the_calls(client: Path) -> None:
     middle = int(everything.facts.seconds / 2 * 1e9)
     parts = [
         recording.hist("cvmfs_lookup", filters=filters).histograms[0].count
-        for filters in (Filters(end=middle), Filters(start=middle))
+        for filters in (Filters(end_ns=middle), Filters(start_ns=middle))
     ]
     assert sum(parts) == 1832 and min(parts) > 0
 

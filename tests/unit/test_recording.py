@@ -123,7 +123,7 @@ SYSCALLS = {"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
         # Only a request tells who called the daemon.
         (("cvmfs_lookup",), (), Filters(pids=(1,)), LOOKUP | REQUESTS),
         ((), ("daemon",), Filters(comms=("find",)), LOOKUP | OPEN | REQUESTS),
-        (("cvmfs_lookup",), (), Filters(start=5), LOOKUP),
+        (("cvmfs_lookup",), (), Filters(start_ns=5), LOOKUP),
     ],
 )
 def test_only_what_the_question_needs_is_read(

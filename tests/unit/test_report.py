@@ -209,7 +209,7 @@ def test_flame_graphs(page: Page, recording: Path, run: Invoke, tmp_path: Path) 
     for option in ("--offcpu", "--requests", *([""] if sampled else [])):
         said = answer(run, "flame", *option.split(), "-i", str(recording))
         noun = {"--offcpu": "wait", "--requests": "request"}.get(option, "sample")
-        assert f"{duration(said['total'])} in {number(said['count'])} {noun}s" in text
+        assert f"{duration(said['total_ns'])} in {number(said['count'])} {noun}s" in text
     missing = "holds no samples of what ran (none were recorded). fix: fusetools record"
     assert (missing in text) != sampled
     # From where functions have their names.
@@ -308,7 +308,8 @@ def renamed(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: renamed(one, name) for key, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(renamed(one, name) for one in value)
+        items = [renamed(one, name) for one in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if not hasattr(value, "__dataclass_fields__"):
         return value
     found: dict[str, Any] = {}

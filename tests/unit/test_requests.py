@@ -25,8 +25,8 @@ from fusetools.answers import requests, show
 from fusetools.answers.catalogue import Probe
 from fusetools.names import RINGS
 from fusetools.render.text.layout import sparkline
-from fusetools.render.text.slow import IN_REQUEST
 from fusetools.render.text.slow import render as slow_text
+from fusetools.render.text.words import IN_REQUEST
 from fusetools.results.request import Request
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ def test_the_slowest_are_those_of_perf_script(demo: dict[int, Plain]) -> None:
     assert all(sum(waited[one] for one in made) == ns for ns, made in whole)
     assert fusetools.open(DEMO).slowest(most=50).requests == result.requests[:50]
     median = result.requests[len(result.requests) // 2].duration_ns
-    least = fusetools.open(DEMO).slowest(most=277, least=median).requests
+    least = fusetools.open(DEMO).slowest(most=277, least_ns=median).requests
     assert least == tuple(r for r in result.requests if r.duration_ns >= median)
     assert 0 < len(least) < len(result.requests)
 
@@ -444,11 +444,11 @@ def test_rows_are_the_stories(
     stories = fusetools.open(path).stories()
     rows = list(csv.DictReader(io.StringIO(exported(run, tmp_path, path, "csv"))))
     objects = json.loads(exported(run, tmp_path, path, "json"))
-    assert len(rows) == len(objects["requests"]) == len(stories.begin)
+    assert len(rows) == len(objects["requests"]) == len(stories.begin_ns)
     rows.sort(key=lambda row: int(row["begin_ns"] or row["callback_enter_ns"]))
     for mark in stories.marks:
         told = [int(row[f"{mark}_ns"] or 0) for row in rows]
-        assert told == getattr(stories, mark).tolist(), mark
+        assert told == getattr(stories, f"{mark}_ns").tolist(), mark
     assert [int(row["unique"]) for row in rows] == stories.unique.tolist()
     assert [int(row["error"]) for row in rows] == stories.error.tolist()
     assert [int(row["tid"]) for row in rows] == stories.tid.tolist()
@@ -487,10 +487,10 @@ def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     caller = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == workload]
     daemon = [e for e in events if e["ph"] == "X" and "args" in e and e["pid"] == samplefs]
     by_number = {e["args"]["unique"]: e for e in caller}
-    first = round(caller[0]["ts"] * 1000) - int(stories.begin[0])
+    first = round(caller[0]["ts"] * 1000) - int(stories.begin_ns[0])
     whole, released = len(waited), int((~waited).sum())
     assert len(by_number) == waited.sum() and len(daemon) == whole > 300 and released > 30
-    for unique, begin, runs in zip(stories.unique, stories.begin, stories.runs):
+    for unique, begin, runs in zip(stories.unique, stories.begin_ns, stories.runs_ns):
         if int(unique) in by_number:
             e = by_number[int(unique)]
             assert round(e["ts"] * 1000) == int(begin) + first
@@ -510,7 +510,7 @@ def test_the_trace_is_one(run: Invoke, tmp_path: Path) -> None:
     }
     # A system call that made requests stands once.
     calls = [e for e in events if e["ph"] == "X" and e["name"] == "newfstatat"]
-    assert len(calls) == int(((stories.sys_enter > 0) & (stories.syscall == 262)).sum())
+    assert len(calls) == int(((stories.sys_enter_ns > 0) & (stories.syscall == 262)).sum())
     names = {
         (e["name"], e["tid"]): e["args"]["name"] for e in events if "name" in e.get("args", {})
     }
@@ -523,7 +523,7 @@ def test_export_printed_and_into_nothing(run: Invoke) -> None:
         result = run("export", "-i", str(DEMO), "--format", "csv", "-o", wrong)
         assert result.exit_code == 1 and f"cannot write {wrong}" in result.stderr
     printed = run("export", "-i", str(DEMO), "--format", "json", "-o", "-").stdout
-    assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin)
+    assert len(json.loads(printed)["requests"]) == len(fusetools.open(DEMO).stories().begin_ns)
 
 
 def test_spans_of_time(run: Invoke, tmp_path: Path, demo: dict[int, Plain]) -> None:

@@ -112,11 +112,11 @@ def test_filters(run: Invoke) -> None:
     middle = int(recording.counts().facts.seconds / 2 * 1e9)
     parts = [
         recording.stages("lookup", filters=filters).operations
-        for filters in (Filters(end=middle), Filters(start=middle))
+        for filters in (Filters(end_ns=middle), Filters(start_ns=middle))
     ]
     assert sum(o.matched for part in parts for o in part) == everything.matched
     assert not recording.stages(filters=Filters(comms=("nobody",))).operations
-    whole = len(recording.stories().begin)
+    whole = len(recording.stories().begin_ns)
     assert recording.stages(filters=Filters(comms=("grep",))).facts.requests.matched == whole
     assert (
         recording.stages(filters=Filters(mounts=("/mnt/sample",))).facts.requests.matched == whole
@@ -189,7 +189,7 @@ def test_marks_of_the_demo_are_perf_scripts() -> None:
     for i, unique in enumerate(stories.unique):
         expected = theirs[int(unique)]
         for mark in stories.marks:
-            mine = int(getattr(stories, mark)[i])
+            mine = int(getattr(stories, f"{mark}_ns")[i])
             if mark == "daemon_runs":  # reckoned: when the thread runs and is free
                 continue
             assert mine == expected.get(mark, 0), (unique, mark)
@@ -218,7 +218,7 @@ def test_marks_of_the_client_are_perf_scripts(client: Path) -> None:
             marks[line.number("unique")]["end"] = line.time
     assert len(marks) == len(stories.unique) == 5525
     for mark in ("begin", "sent", "callback_enter", "end", "callback_return"):
-        mine = dict(zip(stories.unique.tolist(), getattr(stories, mark).tolist()))
+        mine = dict(zip(stories.unique.tolist(), getattr(stories, f"{mark}_ns").tolist()))
         assert mine == {unique: found.get(mark, 0) for unique, found in marks.items()}
 
 
@@ -250,15 +250,15 @@ def test_switches_of_the_client_are_perf_scripts(client: Path) -> None:
             ready = "prev_state=R" in line.text
             since[prev] = (line.time, "runnable" if ready else "blocked")
     seen = 0
-    for i in np.flatnonzero((stories.callback_enter > 0) & (stories.reply > 0)):
-        start, end = int(stories.callback_enter[i]), int(stories.reply[i])
+    for i in np.flatnonzero((stories.callback_enter_ns > 0) & (stories.reply_ns > 0)):
+        start, end = int(stories.callback_enter_ns[i]), int(stories.reply_ns[i])
         for state in ("blocked", "runnable"):
             inside = sum(
                 min(to, end) - max(begin, start)
                 for begin, to, of in spans[int(stories.daemon_tid[i])]
                 if of == state and to > start and begin < end
             )
-            assert int(getattr(stories, state)[i]) == inside, (i, state)
+            assert int(getattr(stories, f"{state}_ns")[i]) == inside, (i, state)
             seen += inside > 0
     assert seen > 50
 

@@ -390,7 +390,7 @@ def test_both_ways_tell_the_same_stages(recorded: Path) -> None:
         # Nothing but its sleeping is counted so, and of some request nearly all of it.
         assert 0 < daemon["parts_ns"]["blocked"] < daemon["total_ns"]
         stories = fusetools.open(recorded / f"{way}.data").stories()
-        assert stories.blocked[stories.of("statfs")].max() > 0.7 * 5_000_000
+        assert stories.blocked_ns[stories.of("statfs")].max() > 0.7 * 5_000_000
 
 
 def test_kprobes_alone_and_a_busy_ftrace(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_a_mount_that_is_always_busy(guest: vm.Guest, tools: Path, tmp_path: Pat
     recording = fusetools.open(tmp_path / "perf.data")
     calls = recording.calls("request_wait_answer")
     waits = calls.start_ns[calls.of("request_wait_answer")]
-    begun = recording.stories().begin
+    begun = recording.stories().begin_ns
     # trace-cmd begins before it can be paused: what it recorded then is no part of that time.
     since = waits[waits >= begun.min()].min()
     until = min(waits.max(), begun.max())

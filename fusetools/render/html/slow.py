@@ -55,4 +55,4 @@ def _slow(r: Request, longest: int) -> Markup:
 
 def _in_request(r: Request) -> list[tuple[str, int]]:
     """The stages that add up to its duration."""
-    return [stage for stage in r.stages if stage[0].split("+")[0] in slow_text.IN_REQUEST]
+    return [stage for stage in r.stages if stage[0].split("+")[0] in words_text.IN_REQUEST]

@@ -45,16 +45,15 @@ def what(shown: Stacks) -> str:
 def summary(shown: Stacks) -> str:
     """The total, and what was counted."""
     count = plural(shown.count, _COUNTED[shown.graph])
-    if shown.graph == "on-cpu" and shown.unit != "ns":
-        return count
-    return f"{duration(shown.total)} in {count}"
+    return count if shown.total_ns is None else f"{duration(shown.total_ns)} in {count}"
 
 
 def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
     """Why there is nothing to draw: an error's parts."""
     name = shown.facts.name
     left = shown.left_out
-    counted = plural(left.idle[0] + left.own[0] + left.others[0], _COUNTED[shown.graph])
+    others = left.idle.times + left.own.times + left.others.times
+    counted = plural(others, _COUNTED[shown.graph])
     if shown.graph == "on-cpu":
         what = f"{name} holds no sample of the workload or the daemon"
     elif shown.graph in ("off-cpu", "off-wake"):
@@ -63,7 +62,7 @@ def nothing(shown: Stacks, filtered: bool) -> tuple[str, str, str]:
         what = f"{name} holds no {_COUNTED[shown.graph]} that a caller waited for"
     if filtered:
         return what + " that was asked for", f"{counted} left out", ""
-    fix = "fusetools flame --all" if left.idle[0] + left.own[0] + left.others[0] else ""
+    fix = "fusetools flame --all" if others else ""
     return what, f"{counted} left out", fix or "fusetools record -- WORKLOAD"
 
 
@@ -99,10 +98,10 @@ def details(shown: Stacks) -> list[str]:
 def _whose(shown: Stacks) -> list[str]:
     """Why the total differs from the requests' total in fusetools stages."""
     output = []
-    callers = shown.total - shown.daemons
-    if shown.graph in ("off-cpu", "off-wake") and shown.daemons and callers:
+    callers = (shown.total_ns or 0) - shown.daemons_ns
+    if shown.graph in ("off-cpu", "off-wake") and shown.daemons_ns and callers:
         output.append(
-            f"callers {duration(callers)}, daemon {duration(shown.daemons)}: both wait for the "
+            f"callers {duration(callers)}, daemon {duration(shown.daemons_ns)}: both wait for the "
             "same request, which fusetools stages counts once"
         )
     if shown.shared_ns:
@@ -139,14 +138,13 @@ def _left_out(shown: Stacks) -> list[str]:
     idle = "the daemon without a request"
     if shown.graph == "graph":
         idle = "the daemon in fuse_dev_read, most of it without a request"
-    unit = shown.graph != "on-cpu" or shown.unit == "ns"
     parts = [
-        f"{duration(amount[1]) + ' of ' if unit else ''}{what}"
+        what if amount.total_ns is None else f"{duration(amount.total_ns)} of {what}"
         for amount, what in (
             (left.idle, idle),
             (left.own, "the workload outside of requests"),
             (left.others, "unrelated processes"),
         )
-        if amount[0]
+        if amount.times
     ]
     return [f"left out: {', '.join(parts)}"] if parts else []

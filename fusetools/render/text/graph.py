@@ -34,7 +34,7 @@ def render_calls(result: GraphCalls, unit: str = "") -> Iterator[str]:
         any_call = True
         rows = list(_call(root, root.start_ns, 0, unit))
         task = f"{printable(root.comm) or 'task'} {root.tid}"
-        heading = f"{(root.start_ns - result.first) / 1e9:.9f} s  {task}"
+        heading = f"{(root.start_ns - result.first_ns) / 1e9:.9f} s  {task}"
         yield lines([f"{heading}, CPU {root.cpu}", *table(rows, ">><", "  "), ""])
     yield lines([*([] if any_call else ["no calls", ""]), *footer(result.facts, result.unmatched)])
 

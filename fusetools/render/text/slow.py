@@ -9,11 +9,9 @@ from fusetools.printable import printable
 from fusetools.render.text import words
 from fusetools.render.text.footer import footer, missing
 from fusetools.render.text.layout import lines, prose, width, wrapped
-from fusetools.render.text.words import PARTS, REASONS, short, unsplit
+from fusetools.render.text.words import IN_REQUEST, PARTS, REASONS, short, unsplit
 from fusetools.results.request import Helper, Request
 from fusetools.results.slow import Slowest
-
-IN_REQUEST = ("queue", "dispatch", "daemon", "reply")  # stages from a request's begin to its end
 
 
 def render(result: Slowest) -> str:

@@ -19,6 +19,8 @@ WORDS = {
     "caller_wakeup": ("caller wake-up", "caller wake-up", "w"),
     "vfs_exit": ("VFS exit", "VFS exit", "a"),
 }
+# From a request's begin to its end.
+IN_REQUEST = tuple(WORDS)[[*WORDS].index("queue") : [*WORDS].index("reply") + 1]
 
 
 PARTS = {

@@ -40,7 +40,7 @@ struct Kind {
 
 #[derive(Default)]
 struct Task {
-    /// Of the daemon, of the kernel by probes, and by function_graph.
+    /// One for callbacks, one for kernel functions by probes, one for those by function_graph.
     stacks: [Stack; 3],
     syscall: Option<Syscall>,
     reads: Reads,
@@ -60,7 +60,7 @@ fn stack_of(layer: Layer) -> usize {
 
 const NO_REQUEST: u32 = 0;
 
-/// Functions of function_graph, by address: a recording with more is no recording.
+/// Maximum number of function_graph's functions, by address: no genuine recording has more.
 const MOST_FUNCTIONS: usize = 1 << 16;
 
 pub struct Analysis {
@@ -88,7 +88,7 @@ pub struct Analysis {
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
-    /// What rings of io_uring bring is recorded; replies to requests that have not ended, by `Story::id`.
+    /// Whether completions of io_uring are recorded; replies to requests that have not ended, by `Story::id`.
     ring_events: bool,
     replied: FxHashMap<u32, Replied>,
     syscall_tallies: FxHashMap<(u64, Operation), Box<Tally>>,

@@ -2,8 +2,8 @@
 
 use crate::events::ABSENT;
 
-/// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): deeper
-/// entries are some whose return was lost.
+/// The kernel follows no more nested uretprobes than this (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c): of more open
+/// entries, some have lost their return.
 const DEEPEST: usize = 64;
 /// function_graph's return stack is a page (SHADOW_STACK_SIZE, kernel/trace/fgraph.c), before Linux 6.11 it had 50 places.
 const DEEPEST_GRAPH: usize = 200;
@@ -18,17 +18,17 @@ pub struct Open {
     pub overtaken: bool,
     /// When it entered the system call that answers its request; ABSENT: it has not.
     pub reply: u64,
-    /// Events of its thread's own by its start and by its reply; not known unless durations are corrected.
+    /// Number of its thread's own events at its start and at its reply; unknown unless durations are corrected.
     pub events: u32,
     pub reply_events: u32,
     pub unique: u64,
     /// How often the recorder had dropped events by then.
     pub losses: u32,
-    /// The answer wants it (filters).
+    /// The filters select it.
     pub counted: bool,
     /// Of a callback: its request's `Story::id`, 0 where not known.
     pub request: u32,
-    /// The rest concerns the kernel layer. Its depth by the kernel's tracer.
+    /// The rest is for the kernel layer. The depth that the kernel's tracer reports.
     pub depth: u64,
     /// Of the selected requests that began in it.
     pub operations: u64,

@@ -11,16 +11,16 @@ pub struct Cost {
     pub pair: u64,
 }
 
-/// The recorder's work that a thread met in a span of time. An event's cost comes after its time stamp, a uprobe's half
+/// The recorder's work on a thread in a span of time. An event's cost comes after its time stamp, a uprobe's half
 /// before it and half after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
     pub events: u64,
-    /// Quarters of a callback's two uprobes.
+    /// In quarters of the cost of a callback's two uprobes.
     pub quarters: u64,
 }
 
-/// Quarters of a callback's two uprobes within its own duration.
+/// The part of that cost within the callback's own duration, in quarters.
 pub const OF_CALLBACK: u64 = 2;
 
 impl Met {

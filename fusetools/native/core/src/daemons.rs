@@ -24,7 +24,7 @@ pub struct State {
     pub stopped: u64,
     /// When its last thread ended.
     pub ended: u64,
-    /// Unanswered requests, and the longest time of one of them; the longest answered one.
+    /// Number of unanswered requests, the longest time that one of them waited, and the longest of an answered one.
     pub unanswered: u64,
     longest: u64,
     answered: u64,
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((continued.ran, continued.stopped), (50, ABSENT));
         assert_eq!(daemon(&[], &[(60, 501)], 100).ended, ABSENT);
         assert_eq!(daemon(&[], &[(60, 501), (70, 500)], 100).ended, 70);
-        // Its exits may not be recorded, but how its threads left their CPUs.
+        // Exits may not be recorded; how its threads left their CPUs is.
         let left = [switch(60, 501, 0x10, 0), switch(80, 500, 0x20, 0)];
         assert_eq!(daemon(&left, &[], 100).ended, 80);
         // One that is on a CPU needs no event.

@@ -32,8 +32,8 @@ pub struct Function {
 pub struct About {
     /// As `uname -m` calls it ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
     pub machine: String,
-    /// The language whose runtime moves its stacks, or finds its way by the return addresses on them: it does not
-    /// survive a return probe. Empty: none is known.
+    /// The language whose runtime moves its stacks or reads the return addresses on them, and so does not survive a
+    /// return probe. Empty: none is known.
     pub runtime: String,
     /// The functions of libfuse's API (`fuse_…`) that it imports, sorted.
     pub imports: Vec<String>,
@@ -61,10 +61,11 @@ pub(crate) fn error(path: &Path, why: impl fmt::Display) -> Error {
     }
 }
 
-/// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers
-/// split off; of a Go program without a symbol table, those of its `.gopclntab`; of libfuse its handlers of requests. Only what lies in executable segments. The
-/// offset of a Go function is behind its check of the stack, from where it restarts when the stack has grown. `debug` is a separate debug file: it adds symbols, and must have the same build id where both have
-/// one; offsets come from `path`'s own program headers, since those of a debug file are not its own.
+/// Functions of `.symtab` and `.dynsym`, sorted by address then name, without the `.cold` halves that compilers split
+/// off; of a Go program without a symbol table those of its `.gopclntab`; of libfuse also its handlers of requests.
+/// Only functions in executable segments. The offset of a Go function is behind its stack check, since it starts again
+/// when its stack has grown. `debug` is a separate debug file, which adds symbols; where both files have a build id, it
+/// must be the same. Offsets come from `path`'s own program headers, since those of a debug file are not its own.
 pub fn functions(path: &Path, debug: Option<&Path>) -> Result<Vec<Function>, Error> {
     let main = read(path)?;
     let image = Image::parse(&main).map_err(|why| error(path, why))?;
@@ -105,10 +106,10 @@ pub fn about_in(data: &[u8]) -> Result<About, String> {
     .map_err(|Damage(why)| format!("damaged ELF file: {why}"))
 }
 
-/// Bytes of a file: programs with all that a debugger wants have some 300 MB.
+/// Maximum size of a file; programs with full debug information have some 300 MB.
 pub(crate) const MOST: u64 = 512 << 20;
 
-/// Imports of libfuse that are looked at: it exports some 200.
+/// Maximum number of imports from libfuse that are read: it exports some 200.
 const MOST_IMPORTS: usize = 1000;
 
 fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<About, Damage> {
@@ -225,7 +226,7 @@ fn build_id_of<Elf: FileHeader<Endian = Endianness>>(
 
 /// A C++ or Rust name without its arguments' types, e.g. `cvmfs::cvmfs_lookup`; any other name as it is.
 pub fn demangle(name: &str) -> String {
-    // A mangled name can stand for one of any length (substitutions double); no readable one is longer.
+    // A mangled name can stand for one of any length, as substitutions double it; none that is readable is longer.
     const LONGEST: usize = 16 << 10;
     struct Bounded(String);
     impl fmt::Write for Bounded {
@@ -256,8 +257,8 @@ pub fn demangle(name: &str) -> String {
             .recursion_limit(96);
         if let Ok(symbol) = cpp_demangle::Symbol::new_with_options(name, &parse) {
             if symbol.structured_demangle(&mut out, &print).is_ok() {
-                // Of a method they are printed where arguments are not: always those of a reference (`f() &`), the
-                // others in a function's local class, such as a lambda.
+                // A method's qualifiers are printed even where arguments are not: always those of a reference (`f()
+                // &`), the others in a function's local class, such as a lambda.
                 const QUALIFIERS: [&str; 4] = [" &&", " &", " volatile", " const"];
                 let mut shown = &*out.0;
                 for qualifier in QUALIFIERS {
@@ -287,7 +288,7 @@ struct Image {
     loads: Vec<(u64, u64, u64)>,
     /// (vaddr, name, size)
     symbols: Vec<(u64, String, u64)>,
-    /// Not only those for other files.
+    /// It has a full symbol table, not only symbols for other files.
     symtab: bool,
     build_id: Option<String>,
 }
@@ -399,7 +400,8 @@ impl Image {
         functions
     }
 
-    /// libfuse's, each at a place where a probe is cheap; but that of many forgets, which may come there often.
+    /// libfuse's handlers, each at a place where a probe is cheap; that of batch_forget at its start, as it may pass
+    /// other places repeatedly.
     fn handlers<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = Function> + 'a {
         let cheap = matches!(about_in(data), Ok(about) if about.machine == "x86_64");
         handlers::functions(data)

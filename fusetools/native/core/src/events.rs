@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// How far into a function the place is that can be traced.
+/// Maximum distance from a function's start of the first place that can be traced.
 pub(crate) const FARTHEST: u64 = 64;
 
 /// Where a caller sleeps for the answer to the request that it made last; in all kernels.
@@ -51,7 +51,7 @@ pub enum Role {
     Connect,
     /// A sample's call chain, in addition to its other meaning, and after it.
     Stack,
-    /// A sample of what runs (cpu-clock), of which only that is of use.
+    /// A sample of what runs (cpu-clock), used for that alone.
     Sample,
     /// How long a request or an answer is: another reading of the event that begins or ends it.
     Length,
@@ -217,7 +217,7 @@ pub enum Side {
         out: bool,
         preempt: bool,
     },
-    /// PERF_RECORD_LOST: events before this time are missing, so what is open then may not be what returns next.
+    /// PERF_RECORD_LOST: events before this time are missing, so an open call may not be the one that returns next.
     Lost {
         time: u64,
     },
@@ -246,7 +246,7 @@ pub type Chain = Arc<[u64]>;
 pub struct Batch {
     pub events: Vec<Ev>,
     pub side: Vec<Side>,
-    /// Stacks not met before, numbered on from those of the batches before.
+    /// New stacks, numbered on from those of the batches before.
     pub stacks: Vec<Chain>,
 }
 
@@ -258,8 +258,8 @@ pub enum Item<'a> {
 }
 
 impl Batch {
-    /// Events and side-band records in one order of time; at the same time a thread's name and birth come before its
-    /// events, its end and losses after.
+    /// Events and side-band records merged by time; at the same time a thread's name and birth come before its events,
+    /// its end and losses after.
     pub fn in_order<'a>(&'a self, mut see: impl FnMut(Item<'a>)) {
         let mut side = self.side.iter().peekable();
         for event in &self.events {

@@ -59,7 +59,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Characters that could control a terminal become Python's escapes; what a spreadsheet would run gets a quote.
+    /// Characters that could control a terminal become Python's escapes; a quote goes before what a spreadsheet would
+    /// run.
     fn csv(&self, out: &mut String) {
         let Value::Text(text) = self else {
             if !matches!(self, Value::None) {
@@ -114,8 +115,8 @@ const COLUMNS: [&str; 27] = [
     "path_whole",
     "name",
     "inode",
-    "size",
-    "offset",
+    "size_bytes",
+    "offset_bytes",
     "request_bytes",
     "reply_bytes",
     "duration_ns",

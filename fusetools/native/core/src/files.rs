@@ -35,12 +35,12 @@ pub struct Files {
     pub opener: Option<Opener>,
 }
 
-/// The bytes of a file, read: one that gets shorter, or whose file system fails, is an error and not a signal.
+/// Reads a file's bytes: if it shrinks or its file system fails, that is an error and not a signal.
 pub type Image = Vec<u8>;
 
 impl Files {
-    /// The file, if it is here and, by its build id, the mapped one. The kernel's part of each program,
-    /// "[vdso]", is that of this process.
+    /// The file, if it is here and its build id is that of the mapping. "[vdso]", the kernel's part of each program, is
+    /// taken from this process.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
         if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
             return own_vdso();
@@ -52,14 +52,14 @@ impl Files {
         same.then_some(image)
     }
 
-    /// A debug file, if it is here and has that build id, or none is known.
+    /// A debug file, if it is here and has that build id, or if its build id is unknown.
     pub fn open_debug(&self, place: &Path, build_id: &str) -> Option<Image> {
         let image = self.image(place)?;
         let known = elf::build_id_in(&image).ok()?;
         (build_id.is_empty() || known.as_deref() == Some(build_id)).then_some(image)
     }
 
-    /// Where the file is; None for what is no file: "[vdso]", "//anon".
+    /// Where the file is; None for names that are no files: "[vdso]", "//anon".
     pub fn place(&self, file: &MappedFile) -> Option<PathBuf> {
         if let Some(place) = self.places.get(file) {
             return Some(place.clone());

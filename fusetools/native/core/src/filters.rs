@@ -22,17 +22,18 @@ pub struct Filters {
     pub to: Option<u64>,
     /// The kernel's functions for function_graph, by start: name, and operation if the name implies it.
     pub functions: Vec<(u64, String, String)>,
-    /// Group kernel functions by operation: that of the requests made inside a call, else that of the name. A call
+    /// Group kernel functions by the operation of the requests made inside a call, else by that of their name. A call
     /// with requests of several operations counts for each.
     pub by_operation: bool,
     /// A series `READ_TO_REPLY` of the daemon layer for each operation: from the daemon's read of a request to its
-    /// reply, of those without a callback.
+    /// reply, for requests without a callback.
     pub windows: bool,
-    /// The recording is the end of a longer one: what a thread's first event ends began before, and is not lost.
+    /// The recording is the end of a longer one: a return that is a thread's first event began before it and is not
+    /// lost.
     pub begun_before: bool,
     /// The cost of recording, if measured.
     pub cost: Option<Cost>,
-    /// Durations are without it.
+    /// Durations exclude it.
     pub corrected: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct Filters {
 pub const READ_TO_REPLY: &str = "read to reply";
 
 impl Filters {
-    /// The time of the recording's first event; 0, without a pass over it, where no filter needs that.
+    /// The time of the recording's first event; 0 if no filter needs it, which saves a pass.
     pub(crate) fn first(&self, reader: &Reader) -> Result<u64, Error> {
         match (self.from, self.to) {
             (None, None) => Ok(0),

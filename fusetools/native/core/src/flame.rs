@@ -34,7 +34,7 @@ pub enum Graph {
     OffCpu,
     /// The same, below the waker's stack.
     OffWake,
-    /// What the callers of requests waited for: their stack, the request, what the daemon did for it. ns.
+    /// What the callers of requests waited for: their stack, the request, what the daemon did meanwhile. ns.
     Requests,
 }
 
@@ -59,7 +59,7 @@ pub struct Ask {
     pub states: Vec<State>,
     /// Only the callers', or only the daemons'.
     pub who: Option<Who>,
-    /// The workload's first process, or all it had when the recording began; their children belong to it, too.
+    /// The workload's first process, or all its processes when the recording began; their children belong to it, too.
     /// Empty: there was no workload.
     pub workload: Vec<i32>,
     /// Callers, their operations, mounts, daemons, spans of time, and the functions of function_graph.
@@ -93,24 +93,24 @@ pub struct Flame {
     /// What is shown: samples, waits or requests; and of how many no stack was recorded.
     pub shown: Amount,
     pub stackless: u64,
-    /// Of the weight of samples and waits, that of stacks which do not reach their thread's beginning.
+    /// Weight of samples and waits whose stacks do not reach their thread's beginning.
     pub cut: u64,
-    /// Of that: the daemons' waits; stacks whose copies were too short; copied stacks that the programs' tables do not
-    /// describe.
+    /// Parts of it: the daemons' waits; stacks that were copied too short; copied stacks that the programs' tables do
+    /// not describe.
     pub cut_daemons: u64,
     pub cut_copied: u64,
     pub cut_unknown: u64,
-    /// Left out: of a daemon without a request, of the workload outside of any, of neither.
+    /// Not shown: waits of a daemon without a request, of the workload outside requests, of others.
     pub idle: Amount,
     pub own: Amount,
     pub others: Amount,
-    /// Requests whose end was not seen, and is not known to be after the recording's: these are not shown.
+    /// Requests whose end was not seen, and may lie within the recording: not shown.
     pub unfinished: u64,
     /// ns of the waits shown, of all states, in the order of `STATES`.
     pub states: [u64; STATES.len()],
     /// Of the waits shown: ns that threads of daemons waited.
     pub daemons: u64,
-    /// ns of requests that are not shown since their caller waited for another one at the same time.
+    /// ns of requests that are not shown, as their caller waited for another one at the same time.
     pub shared: u64,
     /// Requests of the selected callers and mounts, of all operations.
     pub requests: RequestCounts,
@@ -122,7 +122,8 @@ pub struct Flame {
     /// What named the addresses of the kernel, and those of programs.
     pub kernel: Named,
     pub user: Named,
-    /// Files with unnamed addresses: of those the recording (or the directory) holds nothing, and of those it does.
+    /// Files with unnamed addresses: those without any symbols in the recording (or the directory), and those with
+    /// some.
     pub without_symbols: Vec<String>,
     pub stripped: Vec<String>,
     /// Samples hold copies of user stacks that were not unwound.
@@ -139,7 +140,7 @@ impl Flame {
         }
     }
 
-    /// So much of what is shown has a stack that goes so far.
+    /// Adds the weight of a cut stack to the sums, by why it is cut.
     fn reaches(&mut self, reach: Reach, weight: u64, daemons: bool) {
         if reach == Reach::Whole {
             return;
@@ -199,7 +200,7 @@ struct Note {
     for_ring: bool,
     /// Its stack, by the names at its beginning; ROOT: it is not selected.
     node: u32,
-    /// Of its stack.
+    /// How far its stack reaches.
     reach: Reach,
     /// The rest is for a daemon's threads, whose waits are assigned to requests later. The thread's
     /// name.
@@ -281,7 +282,7 @@ impl<'a> Engine<'a> {
         let asleep = stitch::asleep(reader);
         let arch = reader.arch();
         let stitch = requests.then(|| {
-            // Its own filters would leave out what others wait for.
+            // The user's filters would leave out requests that others wait for.
             let filters = Filters {
                 daemons: filters.daemons.clone(),
                 functions: filters.functions.clone(),
@@ -339,7 +340,7 @@ impl<'a> Engine<'a> {
                 self.off.forget(*tid);
                 self.exited.remove(tid);
                 if pid != ppid {
-                    // Of the first process perf may tell as of all that were there before: it has a parent, too.
+                    // perf may report the first process like those that existed before: that one has a parent, too.
                     if self.workload.contains(ppid) {
                         self.workload.insert(*pid);
                     } else if !self.ask.workload.contains(pid) {
@@ -372,7 +373,8 @@ impl<'a> Engine<'a> {
             .get(ev.kind as usize)
             .copied()
             .unwrap_or(Use::None);
-        // Who makes a system call, wakes another one up or is sampled runs, whatever became of its switch-in.
+        // A thread that makes a system call, wakes another one or is sampled is running, even if its switch-in was
+        // lost.
         let acts = matches!(what, Use::None | Use::Callback(_) | Use::End | Use::Waking);
         if acts || what == Use::Fetched {
             self.on(ev.tid, ev.time);
@@ -418,7 +420,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A request ends: from now on it is known who worked on it.
+    /// A request ends: from now on the threads that worked on it are known.
     fn answered(&mut self, ev: &Ev) {
         let open = self.stitch.as_ref().and_then(|s| s.answered(ev.tid));
         let open = open.filter(|story| story.at(Mark::End) == Some(ev.time));
@@ -484,7 +486,7 @@ impl<'a> Engine<'a> {
         let in_hand = stitch
             .and_then(|stitch| stitch.in_hand(tid))
             .filter(|story| {
-                // What it does after its answer nobody waits for.
+                // Nobody waits for what it does after its answer.
                 story.at(Mark::End).is_none() && story.at(Mark::Reply).is_none()
             });
         let waiting = || stitch.and_then(|stitch| stitch.waiting(tid));

@@ -22,10 +22,10 @@ struct Machine {
     link: Option<u64>,
 }
 
-/// Of the functions that use the frame pointer's register, the share (0 to 1, by bytes of code) that point with it to
-/// their caller's. Those of the others break the chain. 0 where all that have a frame leave the register alone. None: it
-/// is unknown (no unwind tables, another machine than x86-64 and aarch64), or none has a frame. Go's compiler keeps
-/// them, and has no such tables: 1.
+/// The share (0 to 1, by bytes of code) of the functions that use the frame pointer's register which point with it to
+/// their caller's; the others break the chain. 0 if no function with a frame uses the register. None: unknown (no
+/// unwind tables, another machine than x86-64 and aarch64), or no function has a frame. 1 for Go, whose compiler keeps
+/// frame pointers and writes no such tables.
 pub fn frame_pointers(path: &Path) -> Result<Option<f64>, Error> {
     frame_pointers_in(&read(path)?).map_err(|why| error(path, why))
 }
@@ -92,8 +92,8 @@ enum Usage {
     NoFrame,
 }
 
-/// A function's bytes, and what it does. `entry`: what follows an entry's length, and begins `at`. None: the entry is
-/// none of a function, or damaged.
+/// A function's bytes, and what it does with the register. `entry`: what follows an entry's length, and begins `at`.
+/// None: the entry is not a function's, or damaged.
 fn function(table: &[u8], at: usize, entry: &[u8], machine: Machine) -> Option<(u64, Usage)> {
     let mut bytes = Bytes(entry);
     let back = bytes.fixed(4)?;
@@ -203,8 +203,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// By a function's call frame instructions: it keeps the frame pointer where on x86-64 its frame is found by it, on
-    /// aarch64 it is saved just below the return address.
+    /// From a function's call frame instructions: it keeps the frame pointer if on x86-64 they find its frame by it, or
+    /// if on aarch64 it is saved just below the return address.
     fn usage(mut self, pointer: u64, machine: Machine) -> Usage {
         let (mut saved, mut link, mut by_pointer, mut framed) = (None, None, false, false);
         while let Some(opcode) = self.fixed(1) {
@@ -235,7 +235,7 @@ impl<'a> Bytes<'a> {
                 (_, 0x0d) => self
                     .uleb()
                     .map(|register| by_pointer |= register == machine.frame_pointer),
-                // A table of jumps to other files' functions: no function.
+                // A table of jumps to other files' functions is no function.
                 (_, 0x0f) => return Usage::NoFrame,
                 (_, 0x10 | 0x16) => self
                     .uleb()

@@ -41,8 +41,8 @@ pub(crate) fn is_there(data: &[u8]) -> bool {
     there.unwrap_or(false)
 }
 
-/// Bytes of the instructions with which a function begins by looking whether its stack is large enough
-/// (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 where it does not, or does it in another way.
+/// Bytes of the stack check with which a function begins (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 if it has
+/// none, or one of another form.
 pub(crate) fn stack_check(code: &[u8]) -> u64 {
     // lea -N(%rsp),%r12; cmp 0x10(%r14),%r12, or cmp 0x10(%r14),%rsp, or mov %rsp,%r12; sub $N,%r12; jb;
     // cmp 0x10(%r14),%r12; then jbe
@@ -104,7 +104,7 @@ fn of_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<(u6
     layout.functions(text)
 }
 
-/// (minpc, text) of each thing that may be a moduledata of the table at `address`.
+/// (minpc, text) of each possible moduledata of the table at `address`.
 fn modules<Elf: FileHeader<Endian = Endianness>>(
     data: &[u8],
     header: &Elf,

@@ -1,8 +1,8 @@
 //! libfuse's handlers of requests, which have no symbols in distributions' builds: by the library's own table of them.
 //!
 //! `fuse_ll_ops` (lib/fuse_lowlevel.c, versions 2 and 3) has, by opcode, a function and the operation's name:
-//! `do_lookup(fuse_req_t req, fuse_ino_t nodeid, const void *arg)`, "LOOKUP". A library that has several such tables
-//! is one that this does not know.
+//! `do_lookup(fuse_req_t req, fuse_ino_t nodeid, const void *arg)`, "LOOKUP". A library with several such tables is not
+//! understood.
 
 use object::elf::{FileHeader64, PT_LOAD, R_AARCH64_RELATIVE, R_X86_64_RELATIVE, SHT_RELA};
 use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader};
@@ -17,7 +17,7 @@ const ROW: u64 = 16;
 /// Places where a table may be, and segments.
 const MOST: usize = 64;
 
-/// (address, name) of each; none where it is not sure.
+/// (address, name) of each; none if that is not certain.
 pub(crate) fn functions(data: &[u8]) -> Vec<(u64, String)> {
     File::new(data).map_or_else(Vec::new, |file| file.functions())
 }
@@ -76,7 +76,7 @@ impl File<'_> {
         for (function, _) in &table {
             *times.entry(*function).or_default() += 1;
         }
-        // What handles several operations does not tell which.
+        // A function that handles several operations does not show which.
         let own = |row: &(u64, String)| times[&row.0] == 1;
         table.into_iter().filter(own).collect()
     }

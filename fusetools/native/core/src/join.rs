@@ -1,9 +1,9 @@
 //! Gives a daemon's calls without a request number the number of the request that their thread is processing.
 //!
 //! A thread takes a request where the kernel copies it to the daemon (Role::Sent, in the daemon's own thread), or
-//! where a function that is given the request is entered (Role::Taken); it has it until it takes the next, or until
-//! the request ends. A function that is entered again inside of itself, still for the same request, is one call: so
-//! it is with a library's modules.
+//! where a function that is given the request is entered (Role::Taken); it has it until it takes the next, or until the
+//! request ends. A function that is entered again inside itself for the same request counts as one call: the modules of
+//! a library do so.
 
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,7 @@ const DEEPEST: usize = 64;
 #[derive(Default)]
 struct Task {
     unique: Option<u64>,
-    /// A call has identified it: the other calls are about what belongs to it.
+    /// A call's own number has identified the request: calls without one belong to it.
     named: bool,
     /// Open calls without a number: function, and whether it is reported.
     open: Vec<(usize, bool)>,

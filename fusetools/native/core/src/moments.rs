@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::reader::{Reader, ScanInfo};
+use crate::stitch;
 
 /// Moments that are kept of a span.
 pub const MOST: usize = 10_000;
@@ -21,7 +22,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub time: u64,
-    /// Whose event it is: who wakes a thread is another one.
+    /// Whether the event is its own: a wake-up is another thread's.
     pub tid: i32,
     pub cpu: u32,
     pub what: What,
@@ -29,7 +30,7 @@ pub struct Moment {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Row of the catalogue, and its values as in `Ev`.
+    /// Row of the catalogue, and its values as in `Ev`; the state of a switched-out task is 0 if it is ready to run.
     Event(u32, [u64; 4]),
     /// PERF_RECORD_SWITCH.
     Switch { out: bool, preempt: bool },
@@ -45,6 +46,7 @@ pub fn gather(
 ) -> Result<(ScanInfo, Vec<Vec<Moment>>), Error> {
     let mut gathered = Gathered {
         roles: catalogue.iter().map(|row| row.role).collect(),
+        asleep: stitch::asleep(reader),
         spans,
         by_tid: FxHashMap::default(),
         moments: vec![Vec::new(); spans.len()],
@@ -58,7 +60,7 @@ pub fn gather(
     Ok((info, gathered.moments))
 }
 
-/// The spans' times, put together where they overlap.
+/// The spans' times, merged where they overlap.
 fn windows(spans: &[Span]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = spans.iter().map(|span| (span.from, span.to)).collect();
     all.sort_unstable();
@@ -74,6 +76,7 @@ fn windows(spans: &[Span]) -> Vec<(u64, u64)> {
 
 struct Gathered<'a> {
     roles: Vec<Role>,
+    asleep: u64,
     spans: &'a [Span],
     by_tid: FxHashMap<i32, Vec<usize>>,
     moments: Vec<Vec<Moment>>,
@@ -91,12 +94,16 @@ impl Gathered<'_> {
         let Some(role) = self.roles.get(ev.kind as usize) else {
             return;
         };
-        // A switch is about two threads, and a waking about who is woken, too.
+        // A switch concerns two threads; a wake-up also the woken one.
         let about = match role {
             Role::Switch => [ev.v[0], ev.v[2]],
             Role::Waking => [ev.tid as u64, ev.v[0]],
             _ => [ev.tid as u64, ABSENT],
         };
+        let mut v = ev.v;
+        if *role == Role::Switch && v[1] != ABSENT {
+            v[1] &= self.asleep;
+        }
         for (place, tid) in about.into_iter().enumerate() {
             if tid == ABSENT || (place == 1 && about[0] as i32 == tid as i32) {
                 continue;
@@ -105,7 +112,7 @@ impl Gathered<'_> {
                 time: ev.time,
                 tid: ev.tid,
                 cpu: ev.cpu,
-                what: What::Event(ev.kind, ev.v),
+                what: What::Event(ev.kind, v),
             });
         }
     }

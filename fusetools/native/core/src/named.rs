@@ -65,13 +65,13 @@ pub fn path(names: &Names, story: &Story, details: &Details) -> Option<Path> {
 /// The time in which a thread of the daemon processes a request; no end: until the recording's end.
 pub fn at_work(story: &Story) -> Option<(u64, Option<u64>)> {
     let from = story.at(Mark::Read).or(story.at(Mark::CallbackEnter))?;
-    // It may go on when it has replied; or leave the reply to another thread.
+    // It may go on after its reply, or leave the reply to another thread.
     let to = story.at(Mark::CallbackReturn).or(story.at(Mark::End));
     let to = to.or(Some(story.until).filter(|until| *until != ABSENT));
     Some((from, to.map(|to| to.max(from))))
 }
 
-/// What looks at stories as they are complete, and at the events between them.
+/// Receives stories when they are complete, and the events between them.
 pub trait Listener {
     fn story(&mut self, known: &Known<'_>);
 
@@ -165,12 +165,12 @@ impl<L: Listener> Teller<L> {
         &mut self.all.listener
     }
 
-    /// Of what has begun until now the end may not be seen.
+    /// The end of what has begun until now may be missed.
     pub fn lose(&mut self) {
         self.stitch.lose();
     }
 
-    /// Forgets what no answer will bring, and names where there are too many of them.
+    /// Forgets requests whose answer will not come, and names if there are too many.
     pub fn bound(&mut self, names: usize, lost: usize) {
         self.all.names.keep(names);
         self.stitch.forget_lost(lost);
@@ -194,7 +194,7 @@ impl<L: Listener> Teller<L> {
         }
     }
 
-    /// A daemon whose connection is unknown is none of those that have names.
+    /// A daemon whose connection is unknown has no names.
     fn daemon(&self, pid: i32, tid: i32, unique: u64) -> Daemon {
         if !self.all.names.several(pid) {
             return (pid, ABSENT);

@@ -1,6 +1,6 @@
 //! Names of files: a lookup has its directory, a name and, in its answer, the inode that the name leads to;
-//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle
-//! that it answered the open with; so does this.
+//! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle in
+//! its answer to the open; so does this.
 
 use rustc_hash::FxHashMap;
 
@@ -71,9 +71,9 @@ pub struct Names {
     void: FxHashMap<Daemon, u64>,
     /// By daemon: the first time that its inodes may have got other names.
     unsure: FxHashMap<Daemon, u64>,
-    /// What is asked for is what was before all that.
+    /// Questions now concern the time before all that.
     past: bool,
-    /// Inodes may come from elsewhere than from lookups: a forgotten one's number may be another file's then.
+    /// Inodes may come from elsewhere than lookups: after a forget, the number may be another file's.
     listed: bool,
     /// By daemon and handle.
     files: FxHashMap<(Daemon, u64), OpenFile>,
@@ -84,6 +84,7 @@ struct Name {
     directory: u64,
     /// Or the path from that directory on.
     name: Box<str>,
+    /// The moment.
     learned: u64,
 }
 
@@ -366,7 +367,7 @@ impl Names {
         }
     }
 
-    /// From now on requests of any time before are asked about.
+    /// From now on, questions concern requests of any earlier time.
     pub fn end(&mut self) {
         self.past = true;
     }

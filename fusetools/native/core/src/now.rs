@@ -26,7 +26,7 @@ const MOST_LINES: usize = 1 << 16;
 const MOST_NAMES: usize = 1 << 19;
 const MOST_UNSURE: usize = 1 << 12;
 
-/// A request that has ended, as far as sums are made of it. Times in ns.
+/// A request that has ended, with what the sums need. Times in ns.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     duration: u64,
@@ -43,7 +43,7 @@ struct Row {
     path: u32,
 }
 
-/// What requests are put together by.
+/// What requests are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Operation,
@@ -165,7 +165,7 @@ pub struct Interval {
 
 /// Collects requests that have ended.
 struct Ended {
-    /// For sums; with paths only where they are wanted.
+    /// For the sums; with paths only if needed.
     rows: Option<Vec<Row>>,
     with_paths: bool,
     left_out: u64,
@@ -173,7 +173,7 @@ struct Ended {
     numbers: FxHashMap<(u64, String), u32>,
     comms: FxHashMap<u32, String>,
     wanted: Option<Wanted>,
-    /// Requests that end with these are wanted, too.
+    /// Requests that end with one of these errors are wanted, too.
     failed_with: Vec<i32>,
     lines: VecDeque<NamedRequest>,
     dropped: u64,
@@ -272,7 +272,7 @@ pub struct Now {
     stream: Stream,
     catalogue: Vec<Meaning>,
     filters: Filters,
-    /// Whose calls in the daemon layer count: where others run the same library, its probes fire there, too.
+    /// Daemons whose calls count: where others run the same library, its probes fire there, too.
     servers: Vec<i32>,
     daemon: Vec<bool>,
     teller: Option<Teller<Ended>>,
@@ -323,7 +323,7 @@ impl Now {
         Ok(())
     }
 
-    /// All that happened up to this time (ns on the recording's clock) has been fed.
+    /// All events up to this time (ns on the recording's clock) have been fed.
     pub fn complete(&mut self, upto: u64) {
         self.stream.complete(upto);
         self.upto = self.upto.max(upto);
@@ -338,8 +338,8 @@ impl Now {
         self.stream.by_rounds()
     }
 
-    /// From here on all events are recorded: they are switched on one after the other, so that of requests that began
-    /// before then the end may be missing.
+    /// From here on all events are recorded. They are switched on one after the other, so the ends of requests that
+    /// began before may be missing.
     pub fn start(&mut self, upto: u64) {
         self.complete(upto);
         if let Some(teller) = &mut self.teller {
@@ -395,8 +395,8 @@ impl Now {
         self.stream.lost()
     }
 
-    /// Requests that ended so far, how many of them with an error, how many that were wanted could not be kept, and how
-    /// many have no path that could be looked at.
+    /// Number of requests that ended so far, of those with an error, of wanted ones that could not be kept, and of
+    /// those without a path to match.
     pub fn sums(&mut self) -> [u64; 4] {
         self.ended().map_or([0; 4], |ended| {
             [ended.requests, ended.errors, ended.dropped, ended.pathless]
@@ -422,8 +422,8 @@ impl Now {
         pids
     }
 
-    /// Requests under way that are older than `least` ns, the oldest first, at most `most` of them; each with its age, and
-    /// whether its end may be among what was lost. And how many there are in all.
+    /// Requests under way that are older than `least` ns, oldest first, at most `most`; each with its age, and whether
+    /// its end may have been lost. And the number of all under way.
     pub fn under_way(&self, least: u64, most: usize) -> (Vec<(NamedRequest, bool)>, usize) {
         let mut rows: Vec<(u64, NamedRequest, bool)> = Vec::new();
         let mut all = 0;
@@ -497,7 +497,7 @@ impl Now {
     }
 }
 
-/// Without what happened in other daemons that run the same library.
+/// Without events of other daemons that run the same library.
 fn ours(batch: &mut Batch, daemon: &[bool], servers: &[i32]) {
     let is_ours = |pid: i32| servers.is_empty() || servers.contains(&pid);
     let of_daemon = |kind: u32| daemon.get(kind as usize).copied().unwrap_or(false);
@@ -516,7 +516,7 @@ struct Sums<'a> {
     comms: &'a FxHashMap<u32, String>,
 }
 
-/// What a group is by: numbers alone, which are compared quickly.
+/// The key of a group: numbers alone, which are compared quickly.
 type Key = (u64, u64);
 
 impl Sums<'_> {

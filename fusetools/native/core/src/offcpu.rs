@@ -45,7 +45,7 @@ pub enum Why {
     Task,
     /// It made a request, and woke up a thread that waited for one.
     Request,
-    /// It was interrupted: the wake-up is none of its doing.
+    /// It was interrupted: it did not cause the wake-up.
     Interrupt,
 }
 
@@ -65,7 +65,7 @@ pub struct Wait<T> {
 }
 
 impl<T: Clone> Wait<T> {
-    /// What of it lies in from..to.
+    /// The part of it in from..to.
     pub fn part(&self, from: u64, to: u64) -> Wait<T> {
         Wait {
             from: self.from.clamp(from, to),
@@ -98,7 +98,7 @@ impl<T> Wait<T> {
 /// Tasks that are off the CPU.
 pub struct OffCpu<T> {
     open: FxHashMap<i32, Wait<T>>,
-    /// Who woke up a task before its switch-out was recorded: it was about to sleep, on another CPU than its waker.
+    /// Who woke a task up before its switch-out was recorded: it was about to sleep, on another CPU than its waker's.
     early: FxHashMap<i32, Waker>,
     /// Bits of prev_state that say a task waits for something.
     asleep: u64,
@@ -140,8 +140,8 @@ impl<T> OffCpu<T> {
         self.open.get_mut(&tid).filter(|wait| wait.from == time)
     }
 
-    /// A task is woken up. Only the first time after its switch-out ends its wait; where there is none, the last one
-    /// before it, after all that the task did.
+    /// A task is woken up. Only the first wake-up after its switch-out ends its wait; without one, the last wake-up
+    /// before it does, if the task did nothing after that.
     pub fn wake(&mut self, tid: i32, waker: Waker) {
         match self.open.get_mut(&tid) {
             Some(wait) if wait.waker.is_none_or(|early| early.time < wait.from) => {
@@ -187,7 +187,7 @@ impl<T> OffCpu<T> {
         self.open.get_mut(&tid)
     }
 
-    /// Those that have not ended; until `time` they last at least.
+    /// Waits that have not ended: they last at least until `time`.
     pub fn rest(&mut self, time: u64) -> Vec<Wait<T>> {
         let mut rest: Vec<Wait<T>> = self.open.drain().map(|(_, wait)| wait).collect();
         rest.sort_by_key(|wait| (wait.from, wait.tid));
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn who_is_woken_before_its_switch_out_is_recorded_is_ready_from_there_on() {
         let mut off = OffCpu::new(0xff);
-        // On its way to sleep; where it went on first, or was kept from its CPU, it is of no sleep.
+        // On its way to sleep; if it went on first, or was preempted, the wake-up belongs to no sleep.
         for (acts, state, parts) in [
             (false, 1, [(State::Blocked, 0), (State::Runnable, 10)]),
             (true, 1, [(State::Either, 10), (State::Runnable, 0)]),

@@ -112,8 +112,8 @@ impl Operation {
         )
     }
 
-    /// The caller always waits for its answer. Else the kernel may send it in the background: read-ahead, what is
-    /// written back, and requests for nothing.
+    /// The caller always waits for its answer. Requests of other operations may be sent in the background: read-ahead,
+    /// write-back, and those without an operation.
     pub fn has_caller(self) -> bool {
         self.may_wait() && !matches!(self.name(), "read" | "write" | "unknown")
     }

@@ -15,8 +15,8 @@ use crate::named::{at_work, Known, Listener};
 use crate::operations::Arch;
 use crate::stitch::{Mark, Story};
 
-/// Callers and the daemon's threads are tracks, a request is a span on both and a flow between them. What it leaves to
-/// the caller: the end of the array and of the object around it, and the daemon's names.
+/// Callers and the daemon's threads are tracks; a request is a span on both and a flow between them. The caller of this
+/// writes the end of the array and of the object around it, and the daemon's names.
 pub struct Trace<W: Write> {
     out: W,
     arch: Arch,
@@ -33,7 +33,7 @@ pub struct Trace<W: Write> {
 
 type Task = (i32, i32);
 
-/// A caller's system calls: the one it is in, and those before it in which it made requests, the last ones of them.
+/// A caller's system calls: the current one, and the last of those before in which it made requests.
 #[derive(Default)]
 struct Calls {
     open: Option<Call>,
@@ -59,7 +59,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// us, to the ns.
+/// us, with the digits of ns.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }
@@ -221,12 +221,12 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// Has a place of its own on the caller's track: the caller waited for it, and for no other at that time.
+/// It has a place of its own on the caller's track: the caller waited for it, and for no other at that time.
 fn stands_alone(story: &Story) -> bool {
     story.waits && (story.nth == 0 || story.at(Mark::Resumed).is_some())
 }
 
-/// From when to when a thread of the daemon has it in hand.
+/// The span in which a thread of the daemon works on it.
 fn in_hand(story: &Story) -> Option<(u64, u64)> {
     let (from, to) = at_work(story)?;
     Some((from, to?))

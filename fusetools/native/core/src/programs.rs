@@ -209,7 +209,7 @@ mod tests {
         let name = |file: &MappedFile| Some(again.table(file)?.name(20)?.to_owned());
         assert_eq!(name(&plain).as_deref(), Some("operator new[]"));
         assert_eq!(name(&first).as_deref(), Some("one"));
-        // It was looked at, and has none there.
+        // The file was examined, and has no functions there.
         assert!(again.table(&second).is_some() && name(&second).is_none());
         // No mapping has 0xaa…, but the file of those without had it.
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Where a probe near a function's entry is cheap: the kernel emulates some instructions (push, jumps, calls; arch/x86/kernel/uprobes.c) and
 //! single-steps the others, which takes 1.5 us more, and 15 us in some virtual machines.
 //!
-//! What is not certain ends the search: a probe inside of an instruction would break the program.
+//! Any doubt ends the search: a probe inside an instruction would break the program.
 
 /// Bytes that are looked at: the first instructions.
 const FARTHEST: usize = 128;
@@ -25,8 +25,8 @@ pub fn emulated(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of an instruction that changes none of these registers and goes on to the next one; None: it does, or is
-/// not known here.
+/// The length of an instruction that changes none of these registers and goes on to the next one. None: it changes one,
+/// or is unknown here.
 fn harmless(code: &[u8]) -> Option<usize> {
     // endbr64
     if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {

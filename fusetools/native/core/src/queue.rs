@@ -8,9 +8,6 @@ use crate::events::{Ev, Role, ABSENT};
 use crate::named::{at_work, Known, Listener};
 use crate::stitch::{Cut, Mark};
 
-/// TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE (include/linux/sched.h): without them a task is ready to run.
-const ASLEEP: u64 = 3;
-
 /// Maximum number of mounts; further ones are counted with the last.
 const MOST_MOUNTS: usize = 1 << 12;
 
@@ -30,8 +27,8 @@ pub struct Queue {
     /// Requests that were given to it, and its threads that served any.
     pub requests: u64,
     pub threads: u64,
-    /// Of them, without an answer; of which it is not known when they were read; answered by another thread than the
-    /// one that read them.
+    /// Of these: without an answer; with an unknown time of reading; answered by another thread than the one that read
+    /// them.
     pub unanswered: u64,
     pub unread: u64,
     pub handed: u64,
@@ -39,9 +36,9 @@ pub struct Queue {
     pub ring: u64,
     /// ns of `total` in which the thread that had a request was ready and had no CPU.
     pub runnable: u64,
-    /// ns that its requests took, from begin to end; of that in the queue; and there while all threads were at work,
-    /// those aside that had replied and would have been done had they not lacked a CPU; where most go by io_uring, while
-    /// the thread of their own ring was at work. Those whose read is not known are in none of it.
+    /// ns of its requests, from begin to end; the part in the queue; the part of that while all threads were at work,
+    /// except threads that had replied and only lacked a CPU to finish; or, where most requests go by io_uring, while
+    /// the thread of their own ring was at work. Requests with an unknown time of reading are in none of these.
     pub total: u64,
     pub waited: u64,
     pub short: u128,
@@ -50,8 +47,8 @@ pub struct Queue {
 }
 
 /// Takes 16 bytes for each change.
-#[derive(Default)]
 pub struct Queues {
+    asleep: u64,
     replied: FxHashMap<i32, VecDeque<Replied>>,
     places: FxHashMap<u64, usize>,
     mounts: Vec<Mount>,
@@ -63,8 +60,8 @@ struct Replied {
     gaps: Vec<(u64, u64)>,
 }
 
-/// Requests that a thread replied to and whose stories are not told yet; of more it is taken to work on. So it is
-/// after that many gaps.
+/// Maximum number of requests that a thread replied to and whose stories are not reported yet; while there are more,
+/// the thread counts as at work. The same with more gaps than that.
 const MOST_REPLIED: usize = 64;
 const MOST_GAPS: usize = 64;
 
@@ -76,17 +73,27 @@ struct Mount {
     unread: u64,
     handed: u64,
     ring: u64,
-    /// ns in the queue of those while the thread that took them was at work.
+    /// ns in the queue of requests by io_uring while the thread that took them was at work.
     ring_short: u64,
     runnable: u64,
     total: u64,
     waited: u64,
-    /// Time, and by how much change: the queue, the threads at work, and those that would be had none lacked a CPU
-    /// after its reply.
+    /// Time, and changes of: the queue, the threads at work, and the threads at work if none had lacked a CPU after its
+    /// reply.
     changes: Vec<(u64, i8, i8, i8)>,
 }
 
 impl Queues {
+    /// `asleep`: of the recording, `stitch::asleep`.
+    pub fn new(asleep: u64) -> Queues {
+        Queues {
+            asleep,
+            replied: FxHashMap::default(),
+            places: FxHashMap::default(),
+            mounts: Vec::new(),
+        }
+    }
+
     fn last_reply(&mut self, tid: u64) -> Option<&mut Replied> {
         self.replied.get_mut(&(tid as i32))?.back_mut()
     }
@@ -187,7 +194,7 @@ impl Listener for Queues {
             }
             Role::Switch => {
                 let [prev, state, next, _] = ev.v;
-                if state & ASLEEP == 0 {
+                if state & self.asleep == 0 {
                     if let Some(last) = self.last_reply(prev) {
                         if last.gaps.len() < MOST_GAPS && last.gaps.iter().all(|gap| gap.1 < ABSENT)
                         {
@@ -241,7 +248,7 @@ impl Listener for Queues {
             mount.changes.push((from, 0, 1, 1));
             let Some(to) = to else { return };
             mount.changes.push((to, 0, -1, 0));
-            // What has replied and only lacks a CPU is not at work.
+            // A thread that has replied and only lacks a CPU is not at work.
             let replied = self.replied.get(&story.daemon_tid).and_then(|replied| {
                 let end = story.at(Mark::End)?;
                 replied.iter().find(|replied| replied.end == end)
@@ -270,7 +277,7 @@ pub struct Part {
 }
 
 impl Queue {
-    /// From the first change to the last one in `parts` of equal length, of an empty queue none.
+    /// The time from the first change to the last, in `parts` of equal length; none if the queue never changed.
     pub fn parts(&self, parts: usize) -> Vec<Part> {
         let (Some(first), Some(last)) = (self.levels.first(), self.levels.last()) else {
             return Vec::new();

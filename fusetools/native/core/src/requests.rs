@@ -60,13 +60,13 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The kernel numbers requests from 1; some kernels report 0 in fuse_request_send as they number requests later.
+    /// The kernel numbers requests from 1; some kernels number them after fuse_request_send, which then reports 0.
     pub fn is_numbered(unique: u64) -> bool {
         unique != 0 && unique != ABSENT
     }
 
-    /// Adds a request that can be identified. Returns it if it cannot be, or an earlier one with the same key,
-    /// which cannot end any more.
+    /// Adds a request. Returns it if it cannot be identified, or else an earlier one with the same key, which cannot
+    /// end any more.
     pub fn begin(&mut self, identity: Identity, request: Request) -> Option<Request> {
         if !self.connections.contains(&identity.connection) && self.connections.len() < 1024 {
             self.connections.push(identity.connection);

@@ -94,7 +94,7 @@ pub fn collect(
         let mut word = [0];
         let ended = match control.read(&mut word) {
             Ok(0) => {
-                // No other process switches it off now.
+                // From now on no other process switches it off.
                 fs::write(instance.join("tracing_on"), "0")?;
                 Some(Ended::Alone)
             }
@@ -123,7 +123,7 @@ pub fn collect(
     Ok(ended)
 }
 
-/// Moves what one CPU's buffer holds; but for the last time not what comes meanwhile.
+/// Moves what one CPU's buffer holds; except the last time, without what comes meanwhile.
 fn empty(
     cpu: u32,
     pages: &mut File,
@@ -151,7 +151,7 @@ fn empty(
             let used = filled(&piece[at..at + size]);
             piece.truncate(at + used);
             if used < page {
-                // Only a piece's last page is cut short: it was being written, or there is none.
+                // Only a piece's last page is cut short: it was being written, or no more followed.
                 more = last && size > 0;
                 break;
             }

@@ -6,13 +6,13 @@ use rustc_hash::FxHashMap;
 
 use crate::events::ABSENT;
 
-/// More are closed ones.
+/// Descriptors beyond that were closed long ago.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serves {
     connections: FxHashMap<i32, Vec<u64>>,
-    /// Any process serves several.
+    /// Whether any process serves several connections.
     shared: bool,
     /// Of processes with several connections: by process and descriptor.
     descriptors: FxHashMap<(i32, u64), u64>,

@@ -43,7 +43,7 @@ impl NamedRequest {
 
 /// Keeps the `most` slowest of those in `wanted`; the earlier ones of equally slow ones.
 ///
-/// If certain paths are selected, names that become known only later may be needed: see `again`.
+/// If paths are selected, names that become known only later may be needed: see `again`.
 pub struct Slowest {
     most: usize,
     wanted: Wanted,
@@ -51,7 +51,7 @@ pub struct Slowest {
     learned: Option<Names>,
     /// Requests skipped because their paths are unknown.
     pub pathless: u64,
-    /// Requests for which it was unknown at their end whether they were wanted.
+    /// Requests for which it was still unknown at their end whether they were wanted.
     undecided: bool,
     heap: BinaryHeap<Reverse<(u64, Reverse<u64>, u32)>>,
     requests: Vec<NamedRequest>,

@@ -1,7 +1,7 @@
 //! Address spaces and names of tasks in a recording: which file's code is where, in which process, when.
 //!
 //! As in perf: threads share their process's space, a fork copies it, and a mapping takes the place of what it covers.
-//! So it does after an exec: until the new program runs, stacks are still those of the old one.
+//! This holds after an exec, too: until the new program runs, stacks are still those of the old one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Mapping {
 /// What is mapped in a process, by start.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Changes with every change, and is that of no other space: what is known of an address is known of it.
+    /// Changes with every change of the space and differs from that of any other: a cache's key for its addresses.
     pub version: u64,
     mappings: BTreeMap<u64, Mapping>,
 }
@@ -68,7 +68,7 @@ impl Space {
         }
     }
 
-    /// What of an old mapping lies beyond a new one's end.
+    /// Keeps the part of an old mapping beyond a new one's end.
     fn keep_end(&mut self, old: Mapping, end: u64) {
         if old.end > end {
             let offset = old.offset.wrapping_add(end - old.start);

@@ -12,14 +12,14 @@ use crate::programs::Programs;
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
 
-/// Marks in a call chain, of whose the addresses after it are (enum perf_callchain_context).
+/// Marks in a call chain that say whose addresses follow (enum perf_callchain_context).
 pub(crate) const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 pub(crate) const CONTEXT_USER: u64 = -512i64 as u64;
 
 /// Frames of a stack that are shown: deeper pictures are useless. (The kernel records 127 by default.)
 pub const DEEPEST: usize = 1024;
-/// Different stacks, with those they begin with, that are added up.
+/// Maximum number of different stacks, counted with all that are the beginning of one.
 const MOST_NODES: usize = 1 << 22;
 /// Bytes of all stacks as text.
 const MOST_TEXT: usize = 1 << 30;
@@ -38,10 +38,10 @@ pub enum Reach {
     Copied,
 }
 
-/// Different addresses, and of them those that nothing named.
+/// Number of different addresses, and of those without a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// They could be named: by symbols of the recording, or by requested ones.
+    /// There are symbols to name them by: the recording's, or requested ones.
     pub known: bool,
     pub addresses: u64,
     pub nameless: u64,
@@ -175,7 +175,7 @@ impl<'a> Frames<'a> {
                 _ if kernel => frames.push(self.of_kernel(ip, spaces)),
                 _ => {
                     let name = self.of_user(ip, space.map(|space| &**space), spaces);
-                    // Where there are no frame pointers: the more of it, the less it says.
+                    // Without frame pointers such a stack says less the longer it is.
                     if Some(name) != self.unknown || frames.last() != Some(&name) {
                         frames.push(name);
                     }
@@ -188,9 +188,9 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Whether a stack reaches its thread's beginning, or why not. Unwound stacks show it themselves, but where a thread
-    /// went on with another stack; of frame pointers it is known by what is outermost: a function that threads begin with,
-    /// or one of a C library without a name that called others.
+    /// Whether a stack reaches its thread's beginning, or why not. Unwound stacks have a mark for that, unless a thread
+    /// went on with another stack; with frame pointers the outermost function shows it: one that threads begin with, or
+    /// a nameless one of a C library that called others.
     pub fn reach(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Reach {
         let version = spaces.of(pid).map_or(0, |space| space.version);
         if let Some(&reach) = self.reach.get(&(stack, version)) {
@@ -218,7 +218,7 @@ impl<'a> Frames<'a> {
             let beginning = |name: &str| BEGINNINGS.iter().any(|known| is_of(name, known));
             let nameless = |name: &str| name.starts_with('[');
             let mut outermost = frames.next();
-            // What a thread's first function has in the register of the frame pointer is no frame.
+            // A thread's first function holds anything in the frame pointer's register: that is no frame.
             if outermost.is_some_and(|(name, path)| name == "[unknown]" && path.is_empty()) {
                 outermost = frames.next().filter(|(name, _)| beginning(name));
             }
@@ -228,7 +228,7 @@ impl<'a> Frames<'a> {
                     let library = is_c_library(path);
                     let caller =
                         frames.find(|(name, path)| !(nameless(name) && is_c_library(path)));
-                    // The program's own first function, or the library's, which are not exported.
+                    // The first functions of the program and of its libraries are not exported.
                     caller.is_some_and(|(name, other)| {
                         is_of(name, "__libc_start_main")
                             || library && !is_c_library(other) && !other.is_empty()
@@ -248,8 +248,7 @@ impl<'a> Frames<'a> {
         reach
     }
 
-    /// Where in a stack that begins below a callback: after the callback's own frame; where that is not in it, with the
-    /// first.
+    /// The place in a stack below a callback: after the callback's own frame, or the first frame if the stack lacks it.
     pub fn below(&self, stack: &[u32], callback: Option<u32>) -> usize {
         let name = |number: u32| &*self.names[number as usize].0;
         let wanted = callback.map(name);
@@ -353,7 +352,7 @@ impl<'a> Frames<'a> {
         number
     }
 
-    /// Paths of files in which addresses were met that have no name: where something is known of the file, or nothing.
+    /// Paths of files with nameless addresses: of files with some symbols, or of files with none.
     pub fn nameless_files(&self, known: bool) -> Vec<String> {
         let of = |file: &&u32| matches!(self.tables.get(file), Some(Some(_))) == known;
         let files = self.nameless.iter().filter(of);
@@ -404,7 +403,7 @@ fn tidy(name: &str) -> Cow<'_, str> {
 /// Stacks added up: a tree.
 #[derive(Default)]
 pub struct Fold {
-    /// Caller, name, what is added to exactly this stack.
+    /// Caller, name, and the weight of exactly this stack.
     nodes: Vec<(u32, u32, u64)>,
     index: FxHashMap<(u32, u32), u32>,
     /// Too many different stacks: some are cut.

@@ -24,8 +24,8 @@ pub enum By {
     Size,
 }
 
-/// Durations: as they are while they are few, since there may be many of these; and then some at a time, since a
-/// histogram is large and the next one's turn comes at once.
+/// Durations: single ones while they are few, then added to a histogram some at a time, since a histogram is large and
+/// evicts the one before from the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Durations {
     some: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Parts {
     pub requests: u64,
     /// As `Stage::parts`.
     pub ns: [u64; 3],
-    /// Of a first part that is blocked: without a recorded wake-up.
+    /// The part of `blocked`, if the first part is that, without a recorded wake-up.
     pub unsplit: u64,
     /// What is left of the stage.
     pub rest: u64,
@@ -66,12 +66,12 @@ pub struct Parts {
 pub struct Tally {
     pub durations: Durations,
     pub parts: Parts,
-    /// What of the recorder lies in it, and the ns that this took, by `Filters::cost`.
+    /// The recorder's work in it, and the ns that this took by `Filters::cost`.
     pub met: Met,
     pub taken: u64,
 }
 
-/// The requests of one operation, those with a waiting caller and those without apart; or those of one key.
+/// The requests of one operation (or of one key of it); those with a waiting caller and those without are separate.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     /// By fate, as in FATES.
@@ -79,12 +79,12 @@ pub struct Group {
     pub errors: u64,
     /// Answered by io_uring.
     pub ring: u64,
-    /// Another thread of the daemon worked on it than the one that read it: which is not known.
+    /// Another, unknown thread of the daemon worked on it than the one that read it.
     pub handed: u64,
     pub total: Durations,
-    /// The shortest of those without an answer, ns: what is longer is what they took at least.
+    /// The shortest duration of those without an answer, ns: longer durations are lower bounds.
     pub least: Option<u64>,
-    /// In the order of the bounds once it is handed out.
+    /// In the order of the bounds once it is returned.
     pub stages: Vec<(Stage, Tally)>,
 }
 

@@ -2,8 +2,8 @@
 //! daemon's.
 //!
 //! A `Stitch` takes the batches of a recording in time order and reports each request's story once, when nothing more
-//! can be learned of it. It keeps what is open and no more. What it joins by: (connection, unique) and the address of
-//! the kernel's struct fuse_req (requests.rs), the caller's thread, the daemon's thread.
+//! can be learned of it. It keeps only what is open. It joins events by (connection, unique) and the address of the
+//! kernel's struct fuse_req (requests.rs), by the caller's thread, and by the daemon's thread.
 //!
 //! Several requests in one system call: the time before the first belongs to the first, the time after the last to
 //! the last, and what lies between two to the later one (`Mark::Resumed`), so nothing is counted twice. Of requests
@@ -57,7 +57,7 @@ struct Kind {
     place: Place,
     operation: Operation,
     returns: bool,
-    /// A kernel function that makes requests: not one that is part of what happens to them.
+    /// A kernel function that makes requests, not one that only handles them later.
     makes: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Stitch {
     comms: Vec<String>,
     comm_numbers: FxHashMap<String, u32>,
     losses: u32,
-    /// ns between two events of one thread that follow each other in the kernel: the least seen.
+    /// The shortest time seen between two events of one thread that follow each other in the kernel, ns.
     least: u64,
     /// A story is reported when its request ends; this is the last one, until its length is known.
     eager: bool,
@@ -240,8 +240,8 @@ impl Stitch {
         self.asleep = bits;
     }
 
-    /// At most what taking an event costs, ns: the least time from a request's end to the waking of its caller, which
-    /// the kernel does right after. None where neither is seen.
+    /// Maximum cost of an event, ns: the shortest time from a request's end to the waking of its caller, which the
+    /// kernel does right after. None if neither was seen.
     pub fn event_cost(&self) -> Option<u64> {
         Some(self.least).filter(|ns| *ns < u64::MAX)
     }
@@ -263,13 +263,14 @@ impl Stitch {
         });
     }
 
-    /// Tells each story as soon as its request has ended: what happens to the caller and the callback then is not in it.
+    /// Reports each story as soon as its request has ended, without what happens to the caller and the callback after
+    /// that.
     pub fn eager(mut self) -> Stitch {
         self.eager = true;
         self
     }
 
-    /// Tells what has ended. At the end of a batch, of an eager one.
+    /// Reports requests that have ended. For an eager one, at the end of a batch.
     pub fn settle(&mut self, tell: &mut dyn FnMut(&Story)) {
         self.settle_with(&mut |_, story| tell(story));
     }
@@ -289,13 +290,13 @@ impl Stitch {
             .map(|open| (&open.story, open.losses != self.losses))
     }
 
-    /// Of what has begun until now the end may not be seen.
+    /// The ends of requests that have begun until now may be missed.
     pub fn lose(&mut self) {
         self.losses += 1;
         self.forget_lost(0);
     }
 
-    /// Gives up requests whose end may be among what was lost, where there are more of them than `most`.
+    /// Gives up requests whose ends may have been lost, if there are more of them than `most`.
     pub fn forget_lost(&mut self, most: usize) {
         let unsure = |open: &Open| open.generation > 0 && open.losses != self.losses;
         let places = self.slab.iter().zip(0u32..);
@@ -360,12 +361,12 @@ impl Stitch {
         &self.filters.daemons
     }
 
-    /// The recording's last event: until then counts what is open.
+    /// The time of the recording's last event: open requests count until then.
     pub fn end_at(&mut self, time: u64) {
         self.now = self.now.max(time);
     }
 
-    /// Tells the rest. Comes back: the names of threads.
+    /// Reports the rest. Returns the names of threads.
     pub fn finish(self, tell: &mut dyn FnMut(&Story)) -> Vec<String> {
         self.finish_with(&mut |_, story| tell(story))
     }
@@ -375,7 +376,7 @@ impl Stitch {
         self.comms
     }
 
-    /// Tells the rest: no event comes any more.
+    /// Reports the rest: no more events come.
     pub fn rest(&mut self, tell: &mut dyn FnMut(&Story)) {
         self.rest_with(&mut |_, story| tell(story));
     }

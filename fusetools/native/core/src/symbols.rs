@@ -22,13 +22,13 @@ use crate::files::Files;
 use crate::gopclntab;
 use crate::spaces::MappedFile;
 
-/// Lines of a kallsyms that only an extract has (see `Kernel::extract`): a symbol of a stack, and where the one
-/// before ends.
+/// Types of lines that only an extract of a kallsyms has (see `Kernel::extract`): a symbol of a stack, and the end of
+/// the one before.
 const FRAME: u8 = b'f';
 const END: u8 = b'e';
 /// Bytes of a kallsyms: that of a large kernel has 15 MB.
 pub(crate) const MOST_TEXT: u64 = 256 << 20;
-/// Fewer symbols than any kernel has: a list of so few cannot name the addresses between them.
+/// Minimum number of symbols: every kernel has more, and so few cannot name the addresses between them.
 const FEW: usize = 5_000;
 const PAGE: u64 = 4096;
 
@@ -47,8 +47,8 @@ struct Symbol {
 }
 
 impl<'a> Kernel<'a> {
-    /// Reads a kallsyms: lines "ADDRESS TYPE NAME", of a module with a tab and "[MODULE]" after it. None where it holds
-    /// too little to tell what an address is in, or hides its addresses.
+    /// Reads a kallsyms: lines "ADDRESS TYPE NAME", of a module with a tab and "[MODULE]" after it. None if it holds
+    /// too few symbols, or hides its addresses.
     pub fn new(text: Cow<'a, [u8]>) -> Option<Kernel<'a>> {
         let mut symbols = Vec::new();
         let mut ends = Vec::new();
@@ -118,8 +118,8 @@ impl<'a> Kernel<'a> {
         line.map(|(start, ..)| start)
     }
 
-    /// The part of the list that names these addresses: small enough to be stored in a recording. Its lines have their
-    /// own types, so that nobody takes them for all of the kernel's symbols.
+    /// The part of the list that names these addresses, small enough to be stored in a recording. Its lines have types
+    /// of their own, so that nobody takes them for all of the kernel's symbols.
     pub fn extract(&self, addresses: impl Iterator<Item = u64>) -> Vec<u8> {
         let used: BTreeSet<usize> = addresses
             .filter_map(|address| {
@@ -322,7 +322,7 @@ type Loads = [(u64, u64, u64)];
 struct Elf {
     loads: Vec<(u64, u64, u64)>,
     functions: Vec<Function>,
-    /// It has a full symbol table, not only that of the dynamic linker.
+    /// It has a full symbol table, besides that of the dynamic linker.
     symtab: bool,
 }
 

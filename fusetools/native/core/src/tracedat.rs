@@ -97,7 +97,7 @@ pub struct TraceDat {
     page: Page,
     /// By CPU, where its pages are.
     cpus: Vec<Vec<Range<usize>>>,
-    /// Every event is listed, whether it happened or not.
+    /// Every event is listed, even if it never happened.
     listed: bool,
     clock: String,
     uname: String,
@@ -213,7 +213,7 @@ impl TraceDat {
             let whole = start as usize..end as usize;
             dat.cpus.push(Vec::from([whole]));
         }
-        // Overlapping, a small file could hold endless events.
+        // If they overlapped, a small file could hold endless events.
         let sizes = dat.cpus.iter().flatten().map(|range| range.len());
         if sizes.fold(0, usize::saturating_add) > bytes.len() {
             return Err(Error::damaged("the events of several CPUs overlap", at));
@@ -350,7 +350,7 @@ fn selected(text: &[u8]) -> String {
     inner.map_or_else(String::new, |(clock, _)| clock.to_owned())
 }
 
-/// What statistics call lost; where the buffer was emptied to the end, also what is still in it.
+/// What statistics call lost; if the buffer was emptied to the end, also what is still in it.
 const LOST: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
 const LOST_OR_LEFT: [&str; 4] = ["entries", "overrun", "commit overrun", "dropped events"];
 
@@ -390,7 +390,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Pages, and entries in them, that contradict themselves and were left out so far.
+    /// Number of pages, and of entries in them, that contradict themselves and were left out so far.
     pub fn damaged(&self) -> u64 {
         self.cpus.iter().map(|pages| pages.damaged).sum()
     }
@@ -469,7 +469,7 @@ impl<'a> Pages<'a> {
             if kind == PADDING && delta == 0 {
                 break;
             }
-            // What follows the head: of these, a length of their own or the rest of a time.
+            // What may follow the head: a length, or the rest of a time.
             let word = u32_at(entry, 4);
             let (start, length) = match (kind, word) {
                 (1..=28, _) => (4, kind as usize * 4),

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::events::Ev;
 
-/// Ways to call a function: real ones are some hundreds.
+/// Maximum number of ways to call a function: real kernels have some hundreds.
 const MOST_NODES: usize = 1 << 16;
 
 /// A function, called in one way: all calls that the same functions enclose in the same order.
@@ -46,17 +46,17 @@ impl Single {
 
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// By name or, where that is not known, address.
+    /// By name; if that is unknown, by address.
     pub functions: Vec<String>,
     /// A node comes after its parent.
     pub nodes: Vec<Node>,
-    /// Calls that have no return, or not surely the one that was seen.
+    /// Calls without a return, or with an uncertain one.
     pub unmatched: u64,
     /// Single calls: tree by tree in the order of their begin, each in the order of the entries.
     pub singles: Vec<Single>,
-    /// Names of tasks, the first of those that have none.
+    /// Names of tasks; the first is for those without a name.
     pub comms: Vec<String>,
-    /// There were more ways to call than any real kernel has: those left over are not in it.
+    /// There were more ways to call than in any real kernel: the further ones are left out.
     pub full: bool,
     each: bool,
     trees: u32,
@@ -117,7 +117,7 @@ impl Tree {
         })
     }
 
-    /// Puts down a single call, if they are wanted, inside another or `Single::NONE`.
+    /// Adds a single call, if these are wanted, inside another one or `Single::NONE`.
     pub(crate) fn enter(&mut self, ev: &Ev, around: u32, function: u32) -> u32 {
         if !self.each || self.singles.len() >= Single::NONE as usize {
             return Single::NONE;

@@ -34,19 +34,20 @@ const MOST_SPACES: usize = 64;
 
 type Section = Option<(u64, Arc<[u8]>)>;
 
-/// Where a signal's handler returns to: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers know it so, too.
+/// The code to which a signal's handler returns: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers
+/// recognise it by this, too.
 const SIGRETURN: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// There the stack pointer is at a struct ucontext: where in it what the thread was interrupted with is kept
+/// There the stack pointer points to a struct ucontext, which holds the registers at the interruption, at these offsets
 /// (arch/x86/include/uapi/asm/sigcontext.h).
 const SAVED_BP: u64 = 120;
 const SAVED_SP: u64 = 160;
 const SAVED_IP: u64 = 168;
 
-/// Of a file what unwinding needs: sections with their addresses.
+/// What unwinding needs of a file: sections with their addresses.
 struct Tables {
     /// PT_LOAD of code: vaddr, size in the file, offset in it.
     loads: Vec<(u64, u64, u64)>,
@@ -75,7 +76,7 @@ enum Known {
     Go,
     /// There are no tables of that code: it may keep frame pointers, or not.
     NoTables,
-    /// The tables of that file pass over it, or need what is not followed: frame pointers would be a guess.
+    /// The tables of that file omit it, or need something that is not followed: frame pointers would be a guess.
     No,
 }
 
@@ -114,7 +115,7 @@ pub fn can_unwind(arch: Option<&str>, mask: u64) -> bool {
     arch == Some("x86_64") && mask & wanted == wanted
 }
 
-/// Of a stack that cannot be unwound what is known: where the program was.
+/// All that is known of a stack that cannot be unwound: where the program was.
 pub fn only_address(mask: u64, registers: &[u64]) -> Option<Unwound> {
     Some(Unwound {
         chain: vec![register(mask, registers, IP)?],
@@ -137,7 +138,8 @@ pub struct Unwinding {
 }
 
 impl Unwinding {
-    /// Unwinds a stack. `returns`: where the calls with return probes go back to that the thread is in, innermost first.
+    /// Unwinds a stack. `returns`: the original return addresses of the thread's open calls with return probes,
+    /// innermost first.
     /// None where the instruction pointer is not among the registers.
     pub fn chain(
         &mut self,
@@ -180,7 +182,7 @@ impl Unwinding {
         let (mut guessed, mut followed) = (false, false);
         while chain.len() < DEEPEST {
             let address = frame.address_for_lookup();
-            // Where a program's tables need a register that is not followed, what comes is no code.
+            // If a program's tables need a register that is not followed, the result is no code address.
             if !CODE.contains(&address) {
                 break;
             }
@@ -207,7 +209,7 @@ impl Unwinding {
                         .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
                 }
             };
-            // That of a return probe, which took the place of the caller's, begins a page of the kernel's own.
+            // The address of a return probe, which replaced the caller's, begins a page of the kernel's own.
             let of_probe = |address: u64| {
                 let known = space.find(address);
                 let own = known.is_none_or(|part| {
@@ -232,7 +234,7 @@ impl Unwinding {
                 None => break,
             }
         }
-        // What such a program's tables lead to last is no code either.
+        // The last address from such tables is no code address either.
         while reach != Reach::Whole
             && chain.len() > 1
             && chain.last().is_some_and(|ip| space.find(*ip).is_none())
@@ -332,7 +334,7 @@ fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u6
     tables.known(address.wrapping_sub(part.start).wrapping_add(in_file))
 }
 
-/// Do all registers of an expression belong to those that are followed, and does it read no memory?
+/// Whether an expression uses only registers that are followed, and reads no memory.
 fn followed(
     expression: &UnwindExpression<usize>,
     section: &EhFrame<EndianSlice<LittleEndian>>,
@@ -373,7 +375,7 @@ fn load_of(loads: &[(u64, u64, u64)], mapped: u64) -> Option<&(u64, u64, u64)> {
 }
 
 /// Where a thread was when a signal interrupted it, if the frame is where the signal's handler returns to. The tables
-/// tell it by an expression that reads the stack, which the unwinder does not follow: it would guess.
+/// describe that by an expression that reads the stack, which the unwinder does not follow: it would guess.
 fn interrupted(
     unwinder: &Program,
     frame: FrameAddress,

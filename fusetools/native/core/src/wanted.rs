@@ -7,16 +7,16 @@ use crate::stitch::Story;
 pub struct Wanted {
     /// A set of bits.
     pub operations: u64,
-    /// ns at least.
+    /// Minimum duration, ns.
     pub least: u64,
-    /// Of the path below the mount, with the connection.
+    /// Tests the path below the mount, with the connection.
     pub path: Option<PathFilter>,
 }
 
 pub type PathFilter = Box<dyn Fn(u64, &str, bool) -> bool + Send + Sync>;
 
 impl Wanted {
-    /// Of all paths, however long they took.
+    /// With any path and duration.
     pub fn of(operations: u64) -> Wanted {
         Wanted {
             operations,
@@ -25,7 +25,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is wanted; None: it would be, if its path were known and is the right one.
+    /// Whether it is wanted; None: it depends on its path, which is not known.
     pub fn is(
         &self,
         story: &Story,

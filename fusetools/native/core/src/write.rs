@@ -50,7 +50,7 @@ const ROUND: u64 = 16_384;
 pub struct MergeInfo {
     /// Records written: all of the inputs that describe the traced machine, and the session; not the rounds.
     pub records: u64,
-    /// What was left out or put right, a line each.
+    /// What was left out or corrected, a line each.
     pub warnings: Vec<String>,
     /// Where in the file the session's JSON is, part by part.
     pub session_at: Vec<Range<u64>>,
@@ -220,7 +220,7 @@ pub fn merge_with(
     extras: &Extras,
 ) -> Result<MergeInfo, Error> {
     let mut written = write(inputs, output, session, extras, Alike::default())?;
-    // Of some waits the first stack alike was taken only later.
+    // For some waits, the first similar stack was taken only later.
     if let Some(later) = written.later.take() {
         written.out.clear()?;
         drop(written.out);
@@ -230,11 +230,11 @@ pub fn merge_with(
     Ok(written.info)
 }
 
-/// A file that is still to be given its name.
+/// A complete file that has yet to get its name.
 struct Whole {
     out: Partial,
     info: MergeInfo,
-    /// Stacks of waits, where some without one are alike.
+    /// Stacks of waits, if some waits without a stack are like ones with a later stack.
     later: Option<Alike>,
 }
 

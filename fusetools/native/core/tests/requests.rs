@@ -13,6 +13,9 @@ use fusetools_core::stitch::{RequestCounts, Stitch};
 use fusetools_core::wanted::Wanted;
 use proptest::prelude::*;
 
+/// Bits of prev_state, as in current kernels: S, D, T, t, X, Z, P, I.
+const ASLEEP: u64 = 0xff;
+
 const DAEMON: i32 = 500;
 const MOUNT: u64 = 45;
 
@@ -291,7 +294,7 @@ fn each_mount_has_its_queue() {
             .events
             .push(ev(time + 50, 501, END, &[unique, mount, 0]));
     }
-    let mut queues = Queues::default();
+    let mut queues = Queues::new(ASLEEP);
     tell(&batch, true, &mut queues);
     let queues = queues.finish();
     let served: Vec<_> = queues
@@ -323,7 +326,7 @@ fn short(state: u64) -> u64 {
         events,
         ..Batch::default()
     };
-    let mut queues = Queues::default();
+    let mut queues = Queues::new(ASLEEP);
     tell(&batch, true, &mut queues);
     let queue = queues.finish().remove(0);
     assert_eq!((queue.threads, queue.waited), (1, 10 + 80));
@@ -334,6 +337,8 @@ fn short(state: u64) -> u64 {
 fn a_thread_that_lacked_a_cpu_after_its_reply_would_have_been_free_earlier() {
     assert_eq!(short(0), 180 - 120 - 30);
     assert_eq!(short(1), 180 - 120);
+    // Stopped, which is no lack of a CPU either.
+    assert_eq!(short(4), 180 - 120);
 }
 
 /// Requests that a thread each serves: begin, read, end, return, all later than the one before.
@@ -397,7 +402,7 @@ proptest! {
 
     #[test]
     fn the_queue_is_what_it_is_at_each_moment(requests in requests(), parts in 1..7usize) {
-        let mut queues = Queues::default();
+        let mut queues = Queues::new(ASLEEP);
         tell(&batch(&requests), true, &mut queues);
         let queue = queues.finish().remove(0);
         let times = naive(&requests);
@@ -456,7 +461,7 @@ proptest! {
             _ => 0,
         });
         for inodes in [true, false] {
-            let mut queues = Queues::default();
+            let mut queues = Queues::new(ASLEEP);
             tell(&batch, inodes, &mut queues);
             for queue in queues.finish() {
                 queue.parts(5);

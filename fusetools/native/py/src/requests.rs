@@ -16,7 +16,7 @@ use fusetools_core::outcomes::{Outcome, Outcomes};
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
 use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
-use fusetools_core::stitch::{Cut, RequestCounts, FATES, MARK_NAMES};
+use fusetools_core::stitch::{asleep, Cut, RequestCounts, FATES, MARK_NAMES};
 use fusetools_core::wanted::{PathFilter, Wanted};
 use fusetools_core::{Reader, ScanInfo};
 use pyo3::exceptions::PyValueError;
@@ -298,7 +298,7 @@ pub fn queue<'py>(
     parts: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
-    let mut queues = Queues::default();
+    let mut queues = Queues::new(asleep(&question.reader));
     let dict = question.tell(py, &mut queues)?;
     let queues = py.detach(|| queues.finish());
     let queues = queues.iter().map(|queue| {

@@ -59,11 +59,11 @@ pub fn stories<'py>(
         "nth": |s| s.nth.to_le_bytes(),
         "connection": |s| known(s.connection).to_le_bytes(),
         "unique": |s| known(s.unique).to_le_bytes(),
-        "size": |s| known(s.size).to_le_bytes(),
+        "size_bytes": |s| known(s.size).to_le_bytes(),
         "ring": |s| [u8::from(s.ring)],
         "nodeid": |s| known(s.nodeid).to_le_bytes(),
-        "request_len": |s| known(s.request_len).to_le_bytes(),
-        "reply_len": |s| known(s.reply_len).to_le_bytes(),
+        "request_bytes": |s| known(s.request_len).to_le_bytes(),
+        "reply_bytes": |s| known(s.reply_len).to_le_bytes(),
         "error": |s| s.error.to_le_bytes(),
         "pid": |s| s.pid.to_le_bytes(),
         "tid": |s| s.tid.to_le_bytes(),
@@ -71,17 +71,17 @@ pub fn stories<'py>(
         "daemon_pid": |s| s.daemon_pid.to_le_bytes(),
         "daemon_tid": |s| s.daemon_tid.to_le_bytes(),
         "syscall": |s| (s.syscall as i64 as i32).to_le_bytes(),
-        "no_thread": |s| duration(s.no_thread),
-        "no_cpu": |s| duration(s.no_cpu),
-        "asleep": |s| duration(s.asleep),
-        "blocked": |s| duration(s.blocked),
-        "runnable": |s| duration(s.runnable),
-        "elsewhere": |s| duration(s.elsewhere),
-        "until": |s| known(s.until).to_le_bytes(),
+        "no_thread_ns": |s| duration(s.no_thread),
+        "no_cpu_ns": |s| duration(s.no_cpu),
+        "asleep_ns": |s| duration(s.asleep),
+        "blocked_ns": |s| duration(s.blocked),
+        "runnable_ns": |s| duration(s.runnable),
+        "elsewhere_ns": |s| duration(s.elsewhere),
+        "until_ns": |s| known(s.until).to_le_bytes(),
     );
     for (mark, name) in MARK_NAMES.iter().enumerate() {
         let times = column(py, &rows, |s: &Story| known(s.marks[mark]).to_le_bytes())?;
-        columns.set_item(*name, times)?;
+        columns.set_item(format!("{name}_ns"), times)?;
     }
     let operations: Vec<&str> = rows.iter().map(|s| s.operation.name()).collect();
     let mut names: Vec<&str> = operations.clone();

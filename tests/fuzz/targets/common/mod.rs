@@ -21,6 +21,7 @@ use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::Queues;
 use fusetools_core::slowest::Slowest;
 use fusetools_core::stages::{stages, By};
+use fusetools_core::stitch::asleep;
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use perf_data::{Event, PerfData, Sample};
@@ -216,7 +217,7 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
             assert!(slowest.finish().len() <= 3);
         }
         7 => {
-            let mut queues = Queues::default();
+            let mut queues = Queues::new(asleep(reader));
             listen(&mut queues);
             for queue in queues.finish() {
                 drop((queue.parts(1), queue.parts(7)));

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// When a thread's reads returned with something since it last replied: one of them brought the request.
+/// When the thread's reads returned data since its last reply: one of them brought the request.
 #[derive(Default)]
 pub(super) struct Reads {
-    /// With the events of the thread's own by then; 0 unless durations are corrected.
+    /// Number of the thread's own events by then; 0 unless durations are corrected.
     pub(super) returns: Vec<(u64, u32)>,
     pub(super) replied: u64,
     pub(super) losses: u32,
@@ -67,7 +67,7 @@ impl Analysis {
             counted,
             request,
             unique: ev.v[0],
-            // With its own, whose cost is that of its probes.
+            // Counts the callback's own event, whose cost is that of its probes.
             events: self.events(ev.tid).saturating_add(1),
             ..self.opened(ev, kind.function)
         };
@@ -77,7 +77,7 @@ impl Analysis {
         self.lose(lost);
     }
 
-    /// Whether a return without its entry ends a call that began before the recording: its thread's first.
+    /// Whether a return without its entry ends a call that began before the recording: only a thread's first can.
     fn began_before(&mut self, tid: i32, function: u32) -> bool {
         self.filters.begun_before && self.entered.insert((tid, function))
     }
@@ -89,7 +89,7 @@ impl Analysis {
         });
         self.lose(lost);
         let Some(call) = call else {
-            // Whose caller it was cannot be known: a daemon's return without its entry has no request.
+            // The caller is unknown: a daemon's return without its entry has no request.
             let before = self.began_before(ev.tid, kind.function);
             let wanted = !before
                 && self.in_window(ev.time)
@@ -113,7 +113,7 @@ impl Analysis {
             return;
         }
         if call.losses != self.losses {
-            // Its own return and a later entry may be among what was dropped meanwhile.
+            // Its own return and a later entry may have been dropped meanwhile.
             self.unreturned([call]);
             return;
         }
@@ -139,8 +139,8 @@ impl Analysis {
         }
     }
 
-    /// ns of a callback up to a time, and of that until its reply; without what recording took, where that is asked
-    /// for: of the callback's own probes and of its thread's events in it.
+    /// ns of a callback up to a time, and the part of them before its reply. If durations are corrected, less the cost
+    /// of the callback's own probes and of its thread's events meanwhile.
     pub(super) fn duration(&self, call: &Open, tid: i32, end: u64) -> (u64, Option<u64>) {
         let duration = end.saturating_sub(call.start);
         let replied = call.replied().filter(|until| *until <= duration);
@@ -221,7 +221,7 @@ impl Analysis {
         }
         let before = self.filters.begun_before && request.is_none() && reads.replied == 0;
         let start = match request {
-            // What another thread met then is not known.
+            // The events of another thread are unknown.
             Some((.., Some(sent))) => Some((sent, events)),
             Some((_, _, since, _)) => reads.returns.iter().copied().find(|read| read.0 >= since),
             None => reads.returns.last().copied(),
@@ -251,7 +251,7 @@ impl Analysis {
             events,
         };
         match request.filter(|_| self.ring_events && counts) {
-            // What brought it by a ring is known when it has ended.
+            // Which completion of a ring brought it is known only at its end.
             Some((id, ..)) => {
                 self.replied.insert(id, replied);
             }
@@ -259,14 +259,14 @@ impl Analysis {
         }
     }
 
-    /// A request's story is known: so is what it was answered with.
+    /// A request's story is complete: its answer is known.
     pub(super) fn replied_to(&mut self, story: &Story) {
         let Some(mut replied) = self.replied.remove(&story.id) else {
             return;
         };
         if story.ring {
             let read = story.at(Mark::Read).filter(|read| *read <= replied.time);
-            // What its thread met since then is not known.
+            // The thread's events since then are unknown.
             replied.read = read.map(|read| (read, replied.events));
         }
         self.replied(replied);
@@ -289,7 +289,7 @@ impl Analysis {
         };
         let mut duration = replied.time.saturating_sub(start);
         if let Some(cost) = self.filters.less() {
-            // Of its own probe half lies before its time stamp.
+            // Half of the cost of its own probe lies before its time stamp.
             let met = Met {
                 events: u64::from(replied.events.saturating_sub(events)),
                 quarters: 1,
@@ -313,7 +313,7 @@ impl Analysis {
         }
     }
 
-    /// The request that the daemon has in hand; whether a caller made it that the filters let pass.
+    /// The request that the daemon is working on, and whether the filters select its caller.
     pub(super) fn request_of(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
         self.stitch.as_ref()?.served(ev, operation)
     }
@@ -334,7 +334,7 @@ impl Analysis {
         let of_request = request.map(|(story, _)| story.connection);
         match self.serves.only(pid).or(of_request) {
             Some(connection) => filters.connections.contains(&connection),
-            // Of a process that serves others, too, it may be theirs.
+            // If its process serves other connections, it may be of one of those.
             None => !filters.daemon_pids.is_empty() && !self.serves.several(pid),
         }
     }

@@ -8,7 +8,7 @@ impl Analysis {
         if let Some(function) = self.addresses.get(&address) {
             return *function;
         }
-        // One for all that are too many.
+        // Stands for all functions beyond the limit.
         let address = if self.addresses.len() < MOST_FUNCTIONS {
             address
         } else {
@@ -83,8 +83,8 @@ impl Analysis {
             function.tally(Operation::UNKNOWN).unmatched += u64::from(wanted);
             return;
         };
-        // The difference of the tracer's own times, which have another clock; they belong to this
-        // very call, whatever was lost meanwhile.
+        // The tracer's own times, of another clock, give the duration: they belong to this very call, whatever was lost
+        // meanwhile.
         let timed = calltime != ABSENT && rettime != ABSENT;
         let duration = match rettime.checked_sub(calltime) {
             Some(duration) if timed => Some(duration),
@@ -94,7 +94,7 @@ impl Analysis {
         self.kernel_return(ev, GRAPH, call, duration);
     }
 
-    /// A kernel function is entered whose return the recording can show.
+    /// Entry of a kernel function whose return the recording can show.
     pub(super) fn kernel_call(&mut self, ev: &Ev, which: usize, function: u32, depth: u64) {
         let counted = self.in_window(ev.time) && self.wants_caller(ev.pid, ev.tid);
         let mut call = Open {
@@ -128,7 +128,7 @@ impl Analysis {
         self.lose(lost);
     }
 
-    /// A call of the kernel layer has returned. Without a duration: it is not sure that this is its return.
+    /// A call of the kernel layer has returned. No duration: this may not be its return.
     pub(super) fn kernel_return(
         &mut self,
         ev: &Ev,
@@ -173,7 +173,8 @@ impl Analysis {
         }
     }
 
-    /// Of a kernel function's call: with a choice of mounts only their daemons', and those that made one of their requests.
+    /// Whether a kernel function's call counts. If mounts are selected: only their daemons' calls, and those that made
+    /// one of their requests.
     pub(super) fn wants_kernel(&self, ev: &Ev, operations: u64) -> bool {
         self.wants_caller(ev.pid, ev.tid)
             && (self.filters.connections.is_empty()

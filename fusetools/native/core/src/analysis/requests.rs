@@ -5,10 +5,10 @@ use super::*;
 pub(super) struct Syscall {
     pub(super) number: u64,
     pub(super) start: u64,
-    /// Of its thread's own by then; 0 unless durations are corrected.
+    /// Number of its thread's own events by then; 0 unless durations are corrected.
     pub(super) events: u32,
     pub(super) losses: u32,
-    /// Of the selected requests that began in it.
+    /// Operations of the selected requests that began in it.
     pub(super) operations: u64,
 }
 
@@ -101,7 +101,7 @@ impl Analysis {
         }
     }
 
-    /// A request ends. What the thread does last before is to enter the system call that answers.
+    /// A request ends. Its thread's last event before is the entry of the system call that answers.
     pub(super) fn end(&mut self, ev: &Ev) {
         let unique = ev.v[0];
         let events = self.events(ev.tid);
@@ -138,7 +138,7 @@ impl Analysis {
         self.syscall_unreturned(earlier);
     }
 
-    /// The system call that has returned, where its duration is to be counted.
+    /// The system call that has returned, if its duration counts.
     pub(super) fn sys_exit(&mut self, ev: &Ev) -> Option<Syscall> {
         let [number, ret, ..] = ev.v;
         if self.arch.is_fake(number) {

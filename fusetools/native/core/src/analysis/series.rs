@@ -27,20 +27,19 @@ pub struct Series {
     pub unmatched: u64,
     /// Durations of matched calls, and of `unanswered` ones.
     pub hist: Hist,
-    /// Open at the recording's or their thread's end; requests that were not answered. They count until then, so
-    /// their durations are what they took at least.
+    /// Calls open at the end of the recording or of their thread, and requests without an answer. They count until
+    /// then, so their durations are lower bounds.
     pub unanswered: u64,
     /// The shortest of those, ns.
     pub least: Option<u64>,
     /// Of a kernel function: `unmatched` of all operations, each call once.
     pub lost: u64,
-    /// Of callbacks, where any replied: until the reply, and what of the duration comes after it.
+    /// Of callbacks, if any replied: the durations until the reply, and after it.
     pub until_reply: Option<Hist>,
     pub after_reply: Option<Hist>,
     /// Matched calls that no other call of the kernel layer encloses.
     pub outermost: u64,
-    /// ns of all matched calls less what was spent in the calls inside them; where all functions are seen
-    /// (function_graph).
+    /// ns of all matched calls, less the calls inside them; only if all functions are recorded (function_graph).
     pub own: Option<u128>,
     /// The function's, if recorded by function_graph.
     pub address: Option<u64>,
@@ -88,8 +87,8 @@ pub struct Columns {
     pub calls: Vec<Call>,
     /// By begin.
     pub requests: Vec<RequestRow>,
-    /// Start and end of open requests' callbacks, by `Story::id`. Of nested ones (a stub around the real one) the
-    /// outermost's: it returns last.
+    /// Start and end of open requests' callbacks, by `Story::id`. Of nested ones (a stub around the real one) those of
+    /// the outermost, which returns last.
     pub(super) callbacks: FxHashMap<u32, (u64, u64)>,
 }
 

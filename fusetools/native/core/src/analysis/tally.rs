@@ -16,7 +16,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Of a call that replied after `until` ns.
+    /// For a call that replied after `until` ns.
     pub(super) fn reply(&mut self, duration: u64, until: Option<u64>) {
         let Some(until) = until.filter(|until| *until <= duration) else {
             if let Some(replied) = &mut self.replied {
@@ -24,7 +24,7 @@ impl Tally {
             }
             return;
         };
-        // Those before it did not reply.
+        // Earlier calls did not reply.
         let whole = &self.hist;
         let replied = self
             .replied
@@ -33,7 +33,7 @@ impl Tally {
         replied.1.add(duration - until);
     }
 
-    /// Its duration is what it took at least.
+    /// Its duration is a lower bound.
     pub(super) fn unfinished(&mut self, duration: u64) {
         self.hist.add(duration);
         self.unanswered += 1;
@@ -71,7 +71,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Where a call in which these operations were requested counts.
+    /// The operations under which a call counts that made requests of these.
     pub(super) fn operations(
         &self,
         apart: bool,

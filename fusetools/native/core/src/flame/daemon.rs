@@ -17,18 +17,18 @@ use crate::spaces::Spaces;
 use crate::stacks::{Frames, Origin};
 use crate::stitch::{Mark, Story};
 
-/// Waits, and answers, that are remembered of a thread; and threads that have ended whose waits are. The oldest go
-/// first.
+/// Maximum number of remembered waits and answers of a thread, and of ended threads whose waits are remembered. The
+/// oldest are dropped first.
 const MOST_WAITS: usize = 4096;
 const MOST_ANSWERS: usize = 256;
 const MOST_DEAD: usize = 1024;
-/// Threads that hand a request to each other, one after the other.
+/// Maximum number of threads that hand a request on, one after the other.
 const MOST_HOPS: usize = 256;
 
 /// Where a thread of a daemon waits for its next request (fs/fuse/dev.c).
 const FOR_REQUESTS: [&str; 3] = ["fuse_dev_do_read", "fuse_dev_read", "fuse_dev_splice_read"];
 
-/// Parts of the time, none twice, in order.
+/// Spans of time, in order, without overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<(u64, u64)>);
 
@@ -50,7 +50,7 @@ impl Spans {
         self.0.iter().copied()
     }
 
-    /// What of from..to is in none of them.
+    /// The parts of from..to outside all of them.
     pub fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = from;
@@ -73,7 +73,7 @@ pub(super) struct Past {
     waits: VecDeque<Wait<Note>>,
     /// When it answered requests.
     answers: VecDeque<u64>,
-    /// Of its waits up to then not all are remembered.
+    /// Up to then, some of its waits are forgotten.
     forgotten: u64,
 }
 
@@ -89,12 +89,12 @@ pub(super) struct Pasts {
 pub(super) struct Worked {
     pub from: u64,
     pub to: u64,
-    /// All its waits of that time are in `waits`: for the rest it was on a CPU.
+    /// `waits` holds all its waits of that time; for the rest it was on a CPU.
     pub whole: bool,
     pub waits: Vec<Wait<Note>>,
 }
 
-/// What is known of a request in the daemon, by the order of time.
+/// What is known of a request in the daemon, in order of time.
 #[derive(Default)]
 pub(super) struct Served {
     /// The callback's frame.
@@ -127,8 +127,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A thread copies a request into a ring of io_uring. If it does not wait for that, it was at other work, to which
-    /// it returns: who made the request has interrupted it.
+    /// A thread copies a request into a ring of io_uring. If it was not waiting for that, the request's caller has
+    /// interrupted other work, which the thread resumes.
     pub(super) fn copies(&mut self, tid: i32) {
         let stitch = self.stitch.as_ref();
         let past = self.pasts.threads.get_mut(&tid);
@@ -164,7 +164,7 @@ impl Engine<'_> {
         }
     }
 
-    /// No request is to come that they could be of.
+    /// No later request can claim them.
     pub(super) fn settle_all(&mut self) {
         let mut threads: Vec<(i32, Past)> = self.pasts.threads.drain().collect();
         threads.sort_by_key(|(tid, _)| *tid);
@@ -173,8 +173,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Its time in the daemon is over, or goes on at the recording's end: what the daemon's threads waited for in it is
-    /// of it.
+    /// The daemon is done with a request, or the recording ends: assigns to it what the daemon's threads waited for
+    /// meanwhile.
     pub(super) fn claim(&mut self, story: &Story) -> Served {
         let wanted = self.wants(story);
         let callback = match story.at(Mark::CallbackEnter) {
@@ -211,7 +211,7 @@ impl Engine<'_> {
                 continue;
             }
             if is_for_requests(&mut self.frames, &self.spaces, wait) {
-                // Whoever has the request since then, not this thread.
+                // From then on another thread has the request.
                 to = wait.from.max(from);
                 break;
             }
@@ -281,9 +281,9 @@ impl Engine<'_> {
         }
     }
 
-    /// The thread that answers, back to when it got the request: from its answer before, or from when another thread of
-    /// the daemon woke it up; then that thread, and so on to the one that read the request. What lies before is not
-    /// known.
+    /// The thread that answers, from when it got the request: from its previous answer, or from when another thread of
+    /// the daemon woke it up; before that the waking thread, and so on to the thread that read the request. Earlier
+    /// time is unknown.
     fn chain(
         &mut self,
         replier: i32,

@@ -141,8 +141,8 @@ impl Engine<'_> {
         self.fold.below(node, name)
     }
 
-    /// What the daemon did from `from` to `to`: what its threads waited for, and the rest, in which they ran. `read`:
-    /// the daemon has read it by then.
+    /// What the daemon did from `from` to `to`: what its threads waited for; they ran the rest of the time. `read`: the
+    /// daemon had read it by then.
     fn served(&mut self, node: u32, served: &Served, read: bool, from: u64, to: u64) {
         let callback = served.callback;
         let in_daemon = match callback {

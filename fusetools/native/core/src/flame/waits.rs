@@ -31,7 +31,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Who goes to sleep to wait for a request has the stack with which it made it, if the request has none of its own.
+    /// A thread that goes to sleep for a request gives the request its stack, if that has none of its own.
     fn begin_of_wait(&mut self, tid: i32, stack: u64) {
         let stitch = self.stitch.as_ref();
         let waiting = stitch.and_then(|stitch| stitch.waiting(tid));
@@ -76,7 +76,7 @@ impl Engine<'_> {
             && self.ask.who.is_none_or(|who| who == note.who)
     }
 
-    /// Also waits outside requests.
+    /// Whether waits outside requests are selected, too.
     fn shows_all(&self, pid: i32, tid: i32, who: Who) -> bool {
         let filtered = self.operations != 0 || !self.ask.filters.connections.is_empty();
         let known = who != Who::Other || self.unknown();
@@ -99,7 +99,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Of who is no daemon it is known when the wait begins what it is for.
+    /// For threads that are no daemon's, the purpose of a wait is known when it begins.
     fn waited(&mut self, wait: &Wait<Note>) {
         let span = [(wait.from, wait.to)];
         let Note {
@@ -115,7 +115,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Which requests a daemon's wait was for is known by now.
+    /// By now it is known which requests a daemon's wait was for.
     pub(super) fn settle(&mut self, wait: &Wait<Note>) {
         if self.ask.graph == Graph::Requests {
             return;
@@ -154,14 +154,14 @@ impl Engine<'_> {
         self.shown(wait, node, reach, &spans);
     }
 
-    /// `spans` of a wait are not shown. One of no request is idle, if of a daemon.
+    /// `spans` of a wait are not shown. Without a request, a daemon's wait is idle time.
     fn left_out(&mut self, who: Who, requested: bool, spans: &[(u64, u64)]) {
         let unknown = self.unknown();
         let amount = match who {
             _ if requested => &mut self.flame.others,
             Who::Daemon => &mut self.flame.idle,
             Who::Workload => &mut self.flame.own,
-            // Of who ran before or after a daemon only that is recorded.
+            // Of other tasks only switches from or to a daemon's thread are recorded.
             Who::Other if !unknown => return,
             Who::Other => &mut self.flame.others,
         };
@@ -221,7 +221,7 @@ impl Engine<'_> {
         self.ask.workload.is_empty() && self.daemons.is_empty()
     }
 
-    /// On top of who waited: who ended it, innermost first, so that the two meet.
+    /// Appends who ended the wait to the waiter's stack, innermost first, so that the two meet.
     pub(super) fn below_waker(&mut self, node: u32, waker: Option<Waker>) -> u32 {
         let between = self.frames.name("--", Origin::Other);
         let mut node = self.fold.below(node, between);
@@ -239,7 +239,7 @@ impl Engine<'_> {
     }
 }
 
-/// Appended to a stack that does not show it itself.
+/// Appended to a stack that does not show by itself why it waited.
 pub(super) fn frame_of(state: State) -> Option<&'static str> {
     match state {
         State::Blocked => None,

@@ -41,10 +41,10 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Bytes that a whole frame may unpack to: more is unpacked step by step.
+/// A whole frame of up to so many bytes is unpacked at once, a larger one step by step.
 const FRAME: usize = 1 << 20;
 
-/// What somebody else may unpack: pieces of the file, in order.
+/// What other threads may unpack: pieces of the file, in order.
 pub(super) enum Piece {
     Plain(Range<usize>),
     /// A compressed record at `at` whose `input` is a whole frame of `len` bytes.
@@ -55,7 +55,7 @@ pub(super) enum Piece {
     },
 }
 
-/// The pieces' records, as far as they are whole, and what is damaged after those.
+/// The whole records of the pieces, and what is damaged after them.
 pub(super) fn unpack(bytes: &[u8], pieces: &[Piece]) -> (Block<'static>, Option<String>) {
     let len = |piece: &Piece| match piece {
         Piece::Plain(range) => range.len(),
@@ -269,8 +269,8 @@ impl<'a> Blocks<'a> {
         Some(Block(Storage::Unpacked(Arc::new(out), 0..len)))
     }
 
-    /// The next pieces that need nothing of what stands before them, some `size` bytes unpacked. Empty: there is none
-    /// at this place; `next_block` goes on there.
+    /// The next pieces that can be unpacked without what stands before them, some `size` bytes when unpacked. Empty:
+    /// there is none at this place; `next_block` goes on there.
     pub(super) fn next_pieces(&mut self) -> Vec<Piece> {
         let (mut pieces, mut size) = (Vec::new(), 0);
         // What is left of a compressed record comes before the next record.
@@ -311,7 +311,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// What a compressed record unpacks to that is a whole frame, in a file that has such ones alone so far.
+    /// The unpacked size of a compressed record that is a whole frame, in a file that has only such ones so far.
     fn frame(&self, input: &Range<usize>) -> Option<usize> {
         if self.decoder.is_some() {
             return None;
@@ -322,7 +322,7 @@ impl<'a> Blocks<'a> {
         (whole && len <= FRAME as u64).then_some(len as usize)
     }
 
-    /// Whether so many bytes more may be unpacked.
+    /// Whether so many more bytes may be unpacked.
     fn pay(&mut self, len: usize) -> bool {
         match self.budget.checked_sub(len) {
             Some(left) => self.budget = left,
@@ -380,7 +380,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Whether a record can come out of a compressed one: not one more of these, none that data follows.
+/// Whether a record may come out of a compressed one: no further compressed record, and none that is followed by data.
 fn is_packed(header: Header, extra: usize) -> bool {
     !matches!(header.kind, record::COMPRESSED | record::COMPRESSED2) && extra == 0
 }

@@ -60,13 +60,13 @@ pub(super) struct Take {
     /// Of a callback's name (Role::Name, Role::Listed).
     pub(super) name: Option<Field>,
     pub(super) listed: bool,
-    /// Of an event of several probes: where a sample has its probe's number, and that of this one.
+    /// Of an event of several probes: the field with the probe's number, and the number of this one.
     probe: Option<(Number, u64)>,
 }
 
 impl Take {
     pub(super) fn new(kind: u32, meaning: &Meaning, format: Option<&Format>) -> Take {
-        // More than one name: as probes made by hand call it.
+        // Several names: probes made by hand use others.
         let names: [&[&str]; 4] = match meaning.role {
             Role::Entry | Role::Return if meaning.layer == Layer::Kernel => {
                 [&["unique"], &[], &[], &["req"]]

@@ -72,7 +72,7 @@ impl Ids {
 
     #[inline(always)]
     pub(super) fn find(&self, id: u64) -> Option<usize> {
-        // What perf makes up at the start has id 0 and counts for the first event.
+        // Records that perf makes up at the start have id 0 and count for the first event.
         if id == 0 {
             return Some(0);
         }

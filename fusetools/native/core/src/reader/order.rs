@@ -68,8 +68,8 @@ impl<S: Sink> Order<S> {
     pub(super) fn add(&mut self, mut part: Part) -> Option<usize> {
         self.tally.add(&part.tally);
         self.number_stacks(&mut part);
-        // At a round everything up to the end of the round before it is complete. Waiting longer than
-        // that is always right, so a part's rounds are taken together.
+        // At a round, everything up to the end of the round before is complete. Waiting longer is always right, so
+        // a part's rounds are processed together.
         for latest in &part.rounds {
             self.complete = self.flush;
             self.flush = self.max.max(*latest);
@@ -83,7 +83,7 @@ impl<S: Sink> Order<S> {
         }
         let handed = self.handed;
         self.side.extend(part.side.into_iter().map(|mut side| {
-            // What perf makes up of tasks that ran before has no time.
+            // perf makes up records of tasks that ran before: these have no time.
             if handed > 0 && *side_time_mut(&mut side) == 0 {
                 *side_time_mut(&mut side) = handed;
             }

@@ -9,7 +9,7 @@ pub(super) struct ScanPlan {
     pub(super) events: Vec<(Layout, Vec<Take>, bool)>,
     pub(super) windows: Option<Vec<(u64, u64)>>,
     pub(super) switches: bool,
-    /// By row of the catalogue: its events have a stack; is there any?
+    /// By row of the catalogue, whether its events have a stack; and whether any have.
     pub(super) stacked: Vec<bool>,
     pub(super) stacks: bool,
 }
@@ -92,7 +92,7 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     pub(super) lost_samples: u64,
     pub(super) throttled: u64,
-    /// Samples with an id that no event has; that contradict their own layout; without a time.
+    /// Samples with an unknown id; that contradict their own layout; without a time.
     pub(super) unknown: u64,
     pub(super) broken: u64,
     pub(super) untimed: u64,
@@ -247,7 +247,7 @@ impl ScanPlan {
             at = next;
         }
         part.next = at;
-        // Here, where several cores are at it: putting sorted parts together costs little.
+        // Sorted here, where several cores work: putting sorted parts together costs little.
         part.events.sort_by_key(|event| event.time);
         part
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// perf's header, names and formats are far below; more is no such stream.
+/// perf's header, names and formats are far smaller; a stream with a larger head is no recording.
 const MOST_HEAD: usize = 256 << 20;
 
 /// Takes a recording's bytes piece by piece and gives its events back in time order. Keeps what is not yet complete, and
@@ -62,7 +62,7 @@ impl Stream {
         if let Some(why) = damage {
             return Err(Error::damaged(why, next));
         }
-        // A record of no size, which no more bytes mend.
+        // A record of size 0, which no further bytes complete.
         if let Err(NoRecord::Size(size)) = Header::at(&self.rest, whole) {
             return Err(Error::damaged(format!("a record of {size} bytes"), whole));
         }

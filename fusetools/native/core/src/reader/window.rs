@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A record's size has 16 bits: a buffer that was filled lacks less than that.
+/// A record's size has 16 bits: a full buffer lacks less than that.
 const RECORD_MAX: u64 = 1 << 16;
 
 /// What is wanted of overwriting buffers. Times in ns on the recording's clock.
@@ -27,12 +27,12 @@ pub struct Extent {
 }
 
 impl Reader {
-    /// Leaves out of `records` what happened before the window, except records of tasks and programs, which then have no time;
-    /// and what was dropped, which was between two windows: an overwriting buffer drops nothing but while it is read
-    /// (`rb->paused` in kernel/events/ring_buffer.c). Error: records lack their CPU.
+    /// Leaves out of `records` what happened before the window, except records of tasks and programs, which then have
+    /// no time; and LOST records, which concern the time between two windows: an overwriting buffer drops events only
+    /// while it is read (`rb->paused` in kernel/events/ring_buffer.c). Error: records lack their CPU.
     ///
-    /// A CPU with few events reaches further back than one with many: from the time on that is in all of them, what is there
-    /// is whole.
+    /// A CPU with few events reaches further back than one with many: all are whole from the latest of their first
+    /// times on.
     pub fn keep(&mut self, window: &Window) -> Result<Extent, Error> {
         // By CPU: bytes, and time of the oldest.
         let mut buffers: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
@@ -66,7 +66,7 @@ impl Reader {
 }
 
 impl Record<'_> {
-    /// It is of no use in a recording that begins at `since`; 0: none begins later than its file.
+    /// It is left out of a recording that begins at `since` (0: at the beginning of the file).
     pub(super) fn left_out(&self, since: u64) -> bool {
         match self.kind {
             _ if since == 0 => false,
@@ -78,8 +78,8 @@ impl Record<'_> {
 }
 
 impl<'a> Records<'a> {
-    /// A record of the state when the window began, as perf synthesizes them: without a time. None: perf itself
-    /// has recorded the thread, later than that.
+    /// The record without a time, as perf synthesizes it for the state when the window began. None: perf itself has
+    /// recorded the thread, later than that.
     pub(super) fn before(&self, record: Record<'a>) -> Option<Record<'a>> {
         let thread = match record.kind {
             record::COMM => u32_at(&record.bytes, 12),

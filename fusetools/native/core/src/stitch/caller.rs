@@ -9,7 +9,7 @@ impl Stitch {
         self.get(slot).map(|open| &open.story)
     }
 
-    /// The request that a thread made last, where nothing else has happened on it since.
+    /// The request that a thread made last, if nothing else has happened on the thread since.
     pub fn begun(&self, tid: i32) -> Option<&Story> {
         let slot = self.tasks.get(tid)?.just_made?;
         self.get(slot).map(|open| &open.story)
@@ -34,13 +34,13 @@ impl Stitch {
         }
     }
 
-    /// A thread has just made a request: the task that it wakes up now serves it.
+    /// A thread has just made a request: the task that it wakes up now will serve it.
     pub fn asks(&self, tid: i32) -> bool {
         let task = self.tasks.get(tid);
         task.is_some_and(|task| task.just_made.is_some())
     }
 
-    /// The caller makes another request: those that have ended are done, for the others it did not wait.
+    /// The caller makes another request: earlier ones that have ended are complete, it did not wait for the others.
     pub(super) fn pass(
         &mut self,
         mut made: Vec<Slot>,
@@ -55,7 +55,7 @@ impl Stitch {
                 open.background = true;
                 return true;
             }
-            // It may yet be the last in its system call for which the caller waited.
+            // It may prove to be the last in its system call for which the caller waited.
             if Some(*slot) == last {
                 return true;
             }
@@ -83,8 +83,8 @@ impl Stitch {
         self.close(slot, tell);
     }
 
-    /// The cost of recording in a request that its caller waited for is a cost in the caller's system call. All of the
-    /// caller's side is known.
+    /// The cost of recording in a request that its caller waited for adds to the cost in the caller's system call.
+    /// Everything about the caller's side is known by now.
     fn charge(&mut self, slot: Slot) {
         let Some(cost) = self.filters.less() else {
             return;
@@ -107,12 +107,12 @@ impl Stitch {
         self.tasks.get(tid).map_or(0, |task| task.taken)
     }
 
-    /// How many events of a thread's own were recorded so far, but for the scheduler's.
+    /// How many events of a thread itself were recorded so far, without the scheduler's.
     pub fn events(&self, tid: i32) -> u32 {
         self.tasks.get(tid).map_or(0, |task| task.events)
     }
 
-    /// A caller waits for it: since when its time is this request's.
+    /// A caller waits for it: from here on the caller's time belongs to this request.
     pub(super) fn waits_for(&mut self, slot: Slot) -> bool {
         let switches = self.switches;
         let Some(open) = self
@@ -141,7 +141,7 @@ impl Stitch {
             from = task.accounted;
         }
         if from > begin {
-            // It was under way while the caller waited for another one.
+            // It was already under way while the caller waited for another one.
             story.clear(Mark::KernelEnter);
         } else if let Some(enter) = story.at(Mark::KernelEnter) {
             if enter < from {
@@ -261,7 +261,7 @@ impl Stitch {
         let made = !task.made.is_empty();
         let after = task.events.wrapping_sub(task.events_then);
         if let (0, Some(call), Some(cost)) = (task.waits, syscall, self.filters.less()) {
-            // None of its requests' stages has what was met.
+            // What the recorder did here lies in none of its requests' stages.
             let events = u64::from(task.events.wrapping_sub(call.events));
             let met = Met {
                 events,

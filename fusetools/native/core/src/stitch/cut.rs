@@ -38,7 +38,7 @@ pub const STAGES: [&str; 8] = [
 const QUEUE: usize = 2;
 const DAEMON: usize = 4;
 const WAKEUP: usize = 6;
-/// In the place of `vfs_entry`: since the caller's last request in the same system call.
+/// Instead of `vfs_entry`: since the caller's last request in the same system call.
 pub const BETWEEN: &str = "between";
 
 /// From one bound to another; `resumed`: the first is `Mark::Resumed`.
@@ -68,10 +68,10 @@ impl Stage {
         usize::from(self.from) >= BEGIN && usize::from(self.to) <= END
     }
 
-    /// What its thread did: of the queue no thread free, that thread without a CPU, one being woken up; of the daemon
-    /// asleep, ready but without a CPU, with another thread; of the caller's waking ready but without a CPU; of the
-    /// others asleep, ready but without a CPU. The rest of the stage is copying, on a CPU, and waking. ns; None where
-    /// it is not known.
+    /// How its thread spent the time. Of the queue: no thread free, that thread without a CPU, one being woken up; of
+    /// the daemon: asleep, ready but without a CPU, with another thread; of the caller's waking: ready but without a
+    /// CPU; of other stages: asleep, ready but without a CPU. The rest of the stage is copying, on a CPU, or waking.
+    /// ns; None if unknown.
     pub fn parts(&self, story: &Story) -> Option<[u64; 3]> {
         if self.is(QUEUE) {
             let parts = [story.no_thread, story.no_cpu, story.asleep];
@@ -98,7 +98,7 @@ impl Stage {
         Some([idle.blocked, idle.runnable, 0])
     }
 
-    /// What the threads that the request waits for meet of the recorder in it.
+    /// The recorder's work within it on the threads that the request waits for.
     fn met(&self, story: &Story) -> Met {
         let from = match usize::from(self.from) {
             // Where there is no callback, the daemon's time begins with its read.
@@ -142,15 +142,15 @@ pub(crate) struct Piece {
 /// A request's stages in order, each with its ns. `total` is their sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cut {
-    pieces: [Piece; 8],
+    pieces: [Piece; STAGES.len()],
     len: usize,
     pub total: u64,
 }
 
 impl Cut {
-    /// For a request that has begun and whose end is known. For an asynchronous one: from its
-    /// begin to its end. Of one that was not answered: up to when it was over, in the stage in which it was. Where
-    /// there is no callback, the daemon's time is that from its read to its reply.
+    /// For a request that has begun and whose end is known. An asynchronous one lasts from its begin to its end; an
+    /// unanswered one until it was over, in the stage in which it was. Without a callback, the daemon's time is that
+    /// from its read to its reply.
     pub fn new(story: &Story) -> Cut {
         let mut cut = Cut::default();
         let last = match story.is_unanswered() {
@@ -179,7 +179,7 @@ impl Cut {
                 }),
             };
             let Some(time) = time else { continue };
-            // A mark that contradicts the others is none.
+            // A mark that contradicts the others is ignored.
             let fits = match bound {
                 ..BEGIN => time <= begin,
                 BEGIN..=END => (begin..=end).contains(&time),
@@ -240,19 +240,19 @@ impl Cut {
     }
 }
 
-/// What is met between a bound and the next.
+/// The recorder's work between a bound and the next.
 fn met_after(story: &Story, bound: usize) -> Met {
     let seen = |mark: Mark| u64::from(story.at(mark).is_some());
     let callback = seen(Mark::CallbackEnter);
-    let (events, quarters) = match bound {
-        0 => (u64::from(story.before), 0),
-        // Of the queueing and waking, and of the switch to the daemon's thread.
-        2 => (1 + 2 * seen(Mark::DaemonWaking), 0),
-        3 => (1, callback),
-        4 => (u64::from(story.inside), OF_CALLBACK * callback),
-        5 => (seen(Mark::Reply), callback),
-        6 => (1 + 2 * seen(Mark::Waking), 0),
-        7 => (u64::from(story.after), 0),
+    let (events, quarters) = match BOUNDS[bound] {
+        Mark::SysEnter => (u64::from(story.before), 0),
+        // For the queueing and waking, and for the switch to the daemon's thread.
+        Mark::Begin => (1 + 2 * seen(Mark::DaemonWaking), 0),
+        Mark::Read => (1, callback),
+        Mark::CallbackEnter => (u64::from(story.inside), OF_CALLBACK * callback),
+        Mark::Reply => (seen(Mark::Reply), callback),
+        Mark::End => (1 + 2 * seen(Mark::Waking), 0),
+        Mark::Runs => (u64::from(story.after), 0),
         _ => (0, 0),
     };
     Met { events, quarters }

@@ -10,14 +10,14 @@ pub(super) struct Unread {
     pub(super) taken: usize,
 }
 
-/// More wait for no daemon (max_background, and a caller each).
+/// No daemon has more of them waiting (max_background, and one for each caller).
 pub(super) const MOST_UNREAD: usize = 1 << 16;
 
 /// Maximum number of distinct lengths.
 pub(super) const MOST_LENGTHS: usize = 1 << 16;
 
 impl Stitch {
-    /// The request that a thread of the daemon has in hand: from its callback on, or its read where it is known by then
+    /// The request that a thread of the daemon works on: from its callback on; or from its read, if it is known by then
     /// what that brought, and the daemon's threads do not hand requests to each other.
     pub fn in_hand(&self, tid: i32) -> Option<&Story> {
         let task = self.tasks.get(tid)?;
@@ -38,8 +38,8 @@ impl Stitch {
         self.get(slot).map(|open| &open.story)
     }
 
-    /// A thread of a daemon has read so many bytes: which request that was, where only one can be it. The kernel hands
-    /// requests out in the order in which they are queued, each by a read of its length.
+    /// A thread of a daemon has read so many bytes: identifies the request if only one fits. The kernel hands requests
+    /// out in the order in which they are queued, each by a read of its length.
     pub(super) fn pair(&mut self, ev: &Ev, len: u64) {
         if !self.serves.knows(ev.pid) {
             return;
@@ -65,7 +65,7 @@ impl Stitch {
         }
     }
 
-    /// Requests without a known read, those that have ended left out; None: none.
+    /// Requests without a known read that have not ended; None if there are none.
     fn waiting_unread(&mut self, connection: u64, len: u64) -> Option<Unread> {
         let mut unread = self.unread.remove(&(connection, len))?;
         unread.queue.retain(|slot| {
@@ -76,7 +76,7 @@ impl Stitch {
         (!unread.queue.is_empty()).then_some(unread)
     }
 
-    /// `sure`: a thread of the daemon has read one of these; else it may have been another connection's.
+    /// `sure`: a thread of the daemon has read one of these; else it may have read another connection's.
     fn pair_one(&mut self, ev: &Ev, key: (u64, u64), mut unread: Unread, sure: bool) {
         let alone = self.reading.get(&ev.pid).is_none_or(FxHashSet::is_empty);
         match unread.queue.len() {
@@ -85,7 +85,7 @@ impl Stitch {
                     self.paired(slot, ev);
                 }
             }
-            // Which of them another thread may have at that time is unknown.
+            // Which of them another thread may have read by then is unknown.
             waiting => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
                     task.paired = None;
@@ -138,7 +138,7 @@ impl Stitch {
     }
 
     /// The system call of this thread that brought the request: the last one, or the first one since it was sent. One
-    /// of another length was of something else.
+    /// of another length brought something else.
     pub(super) fn take_read(&mut self, slot: Slot, tid: i32, last: bool) {
         let Some(open) = self.get(slot) else { return };
         let story = &open.story;
@@ -190,8 +190,8 @@ impl Stitch {
         self.slot_of(request)
     }
 
-    /// The connection, of several that its process serves, from which a thread has read last since its last answer; None
-    /// if unknown.
+    /// The connection from which a thread has read last since its last answer, if its process serves several; None if
+    /// unknown.
     fn read_of(&self, tid: i32) -> Option<u64> {
         let task = self.tasks.get(tid)?;
         let read = task.reads.iter().rev();
@@ -210,8 +210,8 @@ impl Stitch {
         self.read_of(tid).or_else(|| Some(guess()?.0))
     }
 
-    /// The request that a call of the daemon is about, which began in the recording; and whether a caller made it that
-    /// the filters let pass.
+    /// The request that a call of the daemon is about, if it began in the recording, and whether the filters select its
+    /// caller.
     pub fn served(&self, ev: &Ev, operation: Operation) -> Option<(&Story, bool)> {
         let open = self.get(self.request_of(ev, operation)?)?;
         let begun = open.story.at(Mark::Begin).is_some();
@@ -229,7 +229,7 @@ impl Stitch {
         self.callbacks.insert(ev.pid);
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
-        // A callback that calls another one (a stub), of a request that is none.
+        // The callback that calls this one (a stub), if it is for the same request.
         let around = task.callbacks.last().and_then(|callback| callback.slot);
         let around = around.filter(|slot| {
             let same = |open: &Open| [open.story.unique, ABSENT].contains(&unique);
@@ -258,7 +258,7 @@ impl Stitch {
                 open.story.set(Mark::CallbackEnter, ev.time);
                 (open.idle, open.events, open.freed) = (idle, events, freed);
                 if open.story.reader != ev.tid {
-                    // What another thread did then is not this one's.
+                    // What another thread did until then says nothing about this one.
                     open.story.idle[Mark::Read as usize] = None;
                 }
                 open.story.idle[Mark::CallbackEnter as usize] = switches.then_some(idle);
@@ -294,7 +294,7 @@ impl Stitch {
         }
     }
 
-    /// The request that this thread has read last, if its callback may be one of this operation that begins now.
+    /// The request that this thread has read last, if the callback that begins now may belong to it.
     fn read_last(&self, tid: i32, operation: Operation) -> Option<Slot> {
         let task = self.tasks.get(tid)?;
         let slot = task.paired.filter(|_| !self.hands(task.pid))?;
@@ -314,7 +314,7 @@ impl Stitch {
         };
         let connection = self.connection_of(ev.pid, ev.tid, unique);
         let connection = connection.unwrap_or(ABSENT);
-        // Whose request it was is not known.
+        // Its request is unknown.
         let wanted = self.filters.pids.is_empty() && self.filters.comms.is_empty();
         let slot = self.put(kind.operation, fate);
         let open = &mut self.slab[slot.0 as usize];
@@ -331,7 +331,7 @@ impl Stitch {
             let identity = Identity::new(unique, connection, ABSENT);
             self.slab[slot.0 as usize].key = Some(identity.key());
             if let Some(earlier) = self.requests.begin(identity, request) {
-                // Of another connection that is unknown, either.
+                // It may be of another connection, which is unknown as well.
                 if let Some(open) = self.slot_of(&earlier).and_then(|slot| self.get_mut(slot)) {
                     open.key = None;
                 }
@@ -386,7 +386,7 @@ impl Stitch {
         let story = &mut open.story;
         story.set(Mark::CallbackReturn, ev.time);
         if story.at(Mark::Reply).is_none() && story.at(Mark::End).is_none() && switches {
-            // Another thread will answer, if any.
+            // If anything answers, another thread will.
             story.slept(idle, open.idle);
         }
         self.done_on_the_daemons_side(slot, tell);
@@ -466,7 +466,7 @@ impl Stitch {
             return;
         };
         unread.queue.remove(at);
-        // It had been read, if any of them had.
+        // If any of them had been read, this one had.
         unread.taken = unread.taken.saturating_sub(1);
         if unread.queue.is_empty() {
             self.unread.remove(&key);

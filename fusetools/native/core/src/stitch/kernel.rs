@@ -29,7 +29,7 @@ impl Stitch {
             ABSENT => kind.operation,
             opcode => Operation::of_opcode(opcode),
         };
-        // The daemon, which ends a request, sends out what waited in the background for its turn.
+        // A daemon that ends a request sends out requests that waited in the background for their turn.
         let own = match self.serves.of(ev.pid) {
             [] => self.servants.contains(&ev.pid),
             own => connection == ABSENT || own.contains(&connection),
@@ -38,7 +38,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
-        // It has run since the last request's end; when it began to, no tracer was shown.
+        // It has run since the last request's end; when it began to run was not recorded.
         task.awaiting = None;
         let open = &mut self.slab[slot.0 as usize];
         let story = &mut open.story;
@@ -175,7 +175,7 @@ impl Stitch {
             Place::Wait => self.runs(ev.tid, ev.time),
             Place::Fetch => {
                 if let Some(task) = self.tasks.get_mut(ev.tid) {
-                    // If system calls are recorded, the thread is in one, which is more precise.
+                    // If system calls are recorded, the thread's own is more precise.
                     if task.syscall.is_none() {
                         let read = Read {
                             enter: task.fetches,
@@ -304,7 +304,7 @@ impl Stitch {
                 && Requests::is_numbered(request.unique)
                 && request.unique != unique
         }) {
-            // Its end, and the begin of the request that ends here, were not seen.
+            // Its end and the begin of the request that ends here were missed.
             if let Some(slot) = self.slot_of(&earlier) {
                 if let Some(open) = self.get_mut(slot) {
                     open.story.fate = Fate::Lost;
@@ -357,7 +357,8 @@ impl Stitch {
             self.serves.learn(ev.pid, to, open.story.connection);
         }
         let Some(open) = self.get(slot) else { return };
-        // Where a callback's return is not recorded, which thread has its request is known no longer than it is its own.
+        // Without a recorded return of a callback, the thread is known to have the request only until another thread
+        // answers.
         let left = open.daemon_open || open.story.at(Mark::CallbackReturn).is_some();
         let moved = callback.is_some() && !left && open.story.daemon_tid != ev.tid;
         let begun = open.story.at(Mark::Begin).is_some();
@@ -367,7 +368,7 @@ impl Stitch {
         }
         let Some(open) = self.get(slot) else { return };
         if daemon && !aborted && callback.is_none() && begun {
-            // There is none, or the daemon's library answered by itself.
+            // Without a callback, or the daemon's library answered by itself.
             match open.paired {
                 Some(tid) if tid != ev.tid => {
                     self.hand.insert(ev.pid);
@@ -375,12 +376,12 @@ impl Stitch {
                 }
                 Some(_) => {}
                 None if by_kernel => self.slab[slot.0 as usize].story.handed = true,
-                // One of several, which wait for the same ring.
+                // Several threads wait for the same ring, this is one of them.
                 None if commit.is_some() => {}
                 None if open.story.at(Mark::Read).is_some() && open.story.daemon_tid != ev.tid => {
                     self.slab[slot.0 as usize].story.handed = true;
                 }
-                // Where threads hand on what they read, what this one read may have been another request.
+                // If threads hand on what they read, this thread's read may have brought another request.
                 None if self.hand.contains(&ev.pid) => {}
                 None => self.take_read(slot, ev.tid, false),
             }
@@ -392,7 +393,7 @@ impl Stitch {
             && (open.story.daemon_tid == ev.tid || open.story.daemon_tid < 0);
         let task = self.tasks.of(ev.tid);
         task.ended = Some(slot);
-        // What the thread does last before the end is to enter the system call that answers.
+        // The thread's last event before the end is the entry of the system call that answers.
         let ring = task
             .syscall
             .is_some_and(|call| daemon && self.arch.is_ring(call.number));

@@ -2,16 +2,17 @@
 //!
 //! An entry of a ring holds one request at a time. The kernel copies the request into it and posts a completion with the
 //! entry's mark (user_data); the daemon answers by a command with the same mark, and the kernel ends the request while
-//! that is submitted (fs/fuse/dev_uring.c). So it is certain at a request's end what had brought it; before, only where
-//! one request alone can have come. The thread that submitted an entry's last command copies, at any time, also in the
-//! middle of other work; the thread that waits for the ring's completions takes, once it is done with what it had.
+//! that is submitted (fs/fuse/dev_uring.c). So at a request's end it is certain what had brought it; before, only if
+//! just one request can have come. The thread that submitted an entry's last command copies, at any time, even in the
+//! middle of other work; the thread that waits for the ring's completions takes, once it has finished what it had.
 
 use super::*;
 
 /// No daemon has more of them.
 const MOST_RINGS: usize = 1 << 12;
 const MOST_ENTRIES: usize = 1 << 12;
-/// Of a connection, begun and not known to have been brought. Of more none is identified before its end.
+/// Maximum number of a connection's requests that have begun and are not known to have been brought. With more, none is
+/// identified before its end.
 const MOST_WAITING: usize = 1 << 10;
 
 /// IORING_OP_URING_CMD (include/uapi/linux/io_uring.h).
@@ -37,7 +38,7 @@ struct Brought {
     tid: i32,
     /// The system call during which it was posted, if that is the taker's wait; else the moment of the posting.
     read: Read,
-    /// What it brought, where that is known before the end.
+    /// What it brought, if that is known before the end.
     slot: Option<Slot>,
 }
 
@@ -101,7 +102,7 @@ impl Stitch {
         let task = self.tasks.of(ev.tid);
         task.pid = ev.pid;
         task.event(ev.time);
-        // Else it is a failure, or of another kind of command.
+        // Otherwise a failure, or a completion of another kind of command.
         if result != 0 {
             return;
         }
@@ -145,7 +146,7 @@ impl Stitch {
         }
     }
 
-    /// The request of a connection that alone can have been brought.
+    /// The only request of a connection that can have been brought.
     fn only_one(&mut self, connection: u64) -> Option<Slot> {
         let mut waiting = self.waiting.remove(&connection)?;
         waiting.slots.retain(|slot| self.waits(*slot));
@@ -220,7 +221,7 @@ impl Stitch {
         }
     }
 
-    /// A request ends; in a command of a ring, if it is one's answer. Then what had brought it is known.
+    /// A request ends; in a command of a ring, if that is its answer. Now it is known which completion had brought it.
     pub(super) fn answered_by_ring(&mut self, ev: &Ev, slot: Slot) -> Option<Commit> {
         let commit = self.tasks.get_mut(ev.tid)?.commit.take()?;
         let connection = self.get(slot)?.story.connection;
@@ -236,7 +237,7 @@ impl Stitch {
         Some(commit)
     }
 
-    /// This brought the request; its taker may have been at other work then.
+    /// This completion brought the request; its taker may have been at other work then.
     fn take_brought(&mut self, slot: Slot, pid: i32, brought: Brought) {
         let Brought { tid, mut read, .. } = brought;
         let Some(open) = self.get(slot) else { return };
@@ -248,7 +249,7 @@ impl Stitch {
         let own = callback && open.story.daemon_tid == tid;
         let freed = match self.tasks.get(tid) {
             _ if own => open.freed,
-            // In one system call several may be answered: the taker was done with the first by then.
+            // One system call may answer several: the taker was done with the first by then.
             Some(task) if !callback => task.syscall.map_or(task.freed, |call| call.freed),
             _ => Freed::default(),
         };

@@ -11,7 +11,7 @@ impl Stitch {
                 let task = self.tasks.of(*tid);
                 (task.pid, task.comm) = (*pid, comm);
                 if new && self.serves.knows(*pid) {
-                    // Where it stood when the recording began is not known.
+                    // Its state at the recording's beginning is unknown.
                     self.reading.entry(*pid).or_default().insert(*tid);
                 }
             }
@@ -106,8 +106,8 @@ impl Stitch {
         self.drop_callbacks(task.callbacks, time, tell);
     }
 
-    /// Splits the time in the queue: until a thread was free, and until it ran. A thread that had replied and then lacked
-    /// a CPU would have been free that much earlier.
+    /// Splits the time in the queue: until a thread was free, and until it ran. A thread that lacked a CPU after its
+    /// reply would have been free that much earlier.
     pub(super) fn split_queue(&mut self, slot: Slot, enter: u64, run: Run, read: u64) {
         if !self.switches {
             return;
@@ -123,7 +123,7 @@ impl Stitch {
         let free = within(enter);
         let ready = within(enter.max(run.runs));
         if story.at(Mark::DaemonWaking).is_some() {
-            // Woken up for it; then another task may have had the CPU.
+            // Woken up for it; until then another task may have had the CPU.
             let lacked = match run.runs == ready {
                 true => ready - within(run.delayed),
                 false => 0,
@@ -160,7 +160,7 @@ impl Stitch {
         task.enter_state(state, time);
         let answered = task.answered.take().filter(|_| task.woken_early);
         let Some(slot) = answered else { return };
-        // So it slept for its answer, and runs when it is switched to.
+        // So it slept until the answer, and runs again when it is switched to.
         task.awaiting = Some(slot);
         if let Some(open) = self.get_mut(slot) {
             let story = &mut open.story;
@@ -195,9 +195,9 @@ impl Stitch {
         }
     }
 
-    /// Since when the task that woke another one at `ready`, and had its CPU until `time`, used it for its own work. The
-    /// end of the system call that did the waking is a part of the wake-up; what follows is not, nor is the work of a
-    /// task that was interrupted.
+    /// From when on a task that woke another one at `ready`, and kept its CPU until `time`, delayed it by its own work.
+    /// The end of the system call that did the waking is a part of the wake-up; what follows is not, nor is the work of
+    /// a task that was interrupted.
     fn delayed_by_waker(&self, waker: i32, ready: u64, time: u64) -> u64 {
         let Some(task) = self.tasks.get(waker) else {
             return ready;

@@ -17,19 +17,19 @@ pub(super) struct Open {
     /// The caller has gone to wait for it.
     pub(super) waited: bool,
     pub(super) ended: bool,
-    /// More may be seen of it on the caller's side, on the daemon's.
+    /// Whether more may be seen of it on the caller's side, and on the daemon's.
     pub(super) caller_open: bool,
     pub(super) daemon_open: bool,
-    /// What the daemon's thread had slept and waited for a CPU when its callback began; without one, when it had read
-    /// the request.
+    /// How long the daemon's thread had slept and waited for a CPU when its callback began; without a callback, when it
+    /// had read the request.
     pub(super) idle: Idle,
     /// The thread that read it, where that is known by order and length.
     pub(super) paired: Option<i32>,
     /// More requests of its length were read at once than can be distinguished.
     pub(super) maybe_read: bool,
-    /// How many events its thread had had by then.
+    /// Number of events of its thread by then.
     pub(super) events: u32,
-    /// When its callback's thread had been done with the request before.
+    /// When its callback's thread had finished the request before.
     pub(super) freed: Freed,
 }
 
@@ -95,7 +95,7 @@ impl Stitch {
         (open.generation > 0).then_some((request.place, open.generation))
     }
 
-    /// Tells a story that is complete on both sides.
+    /// Reports a story that is complete on both sides.
     pub(super) fn close(&mut self, slot: Slot, tell: Tell) {
         let Some(open) = self.get(slot) else { return };
         if open.ended && !open.caller_open && !open.daemon_open {
@@ -185,7 +185,7 @@ impl Stitch {
         let (tid, before) = (story.daemon_tid, open.idle);
         let hands = self.hand.contains(&story.daemon_pid);
         let called = seen(Mark::CallbackEnter) && (open.daemon_open || !hands);
-        // It may have left it to another thread, and wait for its next one.
+        // The thread may have left it to another thread, and wait for its next one.
         let reads = self.reading.get(&story.daemon_pid);
         let again = reads.is_some_and(|threads| threads.contains(&tid));
         let own = called || (seen(Mark::Read) && !hands && !again);

@@ -8,7 +8,7 @@ use super::*;
 pub struct Idle {
     pub blocked: u64,
     pub runnable: u64,
-    /// Of `blocked`, that of waits whose end alone was recorded: it may have been ready before.
+    /// The part of `blocked` in waits without a recorded wake-up: the thread may have been ready before their end.
     pub unsplit: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum State {
     Runnable,
 }
 
-/// A system call that brought something.
+/// A system call that brought data.
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) enter: u64,
@@ -32,7 +32,7 @@ pub(super) struct Read {
     pub(super) events: u32,
     /// Bytes; 0 if unknown.
     pub(super) len: u64,
-    /// Whose requests it brings; ABSENT if unknown, or if the process serves no other.
+    /// The connection whose requests it brings; ABSENT if unknown, or if the process serves no other.
     pub(super) connection: u64,
     /// It is known which request it brought.
     pub(super) claimed: bool,
@@ -45,17 +45,18 @@ impl Read {
     }
 }
 
-/// When a thread last began to run, and since when it had been ready to; how long it was so in all since it replied.
+/// When a thread last began to run, and since when it had been ready to; for how long in all it has been ready but
+/// without a CPU since its reply.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Run {
     pub(super) ready: u64,
     pub(super) runs: u64,
     pub(super) late: u64,
-    /// Since when another task delayed it by its own work on the CPU; `runs`: none did.
+    /// Since when another task delayed it by its own work on the CPU; equal to `runs` if none did.
     pub(super) delayed: u64,
 }
 
-/// When a thread was last done with a request, and what it had slept and met by then.
+/// When a thread last finished a request, and how long it had slept and how many events it had by then.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Freed {
     pub(super) time: u64,
@@ -91,7 +92,8 @@ pub(super) struct Task {
     /// When it last returned from one.
     pub(super) left: u64,
 
-    /// Recorded on it, but for the scheduler's; by when it last ran again; the last one's time.
+    /// Number of events recorded on it, without the scheduler's; the number when it last ran again; the last one's
+    /// time.
     pub(super) events: u32,
     pub(super) events_then: u32,
     pub(super) seen: u64,
@@ -101,17 +103,17 @@ pub(super) struct Task {
     // As a caller
     /// Requests of this system call that may have more events on this side.
     pub(super) made: Vec<Slot>,
-    /// The last one, until the task does something else.
+    /// The request made last, until the task does something else.
     pub(super) just_made: Option<Slot>,
     /// Ended; the task has yet to run.
     pub(super) awaiting: Option<Slot>,
     /// Ended while the task was on a CPU; it has done nothing since.
     pub(super) answered: Option<Slot>,
-    /// The last one that it waited for in this system call.
+    /// The last request that it waited for in this system call.
     pub(super) last: Option<Slot>,
-    /// How many those were.
+    /// Number of requests that it waited for.
     pub(super) waits: u32,
-    /// Its time in this system call is accounted for up to here; 0 outside. Its idle time by then.
+    /// Up to when its time in this system call is accounted for (0 outside); its idle time by then.
     pub(super) accounted: u64,
     pub(super) accounted_idle: Idle,
     /// When it last ran again after a request.
@@ -119,27 +121,27 @@ pub(super) struct Task {
     /// The outermost of the kernel's open FUSE functions: its depth or number, how often it is open, and its start.
     pub(super) graph: Option<(u64, u64)>,
     pub(super) probe: Option<(u32, u32, u64)>,
-    /// When one was last entered whose return is not recorded.
+    /// When a FUSE function was last entered whose return is not recorded.
     pub(super) entered: u64,
-    /// When the outermost was entered.
+    /// Its idle time when the outermost FUSE function was entered.
     pub(super) kernel_idle: Idle,
 
     // As a thread of the daemon
-    /// Since its last answer.
+    /// Its reads since its last answer.
     pub(super) reads: Vec<Read>,
     pub(super) callbacks: Vec<Callback>,
     pub(super) sent: Option<Slot>,
     /// The last one that it is known to have read, by order and length.
     pub(super) paired: Option<Slot>,
-    /// Ended by this thread in this system call.
+    /// The request that this thread ended in this system call.
     pub(super) ended: Option<Slot>,
-    /// Woken up for it.
+    /// The request that it was woken up for.
     pub(super) called: Option<Slot>,
-    /// The kernel's function that takes answers was entered, or one that hands out requests.
+    /// When the kernel's function that takes answers was entered; when one that hands out requests was.
     pub(super) writes: Option<(u64, Idle, u32)>,
     pub(super) fetches: u64,
     pub(super) freed: Freed,
-    /// What was posted in rings while it waited for that: ring and mark. The ring for which it waits now. Its command.
+    /// What was posted in rings while it waited for them (ring and mark); the ring for which it waits now; its command.
     pub(super) fetched: Vec<(u64, u64)>,
     pub(super) waits_for: Option<u64>,
     pub(super) commit: Option<Commit>,
@@ -192,7 +194,7 @@ impl Task {
         }
     }
 
-    /// Where it is on a CPU: it does something other than to sleep.
+    /// If it is on a CPU: it does something other than going to sleep.
     pub(super) fn goes_on(&mut self) {
         if self.state == State::Running {
             self.woken_early = false;
@@ -208,7 +210,7 @@ impl Task {
         }
     }
 
-    /// Its state, by all that was recorded so far.
+    /// Its state, by everything recorded so far.
     fn known(&self) -> State {
         match self.state {
             State::Blocked if self.woken_early => State::Runnable,
@@ -221,7 +223,7 @@ impl Task {
         match self.state {
             State::Running => self.woken_early = true,
             State::Blocked | State::Unknown => {
-                // Of a sleep that is known an earlier one was none.
+                // Within a sleep that is known, an earlier wake-up was for nothing.
                 self.woken_early = self.state == State::Unknown;
                 self.enter_state(State::Runnable, time);
             }
@@ -244,7 +246,7 @@ impl Task {
         };
     }
 
-    /// When the kernel's FUSE function was entered that is at work.
+    /// When the kernel's FUSE function that is at work was entered.
     pub(super) fn kernel_enter(&self) -> Option<u64> {
         let graph = self.graph.map(|(_, start)| start);
         let probe = self.probe.map(|(.., start)| start);
@@ -253,7 +255,7 @@ impl Task {
     }
 }
 
-/// Threads by their number: of every switch two are looked up.
+/// Threads by their number: every switch needs two of them.
 #[derive(Default)]
 pub(super) struct Tasks {
     near: Vec<Option<Box<Task>>>,

@@ -148,10 +148,10 @@ pub struct Story {
     pub until: u64,
     /// Of one that was not answered: the mark that would have come next; `End` where that is not known.
     pub next: Mark,
-    /// Another thread than the one that read it answered: one without a callback.
+    /// It was answered by another thread than the one that read it, and has no callback.
     pub handed: bool,
-    /// What the threads had slept and waited for a CPU, by mark: the caller's up to the begin and from `Runs` on, the
-    /// daemon's thread's between. Only differences on one thread mean anything.
+    /// How long the threads had slept and waited for a CPU, by mark: the caller up to the begin and from `Runs` on, the
+    /// daemon's thread between. Only differences on one thread have a meaning.
     pub idle: [Option<Idle>; MARKS],
     /// Events that the recorder took on the caller's thread before the begin and after it ran again, and on the
     /// daemon's between the callback and the reply: system calls and functions.
@@ -232,19 +232,19 @@ impl Story {
         }
     }
 
-    /// What its thread had slept and waited for a CPU by its reply, and when it began with it.
+    /// How long its thread had slept and waited for a CPU by its reply, and when it began with it.
     pub(super) fn slept(&mut self, idle: Idle, before: Idle) {
         self.blocked = idle.blocked.saturating_sub(before.blocked);
         self.runnable = idle.runnable.saturating_sub(before.runnable);
         self.unsplit = idle.unsplit.saturating_sub(before.unsplit);
     }
 
-    /// Begun, and neither its end nor what became of it was lost.
+    /// It has begun, and neither its end nor what became of it was lost.
     pub fn counts(&self) -> bool {
         self.until != ABSENT && self.at(Mark::Begin).is_some()
     }
 
-    /// It has begun, and no answer came of the daemon: its durations are what it took at least.
+    /// It has begun, and the daemon gave no answer: its durations are lower bounds.
     pub fn is_unanswered(&self) -> bool {
         matches!(
             self.fate,
@@ -252,13 +252,13 @@ impl Story {
         )
     }
 
-    /// ns from its begin until it was over, where that is known.
+    /// ns from its begin until it was over, if that is known.
     pub fn duration(&self) -> Option<u64> {
         let begin = self.at(Mark::Begin).filter(|_| self.until != ABSENT)?;
         Some(self.until.saturating_sub(begin))
     }
 
-    /// What the thread slept and waited for a CPU between two marks; None where not known.
+    /// How long the thread slept and waited for a CPU between two marks; None if unknown.
     pub fn idle_between(&self, from: Mark, to: Mark) -> Option<Idle> {
         let (from, to) = (self.idle[from as usize]?, self.idle[to as usize]?);
         Some(Idle {
@@ -281,7 +281,7 @@ pub struct RequestCounts {
     pub begun: u64,
     pub ended: u64,
     pub matched: u64,
-    /// Of those begun: no answer came of the daemon.
+    /// Of those begun: the daemon gave no answer.
     pub unanswered: u64,
 }
 

@@ -124,7 +124,7 @@ impl Head<'_> {
                 let text = format!("name: {short}\nID: {kind}\n{rest}");
                 tracing.add(system, Cow::Owned(text.into_bytes()));
                 if index == 0 {
-                    // Records that are no samples name the bundle.
+                    // Records other than samples name the bundle.
                     event.also(&old);
                     self.events[at] = event;
                 } else {

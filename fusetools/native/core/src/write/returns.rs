@@ -12,9 +12,9 @@ use crate::tracedat::{TraceDat, What};
 
 /// Calls of a thread at a time, as many as the kernel follows (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
 const DEEPEST: usize = 64;
-/// Calls in all, 24 bytes each.
+/// Maximum number of calls, 24 bytes each.
 const MOST_CALLS: usize = 1 << 24;
-/// Calls that are looked at for those that were under way.
+/// Maximum number of calls that are examined for those under way.
 const MOST_LATER: usize = 1 << 12;
 
 struct Call {
@@ -86,7 +86,7 @@ impl Returns {
         reading.end()
     }
 
-    /// Where the calls go back to that a thread is in at a time, innermost first.
+    /// The original return addresses of the calls that a thread is in at a time, innermost first.
     pub(super) fn of(&self, tid: i32, time: u64) -> impl Iterator<Item = u64> + '_ {
         let calls = self.calls.get(&tid).map_or(&[][..], Vec::as_slice);
         let later = &calls[calls.partition_point(|call| call.left <= time)..];
@@ -111,9 +111,9 @@ fn tells(format: Option<&Format>) -> Option<Tells<'_>> {
 struct Reading {
     returns: Returns,
     count: usize,
-    /// Functions entered and not left, with the time.
+    /// Functions entered and not yet left, with the time.
     open: FxHashMap<i32, Vec<(u64, u64)>>,
-    /// Where a function went back to last: it goes there again where its own end is not recorded.
+    /// Where a function returned to last: it returns there again if its own end is not recorded.
     usual: FxHashMap<(i32, u64), u64>,
     processes: FxHashMap<i32, i32>,
 }

@@ -193,12 +193,12 @@ impl Source for Perf<'_> {
     }
 }
 
-/// The samples of an event as they are written, but for copies of user stacks.
+/// How an event's samples are written, except copies of user stacks.
 struct Written {
     layout: Layout,
     /// The mask of the registers of such a copy.
     copied: Option<u64>,
-    /// It is no tracepoint: its samples show where the processor was.
+    /// It is no tracepoint: its samples show the processor's position.
     by_address: bool,
     tells: Tells,
     /// Only its samples' stacks are used: ftrace recorded the event, too.
@@ -209,19 +209,21 @@ struct Written {
 
 /// What an input's records need in order to be in a file with others.
 pub(super) struct Mend {
-    /// The layout of each event, None for one that is left out: an input's own session.
+    /// The layout of each event; None if it is left out, as an input's own session is.
     events: Vec<Option<Layout>>,
-    /// The layout of records that name no event: that of the file's first.
+    /// The layout of records that name no event: that of the file's first event.
     first: Layout,
     /// Bytes of the sample id of the output's first event, which such records are read with there.
     tail: usize,
-    /// The input has no PERF_SAMPLE_IDENTIFIER and gets it; where its records have no id at all, this is its one event's.
+    /// The input has no PERF_SAMPLE_IDENTIFIER and gets one; if its records have no id at all, it is that of its only
+    /// event.
     identifier: Option<u64>,
     /// By event, its samples as they are written.
     written: Vec<Written>,
     /// By event, how its samples become those of the probes that share it.
     apart: Vec<Option<Rc<Apart>>>,
-    /// By event, its name where only samples of some daemons are kept; those, and how many of others there were.
+    /// By event, its name if only samples of some daemons are kept; these daemons; and numbers of other daemons'
+    /// samples.
     of_daemons: Vec<Option<String>>,
     daemons: FxHashSet<i32>,
     left_out: BTreeMap<String, u64>,
@@ -378,7 +380,7 @@ fn made<'a>(parts: &[&[u8]]) -> Option<Bytes<'a>> {
 pub(super) struct Tasks<'a> {
     /// By thread; 0 where not known.
     processes: Vec<i32>,
-    /// For threads without a record.
+    /// For threads without a record of their own.
     others: &'a HashMap<i32, i32>,
 }
 
@@ -442,7 +444,7 @@ struct Kind {
     tells: Tells,
     /// The id of those with a stack, where perf took stacks.
     with_stack: Option<u64>,
-    /// A thread begins: places of its number and of the flags of clone(2). Only its process is learnt from that.
+    /// A thread begins: places of its number and of the flags of clone(2). Used only to learn its process.
     begins: Option<(usize, usize)>,
 }
 
@@ -776,7 +778,7 @@ impl Source for Trace<'_> {
         self.record[at..at + 4].copy_from_slice(&process.to_le_bytes());
         let task = (process, thread as i32);
         stacks.note(kind.tells, task.1, self.raw);
-        // The stack of another process, which gives way to one of them, shows nothing.
+        // The stack of another process, when it is switched out for one of them, shows nothing.
         let id = kind.with_stack.filter(|_| stacks.scope.of(process));
         let (Some(id), Tells::Switched(state)) = (id, kind.tells) else {
             return true;

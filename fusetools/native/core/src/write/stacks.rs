@@ -21,7 +21,8 @@ use crate::stacks::{Reach, CONTEXT_USER};
 use crate::symbols::{Kernel, Table};
 use crate::unwind::{can_unwind, only_address, Copied, Unwinding, Unwound};
 
-/// Different stacks that are remembered as done, and different places in files that are to be named.
+/// Maximum numbers of different stacks that are remembered as done, and of different places in files that are to be
+/// named.
 const MOST_SEEN: usize = 1 << 20;
 const MOST_PLACES: usize = 1 << 22;
 
@@ -42,10 +43,10 @@ pub(super) fn has_copies(reader: &Reader) -> bool {
     attrs.any(|attr| copied(reader, attr).is_some())
 }
 
-/// Threads in system calls whose stacks at the entry are kept.
+/// Maximum number of threads in system calls whose stacks at the entry are kept.
 const MOST_ENTERED: usize = 1 << 12;
 
-/// ns that taking a stack may last; what takes longer was interrupted.
+/// Longest time to take a stack, ns; a longer one was interrupted.
 const MOST_TAKEN: u64 = 100_000;
 
 /// The user stack with which a thread entered the system call that it is in.
@@ -71,7 +72,7 @@ pub(super) fn words(chain: &[u8]) -> Vec<u64> {
 pub(super) enum Stacked {
     AsIs,
     Anew(Vec<u8>),
-    /// It is part of the next one.
+    /// It becomes a part of the next sample.
     LeftOut,
     /// It contradicts itself.
     Broken,
@@ -84,7 +85,7 @@ pub(super) struct Stacks<'a> {
     spaces: Spaces,
     unwinding: Unwinding,
     returns: Returns,
-    /// By thread; the number of the call if another event is yet to report that entry, or has just done so.
+    /// By thread; the number of the call if another event will report that entry, or has just done so.
     entered: FxHashMap<i32, (Entered, Option<u64>)>,
     waits: Waits,
     /// By thread: when perf began to take a stack whose event ftrace records next.

@@ -112,7 +112,7 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
 pub(super) struct Scope {
     /// None: all.
     processes: Option<FxHashSet<i32>>,
-    /// Those that existed before.
+    /// Those that existed before the recording.
     roots: Vec<i32>,
     /// Whether a thread of them runs, by its last switch.
     runs: FxHashMap<i32, bool>,
@@ -220,8 +220,8 @@ impl Default for Task {
     }
 }
 
-/// Waits with their own stack, and with that of a similar wait. `ns`: the cost of taking all stacks for their
-/// threads.
+/// Numbers of waits with their own stack, with that of a similar wait, and without. `ns`: the cost of taking all stacks
+/// for their threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub taken: u64,
@@ -248,10 +248,10 @@ impl Alike {
 #[derive(Default)]
 pub(super) struct Waits {
     tasks: FxHashMap<i32, Task>,
-    /// The last of each kind; the first of all.
+    /// The last stack of each kind; the first of all kinds.
     last: FxHashMap<Kind, Vec<u64>>,
     first: Alike,
-    /// The first ones taken in the whole recording, for a second pass.
+    /// The first stacks of the whole recording, for a second pass.
     later: Alike,
     /// Kinds of waits without a stack.
     lacking: FxHashSet<Kind>,
@@ -330,7 +330,7 @@ impl Waits {
         if let Some((_, chain)) = own {
             self.shares.taken += 1;
             let user = chain.iter().position(|ip| *ip == CONTEXT_USER);
-            // Twice: it goes on, and nothing is known of it.
+            // Two marks: the stack goes on, and nothing is known of the rest.
             let kernel = chain[..user.unwrap_or(chain.len())].iter().copied();
             let marks = [CONTEXT_USER; 2].into_iter().filter(|_| user.is_some());
             let first = &mut self.first;
