@@ -261,28 +261,38 @@ impl Batch {
     /// Events and side-band records merged by time; at the same time a thread's name and birth come before its events,
     /// its end and losses after.
     pub fn in_order<'a>(&'a self, mut see: impl FnMut(Item<'a>)) {
-        let mut side = self.side.iter().peekable();
+        let mut side = self.side.iter();
+        let mut next = side.next();
+        let mut due = Side::due(next);
         for event in &self.events {
-            while let Some(record) = side.next_if(|record| record.comes_before(event.time)) {
+            while let Some(record) = next.take_if(|_| due <= event.time) {
                 see(Item::Side(record));
+                next = side.next();
+                due = Side::due(next);
             }
             see(Item::Event(event));
         }
-        side.for_each(|record| see(Item::Side(record)));
+        next.into_iter()
+            .chain(side)
+            .for_each(|record| see(Item::Side(record)));
     }
 }
 
 impl Side {
-    pub(crate) fn comes_before(&self, event: u64) -> bool {
-        match self {
-            Side::Comm { time, .. }
-            | Side::Fork { time, .. }
-            | Side::Name { time, .. }
-            | Side::Listed { time, .. } => *time <= event,
-            Side::Map(map) => map.time <= event,
-            Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time, .. } => {
-                *time < event
+    /// The time of the earliest event that a record comes before; of none there is no such event.
+    pub(crate) fn due(record: Option<&Side>) -> u64 {
+        match record {
+            Some(
+                Side::Comm { time, .. }
+                | Side::Fork { time, .. }
+                | Side::Name { time, .. }
+                | Side::Listed { time, .. },
+            ) => *time,
+            Some(Side::Map(map)) => map.time,
+            Some(Side::Exit { time, .. } | Side::Switch { time, .. } | Side::Lost { time }) => {
+                time.saturating_add(1)
             }
+            None => u64::MAX,
         }
     }
 }

@@ -67,15 +67,23 @@ impl Join {
         if !self.roles.iter().any(Option::is_some) {
             return;
         }
-        let mut side = batch.side.iter_mut().peekable();
+        let mut side = batch.side.iter_mut();
+        let mut next = side.next();
+        let mut due = Side::due(next.as_deref());
         batch.events.retain_mut(|event| {
-            let before = |record: &&mut Side| record.comes_before(event.time);
-            while let Some(record) = side.next_if(|record| before(record)) {
+            while let Some(record) = next.take_if(|_| due <= event.time) {
                 self.name(record);
+                next = side.next();
+                due = Side::due(next.as_deref());
             }
-            self.event(event)
+            match self.roles.get(event.kind as usize) {
+                Some(Some(role)) => self.event(event, *role),
+                _ => true,
+            }
         });
-        side.for_each(|record| self.name(record));
+        next.into_iter()
+            .chain(side)
+            .for_each(|record| self.name(record));
     }
 
     fn name(&mut self, record: &mut Side) {
@@ -104,17 +112,13 @@ impl Join {
     }
 
     /// Whether the event is to be reported.
-    fn event(&mut self, event: &mut Ev) -> bool {
-        let kind = event.kind as usize;
-        let Some(Some(role)) = self.roles.get(kind) else {
-            return true;
-        };
-        let function = self.functions[kind];
+    fn event(&mut self, event: &mut Ev, role: Role) -> bool {
+        let function = self.functions[event.kind as usize];
         match role {
             Role::Taken | Role::Sent => {
                 // The answer is copied, too.
                 let taken = event.v[0];
-                if *role == Role::Taken || event.v[2] != 0 {
+                if role == Role::Taken || event.v[2] != 0 {
                     let task = self.tasks.entry(event.tid).or_default();
                     if task.unique != Some(taken) {
                         task.unique = Some(taken).filter(|unique| !matches!(*unique, 0 | ABSENT));

@@ -204,8 +204,10 @@ impl<L: Listener> Teller<L> {
     }
 
     fn event(&mut self, event: &Ev) {
-        let daemon = self.daemon(event.pid, event.tid, event.v[0]);
-        self.all.names.event(daemon, event);
+        if self.all.names.heeds(event) {
+            let daemon = self.daemon(event.pid, event.tid, event.v[0]);
+            self.all.names.event(daemon, event);
+        }
         let complete = &mut self.complete;
         self.stitch
             .event(event, &mut |story| complete.push(story.clone()));
@@ -247,7 +249,14 @@ impl<L: Listener> Teller<L> {
 }
 
 impl<L: Listener> All<L> {
+    #[inline]
     fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
+        if !complete.is_empty() {
+            self.tell_all(complete, comms);
+        }
+    }
+
+    fn tell_all(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
         for story in complete.drain(..) {
             let daemon = self.names.daemon(story.daemon_pid, story.connection);
             let details = self.names.take(daemon, story.unique);

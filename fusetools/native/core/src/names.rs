@@ -140,6 +140,12 @@ impl Names {
         (pid, connection.unwrap_or(ABSENT))
     }
 
+    /// Whether an event can tell of names.
+    #[inline]
+    pub fn heeds(&self, ev: &Ev) -> bool {
+        matches!(self.roles.get(ev.kind as usize), Some(Some(_)))
+    }
+
     /// Of `daemon`'s.
     pub fn event(&mut self, daemon: Daemon, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;

@@ -47,10 +47,13 @@ pub use window::{Extent, Window};
 /// The event that holds a recording's own facts.
 pub const SESSION: &str = "fusetools:session";
 
-/// Bytes of records that a worker reads at a time.
-const CHUNK: usize = 4 << 20;
+/// Bytes of records that a worker reads at a time: what comes of them shall be in the processor's caches until it is looked
+/// at.
+const CHUNK: usize = 256 << 10;
+/// The same of a recording up to this size: it is one chunk, and there is nothing for workers to share.
+const SMALL: usize = 4 << 20;
 /// Events that are gathered before they are sorted and handed on.
-const BATCH: usize = 1 << 16;
+const BATCH: usize = 1 << 12;
 /// What compressed records may grow to, in all: this many times their size, and this much more.
 /// perf's own shrink 5 to 30 times.
 const EXPANSION: usize = 1000;
@@ -118,12 +121,13 @@ impl Reader {
         let mut parts = file::parse(&bytes)?;
         let events = name_events(&mut parts);
         let ids = Arc::new(Ids::new(&parts.attrs, &mut parts.warnings));
+        let small = parts.data.len() <= SMALL;
         Ok(Reader {
             bytes,
             parts,
             events,
             ids,
-            chunk: CHUNK,
+            chunk: if small { SMALL } else { CHUNK },
             since: 0,
         })
     }

@@ -74,6 +74,8 @@ pub(super) struct Part {
     /// For each FINISHED_ROUND the latest time before it.
     pub(super) rounds: Vec<u64>,
     pub(super) max: u64,
+    /// Where the time was that was looked up last (`ScanPlan::stretch`): those that follow are mostly there, too.
+    stretch: Option<(u64, u64, bool)>,
     pub(super) tally: Tally,
 }
 
@@ -204,6 +206,7 @@ impl ScanPlan {
             stacks: Stacks::default(),
             rounds: Vec::new(),
             max: 0,
+            stretch: None,
             tally: Tally {
                 counts: vec![0; self.events.len()],
                 ..Tally::default()
@@ -261,12 +264,26 @@ impl ScanPlan {
         }
     }
 
-    fn within(&self, time: u64) -> bool {
+    #[inline(always)]
+    fn within(&self, time: u64, part: &mut Part) -> bool {
+        match &part.stretch {
+            Some((from, to, within)) if (*from..=*to).contains(&time) => *within,
+            _ => part.stretch.insert(self.stretch(time)).2,
+        }
+    }
+
+    /// The window that a time is in (true), or what is between two of them: its first and its last ns.
+    fn stretch(&self, time: u64) -> (u64, u64, bool) {
         let Some(windows) = &self.windows else {
-            return true;
+            return (0, u64::MAX, true);
         };
         let at = windows.partition_point(|(_, to)| *to < time);
-        windows.get(at).is_some_and(|(from, _)| *from <= time)
+        let after = at.checked_sub(1).map_or(0, |before| windows[before].1 + 1);
+        match windows.get(at) {
+            Some(&(from, to)) if from <= time => (from, to, true),
+            Some(&(from, _)) => (after, from - 1, false),
+            None => (after, u64::MAX, false),
+        }
     }
 
     #[inline(always)]
@@ -296,7 +313,7 @@ impl ScanPlan {
             part.tally.first = Some(part.tally.first.map_or(time, |first| first.min(time)));
         }
         part.tally.counts[index] += 1;
-        if takes.is_empty() || !(*all || self.within(time)) {
+        if takes.is_empty() || !(*all || self.within(time, part)) {
             return;
         }
         if !timed {
@@ -561,5 +578,39 @@ pub(super) fn side_time_mut(side: &mut Side) -> &mut u64 {
         | Side::Switch { time, .. }
         | Side::Lost { time } => time,
         Side::Map(map) => &mut map.time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_of_time_is_a_window_or_between_two() {
+        for windows in [
+            None,
+            Some(vec![]),
+            Some(vec![(0, 0), (5, 9), (10, 12), (20, 20)]),
+            Some(vec![(3, u64::MAX)]),
+        ] {
+            let expected = |time: u64| {
+                let mut all = windows.iter().flatten();
+                windows.is_none() || all.any(|(from, to)| (*from..=*to).contains(&time))
+            };
+            let plan = ScanPlan {
+                ids: Arc::default(),
+                events: Vec::new(),
+                windows: windows.clone(),
+                switches: false,
+                stacked: Vec::new(),
+                stacks: false,
+            };
+            for time in (0..25).chain([u64::MAX]) {
+                let (from, to, within) = plan.stretch(time);
+                assert!((from..=to).contains(&time), "{windows:?} {time}");
+                let whole = from..=to.min(25);
+                assert!(whole.chain([to]).all(|time| expected(time) == within));
+            }
+        }
     }
 }
