@@ -1241,6 +1241,43 @@ fn read_to_reply_without_what_recording_took() {
     assert_eq!(ns(&corrected(&without, 100, 1602)), 15000 - 3 * 100);
 }
 
+/// With detail latency what a ring brings is not recorded, but that one takes the answer.
+#[test]
+fn no_read_to_reply_where_reads_are_not_recorded() {
+    let committed = ROWS.len() as u32;
+    let mut rows = catalogue();
+    rows.push(Meaning {
+        event: "io_uring:io_uring_submit_req".into(),
+        layer: Layer::Syscall,
+        function: String::new(),
+        operation: String::new(),
+        role: Role::Committed,
+    });
+    let filters = Filters {
+        windows: true,
+        daemons: vec![(DAEMON, MOUNT)],
+        ..Filters::default()
+    };
+    for by_ring in [true, false] {
+        let mut analysis =
+            Analysis::new(&rows, filters.clone(), Some("x86_64"), 0, Detail::default());
+        let mut events = vec![ev(1000, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP])];
+        if by_ring {
+            events.push(ev(2000, DAEMON, committed, &[0xf00, 1, 46, 0]));
+        }
+        events.push(ev(3000, DAEMON, END, &[2, MOUNT, 0]));
+        analysis.push(&Batch {
+            events,
+            ..Batch::default()
+        });
+        let answer = analysis.finish();
+        assert_eq!(
+            figures(&answer, "read to reply", "lookup").2,
+            u64::from(!by_ring)
+        );
+    }
+}
+
 /// A system call is without what each of its requests is without, also where it has not returned.
 #[test]
 fn requests_of_one_system_call() {

@@ -39,7 +39,9 @@ impl Analysis {
             let reply = story.at(Mark::Reply);
             let to = reply.unwrap_or(story.until);
             let last = reply.map_or(Mark::End, |_| Mark::Reply);
-            if begin.is_some() || read.is_some() {
+            // What a ring brings may be left out of a recording: then none has a read.
+            let unseen = story.ring && read.is_none() && !self.ring_events;
+            if (begin.is_some() || read.is_some()) && !unseen {
                 self.window_tallies
                     .entry(story.operation)
                     .or_default()
