@@ -62,7 +62,7 @@ def test_each_mount_has_its_own(pair: tuple[Path, Path], tmp_path: Path) -> None
         assert len(known) > 0.9 * len(own)
         assert {row["path"][0] for row in known} == {letter}
         assert {row["daemon_tid"] for row in known} == {known[0]["daemon_tid"]}
-        # The second sleeps for 5 ms before each byte; a busy machine makes some of any mount's slow.
+        # The second sleeps for 5 ms before each byte; load makes some of either mount's slow.
         firsts = [row["duration_ns"] for row in known if row["offset_bytes"] == 0]
         assert (min(firsts) >= 5_000_000) == (letter == "b")
     for mount, letter in zip(pair, "ab"):
