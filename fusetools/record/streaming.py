@@ -57,9 +57,10 @@ class Piped(Perf):
     def look(self, seconds: float) -> bool:
         """Also takes what is in the pipe, which would fill up."""
         ready = select.select([self._answer, self._pipe], [], [], seconds)[0]
-        if self._answer in ready:
+        answered = self._answer in ready
+        if answered:
             self._take()
-        return self._read() or bool(ready)
+        return self._read() or answered  # a pipe that nobody writes to any more is ready, too
 
     def _read(self) -> bool:
         """Takes what is in the pipe; False: nothing was."""

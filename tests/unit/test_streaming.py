@@ -92,6 +92,21 @@ def test_a_perf_that_neither_answers_nor_writes(
         _Stream(perf).advance()
 
 
+def test_a_perf_that_has_ended_is_not_waited_for(
+    perf: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pipe is ready from then on, with nothing in it."""
+    assert perf.stdout is not None
+    os.close(perf.stdout)
+    perf.stdout = None
+    monkeypatch.setattr(Piped, "ended", True)
+    assert not perf.look(0)
+    begin, clock = time.monotonic(), iter(range(1000))
+    monkeypatch.setattr(time, "monotonic", lambda: begin + next(clock))
+    assert not perf.tell("enable", 500.0)
+    assert next(clock) < 10
+
+
 def _word(perf: Piped) -> bytes:
     try:
         return os.read(perf._control, 64)
