@@ -457,7 +457,10 @@ def _probes(
             missing.append(Missing(what, why, "mount it again", "daemon"))
             continue
         refused = no_returns(facts, library, target.mount)
-        for name, address, _, offset in symbols.get(library.host_path, ()):
+        functions = symbols.get(library.host_path, ())
+        if group.unless and any(group.unless.fullmatch(name) for name, *_ in functions):
+            continue
+        for name, address, _, offset in functions:
             base, variants = _variants(name) if library.runtime != "Go" else (name, set())
             plain = demangle.get(name, base)
             match = group.function.fullmatch(base) or group.function.fullmatch(plain)
@@ -487,7 +490,10 @@ def _probes(
                         probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
                     )
                 )
-        if len(probes) == before and group.role in HELPERS:
+        stand_ins = [g for g, _ in target.groups if g.unless and g.role == group.role]
+        if len(probes) == before and stand_ins and not group.unless:
+            pass  # they say what is missing
+        elif len(probes) == before and group.role in HELPERS:
             why = f"{os.path.basename(library.path)} does not show the function that tells them"
             inode = group.role != "taken"
             what = "inodes" if inode else "the callbacks' requests"

@@ -10,6 +10,7 @@ A set holds groups, each of functions in one library:
     program = false                        # true: else the daemon's own program, of any name
     uses = 'fuse_new\\w*|fuse_main\\w*'     # only if the daemon imports such a function of that
                                            # library (or none of it: it looks them up at run time)
+    unless = 'do_(lookup|read)'            # only if the library has no such function
     function = 'cvmfs::cvmfs_(\\w+)'        # the function's whole name, mangled or plain
     role = "call"                          # or "reply": the function answers a request; "inode":
                                            # it answers with an inode; "listed": it lists a file
@@ -63,7 +64,8 @@ FIELDS = ("unique", "opcode", "nodeid", "req", "error", "ino", "name", "fh", "si
 
 @dataclass(frozen=True)
 class Group:
-    """Functions of one library. ``library``, ``function`` and ``uses`` match whole names;
+    """Functions of one library, unless it has one that ``unless`` matches. ``library``,
+    ``function``, ``uses`` and ``unless`` match whole names;
     ``operations`` and ``arguments`` are keyed by what ``function``'s first group matched. Without
     ``library`` the file is the daemon's program; with ``program`` also if no library matches.
     ``offsets``: by the name that stands for them in ``arguments``; the first library that matches.
@@ -78,6 +80,7 @@ class Group:
     arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     program: bool = False
     uses: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
     abi: str = ""
     returns: bool = True
     offsets: Mapping[str, tuple[tuple[re.Pattern[str], int], ...]] = field(default_factory=dict)
@@ -181,8 +184,8 @@ class _Reader:
 
 def _group(reader: _Reader, at: str, value: object) -> Group:
     data = reader.table(at, value)
-    keys = ("name", "optional", "library", "program", "uses", "function", "role", "abi", "returns")
-    reader.known(at, data, (*keys, "operations", "arguments", "offsets"))
+    keys = ("name", "optional", "library", "program", "uses", "unless", "function", "role", "abi")
+    reader.known(at, data, (*keys, "returns", "operations", "arguments", "offsets"))
     name = reader.text(f"{at}, name", data.get("name", "callbacks"))
     if not re.fullmatch(r"[\w-]+", name):
         raise reader.mistake(f"{at}, name", f"{name!r} is no plain word")
@@ -247,6 +250,7 @@ def _group(reader: _Reader, at: str, value: object) -> Group:
         arguments=arguments,
         program=program,
         uses=reader.pattern(f"{at}, uses", data["uses"]) if "uses" in data else None,
+        unless=reader.pattern(f"{at}, unless", data["unless"]) if "unless" in data else None,
         abi=abi,
         returns=returns,
         offsets=offsets,

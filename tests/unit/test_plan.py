@@ -633,6 +633,20 @@ def test_what_is_imported_decides(imports: tuple[str, ...], fs: str | None) -> N
         assert plan.probes[2].operation == "read"
 
 
+@pytest.mark.parametrize("handlers", [("do_lookup", "do_getattr", "do_destroy"), ()])
+def test_which_request_a_callback_is_for(handlers: tuple[str, ...]) -> None:
+    """libfuse's own handlers tell it, where they are known; what these call is dear to probe."""
+    program = replace(library("daemon", 8), imports=("fuse_main_real",))
+    one = mount(libraries=(program, FUSE), program=program.path)
+    names = ("fuse_fs_getattr", "fuse_req_userdata", "fuse_reply_err", *handlers)
+    rows = [(name, 0x100 * i, 9, 0x100 * i) for i, name in enumerate(names, 1)]
+    plan = make(host("6.18", one), symbols={**SYMBOLS, FUSE.host_path: rows})
+    taken = {p.function: dict(p.arguments)["unique"] for p in plan.probes if p.role == "taken"}
+    assert list(taken) == [*(handlers[:2] or ["fuse_req_userdata"])]
+    assert set(taken.values()) == {"+8(%di):u64"}
+    assert not any("callbacks' requests" in missing.what for missing in plan.missing)
+
+
 @pytest.mark.parametrize(
     ("file", "read", "getattr", "opened"),
     [
