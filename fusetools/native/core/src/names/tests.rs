@@ -59,6 +59,17 @@ const RELEASE: u32 = 2;
 const RENAME: u32 = 3;
 const REPLY: u32 = 4;
 
+fn called(kind: u32, unique: u64, value: u64) -> Ev {
+    Ev {
+        time: 0,
+        pid: 7,
+        tid: 7,
+        kind,
+        cpu: 0,
+        v: [unique, value, ABSENT, ABSENT],
+    }
+}
+
 impl Calls {
     fn new() -> Calls {
         let row = |operation: &str, role| Meaning {
@@ -80,19 +91,8 @@ impl Calls {
     }
 
     fn event(&mut self, kind: u32, value: u64) {
-        let v = [self.unique, value, ABSENT, ABSENT];
-        let (time, pid, tid, cpu) = (0, 7, 7, 0);
-        self.names.event(
-            DAEMON,
-            &Ev {
-                time,
-                pid,
-                tid,
-                kind,
-                cpu,
-                v,
-            },
-        );
+        let event = called(kind, self.unique, value);
+        self.names.event(DAEMON, &event);
     }
 
     /// The path of the callback's file.
@@ -169,19 +169,7 @@ fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
             name: name.to_owned(),
         },
     );
-    let v = [2, ino, ABSENT, ABSENT];
-    let (time, pid, tid, cpu) = (0, 7, 7, 0);
-    names.event(
-        DAEMON,
-        &Ev {
-            time,
-            pid,
-            tid,
-            kind,
-            cpu,
-            v,
-        },
-    );
+    names.event(DAEMON, &called(kind, 2, ino));
 }
 
 fn with_rows(rows: &[&str]) -> Names {
