@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -49,8 +49,9 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
     if not mounts:
         return ()
     daemons = _daemons(files, descriptors)
-    paths = [mount.path for mount in mounts]
-    return tuple(_with_daemon(files, mount, daemons, paths) for mount in mounts)
+    unknown = ((daemon.pid, daemon.arguments) for daemon in daemons if not daemon.connections)
+    named = named_mounts(unknown, [mount.path for mount in mounts])
+    return tuple(_with_daemon(files, mount, daemons, named) for mount in mounts)
 
 
 def all_namespaces(files: Files) -> list[Mount]:
@@ -188,14 +189,16 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
     return daemons
 
 
-def _with_daemon(files: Files, mount: Mount, daemons: list[Daemon], paths: Sequence[str]) -> Mount:
+def _with_daemon(
+    files: Files, mount: Mount, daemons: list[Daemon], named: dict[int, set[str]]
+) -> Mount:
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
     if not candidates:
         # Older kernels do not show the connection: ask the file system, then its command line.
         unknown = [daemon for daemon in daemons if not daemon.connections]
         pid = _pid_from_cvmfs(files, mount) if unknown else None
         candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
-            daemon for daemon in unknown if mount.path in named_mounts(daemon.arguments, paths)
+            daemon for daemon in unknown if mount.path in named[daemon.pid]
         ]
     if not candidates:
         return replace(mount, why=_why_none(files, daemons))
@@ -232,18 +235,24 @@ def _pid_from_cvmfs(files: Files, mount: Mount) -> int | None:
     return _number((answer or "").strip("\0\n "))
 
 
-def named_mounts(arguments: Sequence[str], paths: Sequence[str]) -> set[str]:
-    """Those of the mount points ``paths`` that a daemon's command line may name as its own,
-    absolute or by their tails: what it names last, as it may show a directory on another one
-    (bindfs DIRECTORY MOUNT), and not behind an option if it names one elsewhere."""
-    named: list[tuple[bool, int, set[str]]] = []
-    for at, (before, argument) in enumerate(zip(arguments, arguments[1:])):
-        tail = os.path.normpath(argument)
-        relative = argument[:1] not in ("", "/", "-")
-        own = {path for path in paths if tail == path or (relative and path.endswith(f"/{tail}"))}
-        if own:
-            named.append((not before.startswith("-"), at, own))
-    return max(named, key=lambda item: item[:2])[2] if named else set()
+def named_mounts(
+    commands: Iterable[tuple[int, Sequence[str]]], paths: Iterable[str]
+) -> dict[int, set[str]]:
+    """Those of the mount points ``paths`` that each daemon's command line may name as its own, by
+    its pid, absolute or by their tails: what it names last, as it may show a directory on another
+    one (bindfs DIRECTORY MOUNT), and not behind an option if it names one elsewhere."""
+    known: dict[str, set[str]] = {}  # by the whole path, and by its tails
+    for path in paths:
+        for at in (0, *(at + 1 for at, letter in enumerate(path) if letter == "/")):
+            known.setdefault(path[at:], set()).add(path)
+    named: dict[int, set[str]] = {}
+    for pid, arguments in commands:
+        last, named[pid] = (False, -1), set()
+        for at, (before, argument) in enumerate(zip(arguments, arguments[1:])):
+            own = set() if argument[:1] in ("", "-") else known.get(os.path.normpath(argument))
+            if own and (not before.startswith("-"), at) > last:
+                last, named[pid] = (not before.startswith("-"), at), own
+    return named
 
 
 def _why_none(files: Files, daemons: list[Daemon]) -> str:

@@ -12,6 +12,7 @@ import ctypes
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
@@ -115,8 +116,8 @@ class _Reader:
             if directory is not None:
                 mounts += _unmounted(directory, {mount.number for mount in mounts})
                 mounts = [_counted(mount, directory) for mount in mounts]
-        paths = [mount.path for mount in mounts if mount.path]
-        connections = [_with_daemon(mount, processes, paths, unseen) for mount in mounts]
+        named = _named(mounts, processes)
+        connections = [_with_daemon(mount, processes, named, unseen) for mount in mounts]
         self.fuse = {connection.number for connection in connections}
         if any(wchan.startswith(AUTOFS) for own in threads.values() for _, _, wchan, _ in own):
             connections += self._autofs(processes)
@@ -579,17 +580,24 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
     return state == "S" and not kernel and not _IDLE.match(wchan or "0")
 
 
+def _named(mounts: list[Connection], processes: dict[int, Process]) -> dict[int, set[str]]:
+    """The mount points that daemons' command lines name, by their pid; not where there are two."""
+    unknown = ((p.pid, p.arguments) for p in processes.values() if None in p.fuse)
+    times = Counter(mount.path for mount in mounts if mount.path)
+    named = named_mounts(unknown, times)
+    return {pid: {path for path in own if times[path] == 1} for pid, own in named.items()}
+
+
 def _with_daemon(
-    mount: Connection, processes: dict[int, Process], paths: Sequence[str], silent: int
+    mount: Connection, processes: dict[int, Process], named: dict[int, set[str]], silent: int
 ) -> Connection:
-    """The mount with the process that answers it, and all that have its /dev/fuse open. ``paths``:
-    of all mounts; ``silent``: how many processes could not be looked at."""
+    """The mount with the process that answers it, and all that have its /dev/fuse open. ``silent``:
+    how many processes could not be looked at."""
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
         unknown = [p for p in holders if None in p.fuse]
-        if paths.count(mount.path) < 2:
-            own = [p for p in unknown if mount.path in named_mounts(p.arguments, paths)]
+        own = [p for p in unknown if mount.path in named[p.pid]]
         if not own:
             why, hidden = "no process here has its connection open", False
             if unknown:

@@ -14,6 +14,12 @@ MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:")
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
 
 
+def answered(processes: dict[int, Process], paths: list[str], silent: int = 0) -> Connection:
+    """The mount with its daemon, where these are the paths of all mounts."""
+    mounts = [replace(MOUNT, path=path) for path in paths]
+    return machine._with_daemon(MOUNT, processes, machine._named(mounts, processes), silent)
+
+
 @pytest.mark.parametrize(
     ("uid", "fuse", "silent", "hidden"),
     [(0, (), 0, False), (0, (None,), 0, True), (1000, (), 0, True), (0, (), 1, True)],
@@ -29,7 +35,7 @@ def test_a_daemon_that_is_not_seen_is_not_gone(
     one that could not be looked at in time may have them."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     other = replace(DAEMON, fuse=fuse)
-    found = machine._with_daemon(MOUNT, {100: other}, ["/mnt/a"], silent)
+    found = answered({100: other}, ["/mnt/a"], silent)
     assert (found.daemon, found.hidden) == (None, hidden)
 
 
@@ -58,11 +64,11 @@ def test_a_command_line_that_names_several_mounts(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     processes = {100: named(100, commands[0]), 200: named(200, commands[1], 10)}
-    found = machine._with_daemon(MOUNT, processes, ["/mnt/a", "/mnt/b"], 0)
+    found = answered(processes, ["/mnt/a", "/mnt/b"])
     assert (found.daemon, found.hidden) == (daemon, daemon is None)
 
 
 def test_nobody_knows_who_answers_which_of_two_mounts_on_one_path() -> None:
     processes = {100: named(100, "sshfs a: /mnt/a"), 200: named(200, "sshfs b: /mnt/a", 10)}
-    found = machine._with_daemon(MOUNT, processes, ["/mnt/a", "/mnt/a"], 0)
+    found = answered(processes, ["/mnt/a", "/mnt/a"])
     assert (found.daemon, found.hidden) == (None, True)
