@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
 
 MOST = 60  # names in a message
 
 
 def instead(name: str, known: Collection[str]) -> str:
     """What an unknown name may stand for: the names similar to it, or all of them."""
+    from difflib import get_close_matches  # only for a mistake: it takes a millisecond
+
     if close := get_close_matches(name, known, cutoff=0.7):
         return f"similar names: {', '.join(close)}"
     names = sorted(known)

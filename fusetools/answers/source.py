@@ -37,12 +37,15 @@ class Source:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_readable(self.path)
-        with self.path.open("rb") as file:
-            if file.read(len(TRACE_DAT)) == TRACE_DAT:
-                why = "it is a trace.dat, which is read together with its perf.data"
-                fix = merging(["perf.data", str(self.path)])
-                raise Error(f"cannot read {self.path}", why, fix)
-        self.described = core.ask(core.native.describe, str(self.path))
+        try:
+            self.described = core.ask(core.native.describe, str(self.path))
+        except Error as error:
+            with self.path.open("rb") as file:
+                if file.read(len(TRACE_DAT)) != TRACE_DAT:
+                    raise
+            why = "it is a trace.dat, which is read together with its perf.data"
+            fix = merging(["perf.data", str(self.path)])
+            raise Error(f"cannot read {self.path}", why, fix) from error
         self.session, self._warnings = session.read(self.described.get("session"))
         self.addresses: dict[str, int] = {}
         self.catalogue = self._read_probes()

@@ -490,10 +490,10 @@ def _probes(
                         probe, event=probe.event + RETURN, kind="r", role="return", arguments=()
                     )
                 )
-        stand_ins = [g for g, _ in target.groups if g.unless and g.role == group.role]
-        if len(probes) == before and stand_ins and not group.unless:
-            pass  # they say what is missing
-        elif len(probes) == before and group.role in HELPERS:
+        if len(probes) == before and group.role in HELPERS:
+            others = (other for other, _ in target.groups if other is not group)
+            if any(other.unless and other.role == group.role for other in others):
+                continue  # it stands in for this one, and says what is missing
             why = f"{os.path.basename(library.path)} does not show the function that tells them"
             inode = group.role != "taken"
             what = "inodes" if inode else "the callbacks' requests"
