@@ -263,6 +263,7 @@ def command(
     alone, until Ctrl-C.
     """
     # slow to import, so only when recording
+    from fusetools.now.waited import waited
     from fusetools.record import preflight, waiting
 
     check(options)
@@ -296,7 +297,7 @@ def command(
     if isinstance(request, Flight):
         _fly(request, as_json)
         return
-    outcome = waiting.record(request, sys.argv[1:], _began, warn)
+    outcome = waiting.record(request, sys.argv[1:], _began, warn, waited)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 

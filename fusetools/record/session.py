@@ -93,10 +93,12 @@ def record(
     place: Output | None = None,
     warn: Callable[[str], None] = lambda _: None,
     late: Late | None = None,
+    waited: Callable[[Sequence[int]], list[Missing]] = lambda _: [],
 ) -> Outcome:
     """Records, and returns what became of it; ``tell`` is called once when all is armed, ``warn``
     with what cannot wait until the end. ``place``: where the recording goes, if not to
-    request.output with the rights of who invoked sudo.
+    request.output with the rights of who invoked sudo. ``waited`` tells what callers wait for
+    already, of connections (their numbers).
 
     ``arguments``: fusetools' own, for the session sample. Error: nothing was recorded.
     """
@@ -114,6 +116,9 @@ def record(
             recording.workload = late.workload if late else None
             recording.arm()
             recording.missing += [late.missing()] if late else []
+            for known in waited([t.mount.connection for t in recording.plan.targets]):
+                recording.missing.append(known)
+                warn(f"{known.what}: {known.why}")
             tell(recording.plan, removed)
             recording.run()
             recording.finish()

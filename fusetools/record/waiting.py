@@ -16,6 +16,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, is_on
 from fusetools.host.processes import open_files
+from fusetools.missing import Missing
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Limited, Request
 from fusetools.record import session
@@ -36,6 +37,7 @@ def record(
     arguments: Sequence[str],
     tell: Callable[[ProbePlan, Removed], None],
     warn: Callable[[str], None],
+    waited: Callable[[Sequence[int]], list[Missing]],
 ) -> Outcome:
     """As session.record(), once what request.mounts names is mounted.
 
@@ -43,13 +45,13 @@ def record(
     """
     absent = _absent(request.mounts)
     if not absent:
-        return session.record(request, arguments, tell, warn=warn)
+        return session.record(request, arguments, tell, warn=warn, waited=waited)
     paths = ", ".join(absent)
     with output_of(request) as place:
         if not request.command:
             until_mounted(request.mounts, warn)
             late = Late(absent[0], time.monotonic())
-            return session.record(request, arguments, tell, place, warn, late)
+            return session.record(request, arguments, tell, place, warn, late, waited)
         warn(
             f"no FUSE file system is mounted on {paths} yet: the workload starts, and is recorded "
             "from when there is one"

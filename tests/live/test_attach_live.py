@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,3 +164,30 @@ def test_a_process_that_ends_at_once(sample_mount: Mounter, tmp_path: Path) -> N
             done = record(tmp_path, "--mount", mount.path, "--attach", process.pid)
         what = f"fusetools: cannot record process {process.pid}\n  why: it has ended\n"
         assert done.status == 0 or done.stderr.startswith(what), done.stderr
+
+
+@pytest.mark.parametrize("attach", [True, False])
+def test_what_is_waited_for_already_is_named(
+    sample_mount: Mounter, tmp_path: Path, attach: bool
+) -> None:
+    """A request that began before the recording: of the process, or of anybody."""
+    mount, other = sample_mount(), sample_mount()
+    path = mount.path / "dir-00" / "file-000"
+    with mount.stopped(), subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL) as process:
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > 1.5, "a second and a half")
+        of = ["--mount", mount.path, "--mount", other.path]
+        of += ["--attach", process.pid] if attach else []
+        done = record(tmp_path, *of, "--duration", "0.2", "--json")
+        waited = time.monotonic() - began
+    assert process.returncode == 0
+    (known,) = [m for m in json.loads(done.stdout)["missing"] if "already" in m["what"]]
+    assert known["what"] == f"what 1 caller waited for on {mount.path} already"
+    said = re.fullmatch(
+        rf"it began before the recording: stat \(pid {process.pid}, {path}\), ([\d.]+) s",
+        known["why"],
+    )
+    assert said and 1.4 < float(said[1]) < waited, known["why"]
+    assert known["fix"] == f"fusetools stuck --mount {mount.path}"
+    assert f"fusetools: {known['what']}: {known['why']}\n" in done.stderr
+    assert known in session(tmp_path / "perf.data")["missing"]

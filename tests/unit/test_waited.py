@@ -1,0 +1,45 @@
+"""What callers wait for when a recording begins."""
+
+from __future__ import annotations
+
+from fusetools.missing import Missing
+from fusetools.now.waited import missing
+from fusetools.results.stuck import Blocked, Stuck, StuckMount
+
+
+def one(pid: int, age: float | None, tid: int = 0, path: str = "/mnt/a b/x") -> Blocked:
+    return Blocked(pid, tid or pid, "cat", "D", "", path=path, age_seconds=age)
+
+
+def mount(number: int, *callers: Blocked, fstype: str = "fuse.x") -> StuckMount:
+    return StuckMount(f"/mnt/a b/{number}", fstype, "", number, "busy", callers=callers)
+
+
+def test_who_waits_is_named_with_what_shows_why() -> None:
+    found = Stuck("6.1", (mount(7, one(12, 90.2), one(13, 12.34, tid=14, path="")),))
+    assert missing(found, [7]) == [
+        Missing(
+            "what 2 callers waited for on /mnt/a b/7 already",
+            "it began before the recording: cat (pid 12, /mnt/a b/x), 90 s, cat (thread 14), 12 s",
+            "fusetools stuck --mount '/mnt/a b/7'",
+            "request",
+        )
+    ]
+
+
+def test_the_first_three_are_named() -> None:
+    found = Stuck("6.1", (mount(7, *(one(pid, 100.0 - pid) for pid in range(12, 17))),))
+    (known,) = missing(found, [7])
+    assert known.what == "what 5 callers waited for on /mnt/a b/7 already"
+    assert known.why.count("cat (pid ") == 3 and known.why.endswith(" and 2 more")
+
+
+def test_a_busy_mount_lacks_nothing() -> None:
+    """Nor do mounts that are not recorded, nor autofs, which has no requests."""
+    late = one(12, 5.0)
+    mounts = (
+        mount(7, one(12, 0.9), one(13, None)),
+        mount(8, late),
+        mount(9, late, fstype="autofs"),
+    )
+    assert missing(Stuck("6.1", mounts), [7, 9]) == []
