@@ -173,14 +173,15 @@ def test_what_is_waited_for_already_is_named(
     """A request that began before the recording: of the process, or of anybody."""
     mount, other = sample_mount(), sample_mount()
     path = mount.path / "dir-00" / "file-000"
-    with mount.stopped(), subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL) as process:
+    with mount.stopped():
+        process = subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL)
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 1.5, "a second and a half")
         of = ["--mount", mount.path, "--mount", other.path]
         of += ["--attach", process.pid] if attach else []
         done = record(tmp_path, *of, "--duration", "0.2", "--json")
         waited = time.monotonic() - began
-    assert process.returncode == 0
+    assert process.wait(HANGS) == 0
     (known,) = [m for m in json.loads(done.stdout)["missing"] if "already" in m["what"]]
     assert known["what"] == f"what 1 caller waited for on {mount.path} already"
     said = re.fullmatch(
