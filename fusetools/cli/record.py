@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -263,7 +263,6 @@ def command(
     alone, until Ctrl-C.
     """
     # slow to import, so only when recording
-    from fusetools.now.waited import waited
     from fusetools.record import preflight, waiting
 
     check(options)
@@ -297,7 +296,7 @@ def command(
     if isinstance(request, Flight):
         _fly(request, as_json)
         return
-    outcome = waiting.record(request, sys.argv[1:], _began, warn, waited)
+    outcome = waiting.record(request, sys.argv[1:], _began, warn, _waited)
     if as_json:
         from fusetools.render.json.answer import render as to_json
 
@@ -305,6 +304,12 @@ def command(
     else:
         _ended(request, outcome)
     sys.exit(outcome.exit_status or (1 if outcome.failed else LOST if outcome.lost else 0))
+
+
+def _waited(connections: Sequence[int]) -> list[Missing]:
+    from fusetools.now.waited import waited
+
+    return waited(connections)
 
 
 def _check_no_flight(given: set[str]) -> None:

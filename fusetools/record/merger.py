@@ -114,7 +114,10 @@ def _signs(pid: int, output: str) -> tuple[int, int]:
 
 def main() -> None:
     """In the process: what is asked on the standard input, the answer on the standard output."""
-    inputs, output, session, more = json.load(sys.stdin)
+    try:
+        inputs, output, session, more = json.load(sys.stdin)
+    except ValueError:  # who asks was killed before it had
+        return
     opener = Opener()
     native.keep_vdso()
     paths = [*inputs, output]

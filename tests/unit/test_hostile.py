@@ -382,6 +382,13 @@ def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monkey
         merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
 
 
+@pytest.mark.parametrize("asked", [b"", b'[["perf.data"], "out'])
+def test_who_asks_to_merge_was_killed_meanwhile(asked: bytes) -> None:
+    code = "from fusetools.record.merger import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 @pytest.mark.parametrize("text", ["1" + "0" * 400, "NaN", "-1", "1e400", "true", '"1"'])
 def test_a_session_of_odd_seconds(text: str) -> None:
     found, _ = session.read(f'{{"format": 1, "seconds": {text}}}')
