@@ -310,8 +310,9 @@ def plan(
     in_part &= by_name(facts)
     if not latency:
         of_copied = tasks.comms_of(copied, comms or {})
-        # A daemon that may call into another traced mount needs all of its calls.
-        few = request.detail == "stages" and len(mounts) == 1
+        # A daemon that may call into another traced mount needs all of its calls; so does one of 32
+        # bits, whose calls have other numbers.
+        few = request.detail == "stages" and len(mounts) == 1 and not narrow(mounts[0])
         if ftrace:
             cgroup, by_pid = False, workload
         task_events = partial(tasks.task_events, facts.arch, daemons, request)
@@ -637,6 +638,11 @@ def _calibration(facts: HostFacts, library: Library, symbols: Mapping[str, Symbo
             )
             return [entry, replace(entry, event=entry.event + RETURN, kind="r", role="return")]
     return []
+
+
+def narrow(mount: Mount) -> bool:
+    """Whether its daemon is a 32-bit program."""
+    return any(library.machine in ("i386", "arm") for library in mount.libraries)
 
 
 def without_frame_pointers(mount: Mount) -> tuple[str, ...]:

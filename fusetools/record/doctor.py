@@ -99,6 +99,8 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
 
 def _stacks(mount: Mount, copied: bool) -> str:
     """How the user's part of a recording's stacks of the daemon will be."""
+    if planner.narrow(mount):  # neither its frame pointers nor its unwind tables are read
+        return "stacks of the daemon: not known to be whole: it is a 32-bit program"
     without = planner.without_frame_pointers(mount)
     if not without:
         return "stacks of the daemon: whole"

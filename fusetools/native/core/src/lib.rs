@@ -23,6 +23,7 @@ pub mod live;
 pub mod moments;
 pub mod named;
 pub mod names;
+mod narrow;
 pub mod now;
 pub mod offcpu;
 pub mod operations;

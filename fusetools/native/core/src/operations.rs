@@ -1,6 +1,6 @@
 //! Names of FUSE operations and of system calls.
 
-use syscalls::{aarch64, x86_64};
+use syscalls::{aarch64, arm, x86, x86_64};
 
 /// Operations by opcode, as in enum fuse_opcode (include/uapi/linux/fuse.h); gaps there are empty here. The first
 /// stands for every opcode that is not known.
@@ -170,6 +170,11 @@ pub enum Arch {
     Other,
 }
 
+/// More than there are system calls.
+const CALLS: u64 = 1024;
+/// In the number of a 32-bit program's system call that the machine itself has not.
+const NARROW: u64 = 1 << 32;
+
 impl Arch {
     /// `name` as `uname -m` and perf's HEADER_ARCH say it.
     pub fn new(name: Option<&str>) -> Arch {
@@ -181,18 +186,44 @@ impl Arch {
     }
 
     pub fn syscall(self, number: u64) -> String {
-        let name = match self {
+        let name = match number & NARROW {
+            0 => self.wide_name(number),
+            _ => self.narrow_name(number & !NARROW),
+        };
+        name.map_or_else(|| format!("syscall_{}", number & !NARROW), str::to_owned)
+    }
+
+    fn wide_name(self, number: u64) -> Option<&'static str> {
+        match self {
             Arch::X86_64 => x86_64::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Aarch64 => aarch64::Sysno::new(number as usize).map(|call| call.name()),
             Arch::Other => None,
-        };
-        name.map_or_else(|| format!("syscall_{number}"), str::to_owned)
+        }
+    }
+
+    fn narrow_name(self, number: u64) -> Option<&'static str> {
+        match self {
+            Arch::X86_64 => x86::Sysno::new(number as usize).map(|call| call.name()),
+            Arch::Aarch64 => arm::Sysno::new(number as usize).map(|call| call.name()),
+            Arch::Other => None,
+        }
+    }
+
+    /// The number of a 32-bit program's system call: that of the machine's own call of the same name;
+    /// where there is none, the program's, marked as such.
+    pub fn of_narrow(self, number: u64) -> u64 {
+        if number >= CALLS {
+            return number;
+        }
+        let name = self.narrow_name(number);
+        let own = (0..CALLS).find(|&own| name.is_some() && self.wide_name(own) == name);
+        own.unwrap_or(number | NARROW)
     }
 
     /// Not a system call of the task: -1 is none at all, and on x86-64 a uretprobe's trampoline enters the kernel
     /// as 335 and a uprobe's as 336 (arch/x86/kernel/uprobes.c).
     pub fn is_fake(self, number: u64) -> bool {
-        number >= 1024 || (self == Arch::X86_64 && matches!(number, 335 | 336))
+        number & !NARROW >= CALLS || (self == Arch::X86_64 && matches!(number, 335 | 336))
     }
 
     /// io_uring_enter, which brings a request and may yet return 0.
@@ -290,6 +321,19 @@ mod tests {
             expected.sort();
             assert_eq!(reads, expected);
         }
+        for (arch, number, name) in [
+            (Arch::X86_64, 3, "read"),
+            (Arch::X86_64, 300, "fstatat64"),
+            (Arch::X86_64, 999, "syscall_999"),
+            (Arch::Aarch64, 322, "openat"),
+            (Arch::Other, 3, "syscall_3"),
+        ] {
+            let number = arch.of_narrow(number);
+            assert_eq!(arch.syscall(number), name);
+            assert!(!arch.is_fake(number), "{name}");
+            assert_eq!(arch.is_read(number), name == "read" && arch != Arch::Other);
+        }
+        assert!(Arch::X86_64.is_fake(Arch::X86_64.of_narrow(u64::MAX)));
         assert!(
             Arch::X86_64.is_fake(335)
                 && Arch::X86_64.is_fake(u64::MAX)

@@ -32,6 +32,7 @@ use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::join::Join;
+use crate::narrow::{Narrow, VDSO};
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
 use blocks::{unpack, Block, Blocks};
@@ -374,8 +375,10 @@ impl Reader {
     ) -> Result<ScanInfo, Error> {
         let plan = ScanPlan::new(self, catalogue, windows);
         let mut join = Join::new(catalogue);
+        let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
         let mut joined = |mut batch: Batch| {
             join.number(&mut batch);
+            narrow.number(&mut batch);
             sink(batch);
         };
         let sink: &mut dyn FnMut(Batch) = &mut joined;

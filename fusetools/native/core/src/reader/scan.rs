@@ -12,6 +12,8 @@ pub(super) struct ScanPlan {
     /// By row of the catalogue, whether its events have a stack; and whether any have.
     pub(super) stacked: Vec<bool>,
     pub(super) stacks: bool,
+    /// Whether any are system calls.
+    pub(super) calls: bool,
 }
 
 /// Different call chains, numbered as they come.
@@ -167,6 +169,7 @@ impl ScanPlan {
                 .iter()
                 .any(|meaning| matches!(meaning.role, Role::Switch | Role::Waking)),
             stacks: stacked.contains(&true),
+            calls: catalogue.iter().any(Narrow::needs),
             stacked,
         }
     }
@@ -450,9 +453,13 @@ impl ScanPlan {
                     comm,
                 }
             }
-            record::MMAP | record::MMAP2 if self.stacks => {
+            record::MMAP | record::MMAP2 if self.stacks || self.calls => {
                 let tail = layout.map_or(0, |layout| layout.tail);
-                Side::Map(Box::new(map_of(header, record, tail, time.unwrap_or(0))?))
+                let map = map_of(header, record, tail, time.unwrap_or(0))?;
+                if !self.stacks && map.path != VDSO {
+                    return Some(());
+                }
+                Side::Map(Box::new(map))
             }
             record::FORK | record::EXIT => {
                 let time = time.or(u64_at(record, 24)).unwrap_or(0);
@@ -604,6 +611,7 @@ mod tests {
                 switches: false,
                 stacked: Vec::new(),
                 stacks: false,
+                calls: false,
             };
             for time in (0..25).chain([u64::MAX]) {
                 let (from, to, within) = plan.stretch(time);

@@ -19,6 +19,7 @@ struct Begun {
     plan: ScanPlan,
     order: Order<Vec<Batch>>,
     join: Join,
+    narrow: Narrow,
 }
 
 impl Stream {
@@ -49,6 +50,7 @@ impl Stream {
                 plan,
                 order,
                 join: Join::new(&self.catalogue),
+                narrow: Narrow::new(&self.catalogue, reader.arch().as_deref()),
                 reader,
             });
         }
@@ -90,6 +92,7 @@ impl Stream {
         let mut batches = std::mem::take(&mut begun.order.sink);
         for batch in &mut batches {
             begun.join.number(batch);
+            begun.narrow.number(batch);
         }
         batches
     }
