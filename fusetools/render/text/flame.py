@@ -138,12 +138,14 @@ def _left_out(shown: Stacks) -> list[str]:
     idle = "the daemon without a request"
     if shown.graph == "graph":
         idle = "the daemon in fuse_dev_read, most of it without a request"
+    selected = shown.selection not in ("", "all")
+    others = "what was not selected" if selected else "unrelated processes"
     parts = [
         what if amount.total_ns is None else f"{duration(amount.total_ns)} of {what}"
         for amount, what in (
             (left.idle, idle),
             (left.own, "the workload outside of requests"),
-            (left.others, "unrelated processes"),
+            (left.others, others),
         )
         if amount.times
     ]
