@@ -307,7 +307,7 @@ def command(
 
 
 def _waited(connections: Sequence[int]) -> list[Missing]:
-    from fusetools.now.waited import waited
+    from fusetools.now.waited import waited  # only for who may record
 
     return waited(connections)
 

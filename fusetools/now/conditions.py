@@ -18,7 +18,7 @@ from fusetools.answers.requests import error_name
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import duration, plural, took
-from fusetools.now import machine
+from fusetools.now.fusectl import counter, fusectl
 from fusetools.now.top import catalogue_of
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting
 from fusetools.plan.planner import ProbePlan
@@ -130,7 +130,7 @@ class Conditions:
 
     def __enter__(self) -> Conditions:
         if any(isinstance(c, Waiting) for c in self._conditions):
-            _, self._directory = self._files.enter_context(machine.fusectl())
+            _, self._directory = self._files.enter_context(fusectl())
             if self._directory is None:
                 self._files.close()
                 raise Error(
@@ -222,7 +222,7 @@ class Conditions:
         assert self._directory is not None
         new = []
         for connection, path in self._connections.items():
-            count = machine.counter(self._directory, connection, "waiting") or 0
+            count = counter(self._directory, connection, "waiting") or 0
             if count <= condition.count:
                 self._above.pop((condition, connection), None)
                 continue

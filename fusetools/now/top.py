@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fusetools.answers.catalogue import Probe, catalogue
 from fusetools.core import native
 from fusetools.now import machine
+from fusetools.now.fusectl import counter, fusectl
 from fusetools.record.streaming import Streaming
 from fusetools.results.top import Row, Top, UnderWay
 
@@ -55,9 +56,9 @@ class Watch:
 
     def _count_before(self) -> None:
         """Counts the requests that the kernel has in flight, and whose begin was not seen."""
-        with machine.fusectl() as (_, directory):
+        with fusectl() as (_, directory):
             counts = [
-                machine.counter(directory, number, "waiting")
+                counter(directory, number, "waiting")
                 for number in self.mounts
                 if directory is not None and number is not None
             ]

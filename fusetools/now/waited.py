@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from fusetools.figures import plural
 from fusetools.missing import Missing
-from fusetools.now import machine
-from fusetools.now.stuck import OLDER, stuck
+from fusetools.now.fusectl import counter, fusectl
 from fusetools.results.stuck import Blocked, Stuck, ago
 
 NAMED = 3  # of the callers
@@ -16,23 +15,26 @@ NAMED = 3  # of the callers
 
 def waited(connections: Sequence[int]) -> list[Missing]:
     """Of FUSE connections, now; their mounts are not touched."""
-    with machine.fusectl() as (_, directory):
+    with fusectl() as (_, directory):
         if directory is not None:
-            counts = {
-                number: machine.counter(directory, number, "waiting") for number in connections
-            }
-            connections = [number for number, count in counts.items() if count != 0]
-    return missing(stuck(machine.read()), connections) if connections else []
+            connections = [n for n in connections if counter(directory, n, "waiting") != 0]
+    if not connections:
+        return []
+    # slow to import, and of mounts where nobody waits there is nothing to look at
+    from fusetools.now import machine
+    from fusetools.now.stuck import stuck
+
+    return missing(stuck(machine.read()), connections)
 
 
 def missing(result: Stuck, connections: Sequence[int]) -> list[Missing]:
-    """By mount, if callers have waited there for ``OLDER`` seconds: of a busy mount a few requests
+    """By mount, if callers have waited there for ``older_seconds``: of a busy mount a few requests
     are always on their way."""
     rows = []
     for mount in result.mounts:
         if mount.connection not in connections:
             continue
-        late = [one for one in mount.callers if (one.age_seconds or 0.0) >= OLDER]
+        late = [one for one in mount.callers if (one.age_seconds or 0.0) >= result.older_seconds]
         if not late or mount.fstype == "autofs":
             continue
         more = len(late) - NAMED

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fusetools.host.mounts import reachable
-from fusetools.now import cgroups, children, machine
+from fusetools.now import cgroups, children
+from fusetools.now.fusectl import fusectl
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_no_way_leads_over_a_mount_that_may_hang(
         raise OSError
 
     monkeypatch.setattr(os, "open", open_)
-    with machine.fusectl() as (place, directory):
+    with fusectl() as (place, directory):
         assert (place, directory) == ("/sys/fs/my fuse", None)
     assert opened == ["/sys/fs/my fuse"]
 

@@ -23,7 +23,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.names import CALIBRATION, OPERATIONS
 from fusetools.now import conditions as now
-from fusetools.now import flight, machine
+from fusetools.now import flight
 from fusetools.now.mounts import SEARCH, NewMounts
 from fusetools.output import Output
 from fusetools.plan.conditions import Condition, Failed, Slow, Waiting, condition
@@ -229,7 +229,9 @@ def test_what_is_slow_and_what_failed() -> None:
 def test_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, count = [100.0], [5]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(machine, "counter", lambda directory, connection, name: count[0])
+    monkeypatch.setattr(
+        "fusetools.now.conditions.counter", lambda directory, connection, name: count[0]
+    )
     wanted = [condition("waiting > 4 for 5s")]
     with now.Conditions(wanted, None, {33: "/mnt"}, 30, warnings.append) as conditions:
         conditions._directory = 0

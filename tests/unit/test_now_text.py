@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from fusetools.core import matching
 from fusetools.figures import duration
 from fusetools.missing import Missing
-from fusetools.now import machine
 from fusetools.now.top import Watch
 from fusetools.patterns import expression
 from fusetools.render.text import top as top_text
@@ -247,8 +246,8 @@ def test_what_two_counts_differ_by_for_a_moment_is_no_request(
     watch.mounts = {40: "/mnt/a"}
     watch.stream = SimpleNamespace(requests=Requests())  # type: ignore[assignment]
     watch._differences = []
-    monkeypatch.setattr(machine, "fusectl", lambda: contextlib.nullcontext(("", 3)))
-    monkeypatch.setattr(machine, "counter", lambda *_: next(waiting))
+    monkeypatch.setattr("fusetools.now.top.fusectl", lambda: contextlib.nullcontext(("", 3)))
+    monkeypatch.setattr("fusetools.now.top.counter", lambda *_: next(waiting))
     found: list[int | None] = []
     for _ in range(5):
         watch._count_before()
