@@ -29,10 +29,14 @@ def expression(pattern: str) -> str:
         if letter == "[" and end > 0:
             inside = pattern[at:end]
             negated = inside.startswith("!")
-            # In brackets only "-" keeps its meaning from the pattern.
-            inside = re.sub(r"([\\\[\]^&~])", r"\\\1", inside[negated:])
+            # Ranges and letters; the core takes "--" for a difference.
+            inside = re.sub(r"(?s)(.)-(.)|(.)", _escaped, inside[negated:])
             regex += f"[{'^' if negated else ''}{inside}]"
             at = end + 1
         else:
             regex += {"*": ".*", "?": "."}.get(letter, re.escape(letter))
     return rf"(?s)\A(?:{regex})\z"
+
+
+def _escaped(range_or_letter: re.Match[str]) -> str:
+    return "-".join(re.escape(letter) for letter in range_or_letter.groups() if letter)

@@ -225,6 +225,13 @@ def test_patterns_are_those_of_the_shell(pattern: str, names: list[str]) -> None
     assert found == [fnmatchcase(name, pattern) for name in names]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"), [("[+--]", "+,-"), ("[a-c-]", "abc-"), ("[!--0]", "a+"), ("[&&]", "&")]
+)
+def test_a_dash_or_two_in_brackets(pattern: str, names: str) -> None:
+    assert matching(expression(pattern), [*names]) == [True] * len(names)
+
+
 def test_requests_from_before_it_was_started_are_in_flight_too() -> None:
     """On a mount that hangs nothing begins and nothing ends."""
     hung = replace(TOP, before=2, under_way=0)
