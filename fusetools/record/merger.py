@@ -116,7 +116,7 @@ def main() -> None:
     """In the process: what is asked on the standard input, the answer on the standard output."""
     try:
         inputs, output, session, more = json.load(sys.stdin)
-    except ValueError:  # who asks was killed before it had
+    except json.JSONDecodeError:  # who asks was killed before it had
         return
     opener = Opener()
     native.keep_vdso()

@@ -62,7 +62,7 @@ def record(
             options = {option.name: getattr(request, option.name) for option in fields(Limited)}
             attached = Caller(caller=workload.pid, **options)
             late = Late(absent[0], began, workload)
-            return session.record(attached, arguments, tell, place, warn, late)
+            return session.record(attached, arguments, tell, place, warn, late, waited)
 
 
 def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from mounts import HANGS
 from recording import COMMAND, Done, counts, session, start
-from sample import BUILD, SampleMount, until
+from sample import BUILD, Mounter, SampleMount, until
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
@@ -65,6 +66,25 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
     seen = counts(data)
     assert seen["fuse_daemon:cvmfs_getattr"] >= 101
     assert seen["raw_syscalls:sys_enter"] > 101
+
+
+def test_who_waits_already_for_another_mount(sample_mount: Mounter, tmp_path: Path) -> None:
+    hung, path = sample_mount(), tmp_path / "mount"
+    path.mkdir()
+    subprocess.run([BUILD / "make_tree", tmp_path / "tree"], check=True)
+    daemon = f"{BUILD}/with-symbols/samplefs --socket {tmp_path}/talk {tmp_path}/tree {path}"
+    with hung.stopped():
+        caller = subprocess.Popen(["stat", hung.path / "dir-00"], stdout=subprocess.DEVNULL)
+        work = f"sleep 1.5; {daemon}; {until(f'[ -e {tmp_path}/go ]')}; umount {path}"
+        mounts = ["--mount", hung.path, "--mount", path]
+        with start(tmp_path, *mounts, "--", "sh", "-c", work) as process:
+            wait_for_line(process, "fusetools: tracing")
+            (tmp_path / "go").touch()
+            done = Done(process)
+    assert caller.wait(HANGS) == 0
+    assert done.status == 0, done.stderr
+    whats = [one["what"] for one in session(tmp_path / "perf.data")["missing"]]
+    assert f"what 1 caller waited for on {hung.path} already" in whats
 
 
 def test_a_workload_that_does_not_mount(tmp_path: Path) -> None:

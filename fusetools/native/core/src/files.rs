@@ -35,6 +35,9 @@ pub struct Files {
     pub opener: Option<Opener>,
 }
 
+/// The kernel's part of each program, as its mapping is called.
+pub const VDSO: &str = "[vdso]";
+
 /// Reads a file's bytes: if it shrinks or its file system fails, that is an error and not a signal.
 pub type Image = Vec<u8>;
 
@@ -42,7 +45,7 @@ impl Files {
     /// The file, if it is here and its build id is that of the mapping. "[vdso]", the kernel's part of each program, is
     /// taken from this process.
     pub fn open(&self, file: &MappedFile) -> Option<Image> {
-        if file.path == "[vdso]" && self.root.as_os_str().is_empty() {
+        if file.path == VDSO && self.root.as_os_str().is_empty() {
             return own_vdso();
         }
         let image = self.image(&self.place(file)?)?;

@@ -7,9 +7,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::events::{Batch, Meaning, Role, Side};
+use crate::files::VDSO;
 use crate::operations::Arch;
-
-pub(crate) const VDSO: &str = "[vdso]";
 
 pub(crate) struct Narrow {
     arch: Arch,
@@ -62,7 +61,7 @@ impl Narrow {
 
     fn side(&mut self, record: &Side) {
         match record {
-            Side::Map(map) if map.path == VDSO && begins_narrow(record) => {
+            Side::Map(map) if begins_narrow(record) => {
                 self.processes.insert(map.pid);
             }
             Side::Map(map) if map.path == VDSO => {

@@ -30,9 +30,10 @@ use zstd::zstd_safe;
 use crate::error::Error;
 use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
+use crate::files::VDSO;
 use crate::format::{number, Field, Format, Shape, Value};
 use crate::join::Join;
-use crate::narrow::{Narrow, VDSO};
+use crate::narrow::Narrow;
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
 use blocks::{unpack, Block, Blocks};

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::elf;
 use crate::events::Chain;
-use crate::files::Files;
+use crate::files::{Files, VDSO};
 use crate::programs::Programs;
 use crate::spaces::{MappedFile, Space, Spaces};
 use crate::symbols::{Kernel, Table};
@@ -328,7 +328,7 @@ impl<'a> Frames<'a> {
         let mapped = &self.files[file as usize];
         let table = self.tables.entry(file).or_insert_with(|| match &self.host {
             // The kernel's part of a program is no file, wherever programs are.
-            Some(files) if mapped.path != "[vdso]" => Table::of(mapped, files),
+            Some(files) if mapped.path != VDSO => Table::of(mapped, files),
             _ => self.programs.table(mapped),
         });
         // Others are no files: "[heap]", "//anon".
