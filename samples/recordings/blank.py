@@ -1,4 +1,8 @@
-"""Blanks names of processes in a recording: `blank.py RECORDING KEPT...`; kernel threads stay."""
+"""Blanks names of processes and paths of mapped files in a recording: `blank.py RECORDING KEPT...`
+
+Kernel threads stay. Of the files those stay that the processes KEPT map from where they are on
+every host.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,48 @@ import sys
 from pathlib import Path
 
 # What has no name of its own, and what the kernel calls its threads.
-KERNEL = r"swapper.*|kworker.*|migration/.*|ksoftirqd/.*|rcu.*|k[a-z]+d|[a-z]+/\d+|----*|:\d+"
+KERNEL = r"swapper.*|kworker.*|migration/.*|ksoftirqd/.*|rcu.*|k[a-z]+d|[a-z]+/\d+|-+|:\d+"
+# Files that are at the same place on every host.
+COMMON = r"\[.*|/usr/.*|/opt/samples/.*"
 
 
-def names(path: str) -> set[str]:
-    """Every name of a task that stock perf shows."""
-    command = ["perf", "script", "-i", path, "--show-task-events", "-F", "comm,event,trace"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def shown(path: str) -> str:
+    """What stock perf shows of tasks and of what they mapped."""
+    command = ["perf", "script", "-i", path, "--show-task-events", "--show-mmap-events"]
+    command += ["-F", "comm,event,trace"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def names(path: str, text: str) -> set[str]:
+    """Every name of a task, in the list of the tracing data (`PID NAME`), too."""
     found = {line[:16].strip() for line in text.splitlines() if line[:1].strip()}
     found |= set(re.findall(r"PERF_RECORD_COMM(?: exec)?: (.+):-?\d+/", text))
     found |= set(re.findall(r"(?:prev_|next_)?comm=(.*?) (?:prev_|next_)?pid=", text))
-    return found
+    listed = re.findall(rb"(?<=\n)\d+ ([ -~]{1,15})(?=\n)", Path(path).read_bytes())
+    return found | {name.decode() for name in listed}
+
+
+def files(text: str, kept: tuple[str, ...]) -> set[str]:
+    """Paths of mapped files, without the common ones of the processes kept."""
+    mapped = re.findall(r"(?m)^(.{16}) PERF_RECORD_MMAP2? .*\]: \S+ (.+)$", text)
+    common = {f for name, f in mapped if name.strip() in kept and re.fullmatch(COMMON, f)}
+    return {f for _, f in mapped if not re.fullmatch(r"\[.*|-+", f)} - common
+
+
+def unwanted(path: str, kept: tuple[str, ...]) -> set[str]:
+    text = shown(path)
+    tasks = {n for n in names(path, text) if n not in kept and not re.fullmatch(KERNEL, n)}
+    return tasks | files(text, kept)
 
 
 def main(path: str, *kept: str) -> None:
-    unwanted = {n for n in names(path) if n not in kept and not re.fullmatch(KERNEL, n)}
     data = Path(path).read_bytes()
-    for name in sorted(unwanted, key=len, reverse=True):
+    for name in sorted(unwanted(path, kept), key=len, reverse=True):
         # A field of a record, or a line "PID NAME" of the tracing data.
         place = rb"(?<![\w/.:-])" + re.escape(name.encode()) + rb"(?=[\0\n])"
         data = re.sub(place, b"-" * len(name.encode()), data)
     Path(path).write_bytes(data)
-    left = names(path) & unwanted
-    if left:
+    if left := unwanted(path, kept):
         sys.exit(f"{path}: still there: {', '.join(sorted(left))}")
 
 

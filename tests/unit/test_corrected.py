@@ -23,7 +23,7 @@ FOOTER = "corrected by 251 ns for each event, 1.60 us for a callback's two probe
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The demo, with costs in it."""
+    """The demo, with other costs."""
     session = replace(fusetools.open(DEMO).session, event_cost_ns=251, pair_cost_ns=1602)
     output = tmp_path_factory.mktemp("measured") / "perf.data"
     _core.merge([DEMO], output, encoded(session))
@@ -60,11 +60,14 @@ def test_what_was_subtracted_is_not_shown_as_overhead(
 
 
 @pytest.mark.parametrize("command", ["hist", "stages"])
-def test_a_recording_without_costs_says_so(run: Invoke, command: str) -> None:
-    wrong = run(command, "-i", str(DEMO), "--corrected")
+def test_a_recording_without_costs_says_so(run: Invoke, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "perf.data"
+    session = replace(fusetools.open(DEMO).session, event_cost_ns=None, pair_cost_ns=None)
+    _core.merge([DEMO], path, encoded(session))
+    wrong = run(command, "-i", str(path), "--corrected")
     assert (wrong.exit_code, wrong.stdout) == (1, "")
     assert wrong.stderr == (
-        f"fusetools: cannot correct the durations of {DEMO}\n"
+        f"fusetools: cannot correct the durations of {path}\n"
         "  why: what an event and a probe cost was not measured while it was recorded\n"
         "  fix: fusetools record -- WORKLOAD\n"
     )

@@ -22,6 +22,7 @@ from test_sweep import made
 from fusetools.errors import Error
 from fusetools.experiments import sweep
 from fusetools.figures import duration, number
+from fusetools.render import picture
 from fusetools.render.html import flame as flame_html
 from fusetools.render.html.hist import FEW
 from fusetools.render.html.markup import Markup, join, tag
@@ -399,10 +400,16 @@ def test_a_recording_without_requests(tmp_path: Path) -> None:
 def test_flame_graphs_that_are_large_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page stays one that can be sent, however many stacks there are."""
     plain = report([DEMO])
+    options = {"off-cpu": " --offcpu", "requests": " --requests", "on-cpu": ""}
+    for graph, option in options.items():
+        one = drawn(plain, graph)
+        alone = replace(plain.recordings[0], stacks={graph: one})
+        drawing = picture.picture(one, None, "x.svg", least=flame_html.NARROW)
+        monkeypatch.setattr(flame_html, "LARGE", len(drawing))
+        page = Page(render(replace(plain, recordings=(alone,))))  # its own page is larger
+        assert page.frames() == [] and len([e for e in page.elements if e[0] == "img"]) == 1
+        assert f"fusetools flame{option} -i {DEMO}" in page.texts
     monkeypatch.setattr(flame_html, "LARGE", 55_000)
-    page = Page(render(plain))  # the pages are larger, the pictures are not
-    assert page.frames() == [] and len([e for e in page.elements if e[0] == "img"]) == 3
-    assert f"fusetools flame --offcpu -i {DEMO}" in page.texts
     one = drawn(plain, "off-cpu")
     many = {f"a{i};b{i};c{i};d{i}": 1.0 for i in range(990)}
     large: dict[str, Stacks | Error] = {"off-cpu": replace(one, stacks=many)}
