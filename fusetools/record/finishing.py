@@ -22,7 +22,8 @@ from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
 from fusetools.plan.probeset import HELPERS
-from fusetools.record import merger, symbols, tracecmd
+from fusetools.record import symbols, tracecmd
+from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
@@ -200,14 +201,15 @@ class Finishing(Things):
     ) -> native.MergeInfo:
         """In a process of its own; without what names the programs' stacks where that hangs."""
         try:
-            return merger.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
-        except merger.Stuck as stuck:
+            first, self.merger = self.merger or Merger(), None
+            return first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
+        except Stuck as stuck:
             self.outcome.warnings.append(f"{stuck}: stacks have no names")
             Path(whole).unlink(missing_ok=True)
         more["avoid"] = ["/"]
         try:
-            return merger.merge(inputs, whole, session, lambda: False, **more)
-        except merger.Stuck as stuck:
+            return Merger().merge(inputs, whole, session, lambda: False, **more)
+        except Stuck as stuck:
             raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
 
     def _keep_beside(self, part: Path, end: str) -> Path:

@@ -46,61 +46,77 @@ class Stuck(Exception):
     """Why there is no result: it was given up, or ended early."""
 
 
-def merge(
-    inputs: list[str],
-    output: str,
-    session: str,
-    give_up: Callable[[], bool],
-    meanwhile: Callable[[], None] = lambda: None,
-    **more: Unpack[native.MergeOptions],
-) -> native.MergeInfo:
-    """As the core's merge, into a file that is not there. ``give_up`` is asked now and then;
-    ``meanwhile`` is called once, when it has begun.
-    CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
-    maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
-    query = json.dumps([inputs, output, session, {**more, "maps": maps}])
-    parent = os.getpid()
+class Merger:
+    """The process, which is there 0.1 s after it was begun, and merges once."""
 
-    def prepare() -> None:
-        with_parent(parent, signal.SIGKILL)
+    def __init__(self) -> None:
+        parent = os.getpid()
 
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path if path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd="/",
-        text=True,
-        preexec_fn=prepare,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as to:
-        to.write(query)
-    meanwhile()
-    alive, seen = time.monotonic(), (0, 0)
-    while process.poll() is None:
-        until_ended(process.pid, 0.05)
-        now = _signs(process.pid, output)
-        if now != seen or not any(member.hung for member in family(Files(Path("/")), process.pid)):
-            alive, seen = time.monotonic(), now
-        if time.monotonic() - alive > STUCK or give_up():
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-            raise Stuck("a file of the daemon's does not answer")
-    text = process.stdout.read()
-    process.stdout.close()
-    try:
-        answer = json.loads(text)
-    except ValueError as error:
-        raise Stuck("reading the programs' files failed") from error
-    if "error" in answer:
-        raise native.CoreError(*answer["error"])
-    answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
-    answer["stacks"] = tuple(answer["stacks"])
-    answer["kept"] = tuple(answer["kept"]) if answer.get("kept") else None
-    answer["session_at"] = [tuple(place) for place in answer["session_at"]]
-    result: native.MergeInfo = answer
-    return result
+        def prepare() -> None:
+            with_parent(parent, signal.SIGKILL)
+
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path if path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            text=True,
+            preexec_fn=prepare,
+        )
+
+    def merge(
+        self,
+        inputs: list[str],
+        output: str,
+        session: str,
+        give_up: Callable[[], bool],
+        meanwhile: Callable[[], None] = lambda: None,
+        **more: Unpack[native.MergeOptions],
+    ) -> native.MergeInfo:
+        """As the core's merge, into a file that is not there. ``give_up`` is asked now and then;
+        ``meanwhile`` is called once, when it has begun.
+        CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
+        maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
+        query = json.dumps([inputs, output, session, {**more, "maps": maps}])
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as to:
+            to.write(query)
+        meanwhile()
+        alive, seen = time.monotonic(), (0, 0)
+        while process.poll() is None:
+            until_ended(process.pid, 0.05)
+            now = _signs(process.pid, output)
+            hangs = any(member.hung for member in family(Files(Path("/")), process.pid))
+            if now != seen or not hangs:
+                alive, seen = time.monotonic(), now
+            if time.monotonic() - alive > STUCK or give_up():
+                self.close()
+                raise Stuck("a file of the daemon's does not answer")
+        with process.stdout:
+            text = process.stdout.read()
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            raise Stuck("reading the programs' files failed") from error
+        if "error" in answer:
+            raise native.CoreError(*answer["error"])
+        answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
+        answer["stacks"] = tuple(answer["stacks"])
+        answer["kept"] = tuple(answer["kept"]) if answer.get("kept") else None
+        answer["session_at"] = [tuple(place) for place in answer["session_at"]]
+        result: native.MergeInfo = answer
+        return result
+
+    def close(self) -> None:
+        """Ends it, whatever it does; one that hangs is left."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def _signs(pid: int, output: str) -> tuple[int, int]:

@@ -42,6 +42,7 @@ from fusetools.record import cgroup, graceperiods, instance, throttling, tracecm
 from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
+from fusetools.record.merger import Merger
 from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
@@ -142,6 +143,8 @@ class Recording(Probing, Finishing):
                 self.costs.close()
             self._stop()
             self._unmake()
+            if self.merger:
+                self.merger.close()
             for name in self.state.folders:
                 shutil.rmtree(self.lock.directory / name, ignore_errors=True)
             if self.made:
@@ -583,6 +586,7 @@ class Recording(Probing, Finishing):
         elif self.perf:
             died = self.perf.ended
             self.perf.pause()
+            self.merger = Merger() if self.output else None  # not before: it would be recorded
             self._expedite(True)
             whole = self.perf.stop() and not died
             if self.ring:

@@ -9,8 +9,10 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from fusetools.results.record import Outcome
+if TYPE_CHECKING:
+    from fusetools.results.record import Outcome
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (*ENDING, signal.SIGCHLD)

@@ -19,6 +19,7 @@ from fusetools.record import throttling
 from fusetools.record.attached import Attached
 from fusetools.record.costs import Costs
 from fusetools.record.instance import Instance
+from fusetools.record.merger import Merger
 from fusetools.record.perf import Perf, Since, sizes
 from fusetools.record.scratch import Scratch
 from fusetools.record.signals import arrived
@@ -66,6 +67,7 @@ class Things:
         self.ring: Instance | None = None
         self.slices: Slices | None = None
         self.costs: Costs | None = None  # while it is armed
+        self.merger: Merger | None = None  # once nothing is recorded any more
         self.tracefs: Tracefs | None = None
         self.before: dict[str, int] = {}
         self.hits: dict[str, int] = {}

@@ -307,15 +307,25 @@ def test_symbols_are_those_of_the_core() -> None:
 
 
 def test_merging_is_given_up(tmp_path: Path) -> None:
+    merge = merger.Merger().merge
     begin = time.monotonic()
     with pytest.raises(merger.Stuck):
-        merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: time.monotonic() > begin)
-    info = merger.merge([str(DEMO)], str(tmp_path / "y"), "{}", lambda: False, bundles=[])
+        merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: time.monotonic() > begin)
+    merge = merger.Merger().merge
+    info = merge([str(DEMO)], str(tmp_path / "y"), "{}", lambda: False, bundles=[])
     mine = _core.merge([str(DEMO)], str(tmp_path / "z"), "{}")
     assert info == mine and (tmp_path / "y").read_bytes() == (tmp_path / "z").read_bytes()
+    merge = merger.Merger().merge
     with pytest.raises(_core.CoreError) as caught:
-        merger.merge([str(tmp_path / "none")], str(tmp_path / "x"), "{}", lambda: False, bundles=[])
+        merge([str(tmp_path / "none")], str(tmp_path / "x"), "{}", lambda: False, bundles=[])
     assert len(caught.value.args) == 2
+
+
+def test_a_merger_that_is_never_asked_is_ended() -> None:
+    begun = merger.Merger()
+    begun.close()
+    begun.close()
+    assert begun._process.returncode == -signal.SIGKILL
 
 
 # The core's merge, told apart by what the process that calls it may do.
@@ -379,7 +389,7 @@ def test_merging_has_no_rights(tmp_path: Path) -> None:
 def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merger, "_CODE", "import os; os.abort()")
     with pytest.raises(merger.Stuck, match="failed"):
-        merger.merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
+        merger.Merger().merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
 
 
 @pytest.mark.parametrize("asked", [b"", b'[["perf.data"], "out'])
