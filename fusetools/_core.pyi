@@ -471,6 +471,10 @@ def elf_about(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
 def demangle(name: str) -> str:
     """A C++ or Rust name without its arguments (`cvmfs::cvmfs_lookup`); any other as it is."""
 
+def syscall_name(machine: str, number: int, narrow: bool) -> str | None:
+    """Of system call ``number`` on a machine (as `uname -m` says), or of a 32-bit program's on it;
+    None: there is none, or the machine is another one than x86_64 or aarch64."""
+
 def live_stacks(
     code: list[tuple[int, int, int, str, str]],
     threads: list[tuple[int, int, bytes]],

@@ -21,7 +21,7 @@ from fusetools.now.moment import RING, Task
 LONGEST_PATH = 4096
 MOST_WAITED = 256  # descriptors of one poll or epoll
 
-_SETLKW = (7, 38)  # fcntl's F_SETLKW, F_OFD_SETLKW
+_SETLKW = (7, 14, 38)  # fcntl's F_SETLKW, that of 32-bit programs, F_OFD_SETLKW
 _FORKS = ("vfork", "fork", "clone", "clone3")
 _P_PID, _P_PIDFD = 1, 3
 
@@ -86,7 +86,7 @@ def details(
             numbers = numbers[:MOST_WAITED]
         elif call.name == "io_uring_enter":
             registered = _of_ring(task.pid, numbers, arguments[3])
-        elif call.name == "futex":
+        elif call.name == "futex" and not task.narrow:  # whose locks are laid out otherwise
             own = _own_numbers(task.pid, threads)
             lock = _lock(memory, arguments, own)
             if lock and lock["shared"] and lock["owner"] not in threads and task.tid not in own:

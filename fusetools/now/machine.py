@@ -29,6 +29,7 @@ from fusetools.now.moment import (
     Place,
     Process,
     Task,
+    is_narrow,
 )
 from fusetools.now.places import Table
 
@@ -282,14 +283,12 @@ class _Reader:
             if pid not in self.views:  # a thread of the kernel
                 number = None
             known = None
-            # A process of 32 bits has other numbers.
             # Workers of io_uring have the numbers of their process, and no stack.
-            if number is not None and number >= 0 and (not sp or sp >> 32):
-                known = syscalls.call(self.machine, number)
+            if number is not None and number >= 0:
+                known = syscalls.call(self.machine, number, is_narrow(sp or 0, pc or 0))
             age = None
             if row["ran"] and row["cpu"] in clocks:
                 age = max((clocks[row["cpu"]] - row["ran"]) / 1e3, 0.0)
-            name = known.name if known else "" if number in (None, -1) else f"syscall_{number}"
             task = Task(
                 pid=pid,
                 tid=tid,
@@ -297,7 +296,7 @@ class _Reader:
                 state=row["state"],
                 wchan=row["wchan"],
                 stack=tuple(row["stack"]),
-                call=name,
+                call=known.name if known else "",
                 age=age,
                 sp=sp or 0,
                 pc=pc or 0,
@@ -438,8 +437,12 @@ class _Reader:
             return tasks
         by_pid: dict[int, list[Task]] = {}
         for task in tasks:
-            wanted = task.pid in near and task.state in "DS" and task.sp and not task.reads_device
-            if wanted and len(by_pid.setdefault(task.pid, [])) < MOST_STACKS:
+            wanted = task.pid in near and task.state in "DS" and task.sp and not task.narrow
+            if (
+                wanted
+                and not task.reads_device
+                and len(by_pid.setdefault(task.pid, [])) < MOST_STACKS
+            ):
                 by_pid[task.pid].append(task)
         stacks = {}
         self._load(set(by_pid))

@@ -60,6 +60,11 @@ class Place:
     on: tuple[int, ...] = ()
 
 
+def is_narrow(sp: int, pc: int) -> bool:
+    """Whether a thread with these stack and instruction pointers runs a program of 32 bits."""
+    return 0 < sp < 1 << 32 and 0 < pc < 1 << 32
+
+
 @dataclass(frozen=True)
 class Task:
     """A thread. ``age``: s since it last ran, None if the kernel does not show it; ``stack``: the
@@ -86,6 +91,11 @@ class Task:
     connects: str = ""  # to a unix socket of that path
     user: tuple[str, ...] = ()
     user_whole: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Its program is one of 32 bits."""
+        return is_narrow(self.sp, self.pc)
 
     @property
     def path(self) -> str:

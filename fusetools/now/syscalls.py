@@ -7,7 +7,10 @@ of section 2.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+from fusetools.core import native
 
 
 class Call(NamedTuple):
@@ -216,6 +219,29 @@ def _tables() -> dict[str, dict[int, Call]]:
 _CALLS = _tables()
 
 
-def call(machine: str, number: int) -> Call | None:
-    """System call ``number`` of a 64-bit process; None if it is not in the table."""
-    return _CALLS.get(machine, {}).get(number)
+# Those of 32-bit programs that are not called as the machine's own, with or without one of ENDS:
+# files' sizes or times, of which they have a longer kind.
+_NARROW = {
+    "fstatat64": "newfstatat",
+    "_llseek": "lseek",
+    "_newselect": "select",
+    "mmap2": "mmap",
+    "fadvise64_64": "fadvise64",
+    "arm_fadvise64_64": "fadvise64",
+    "umount": "umount2",
+    "waitpid": "wait4",
+}
+_ENDS = re.compile("64|_time64|_time32|32")
+
+
+def call(machine: str, number: int, narrow: bool = False) -> Call:
+    """System call ``number`` of a process, which may be one of 32 bits; of one that is not in the
+    table only its name."""
+    if not narrow and (known := _CALLS.get(machine, {}).get(number)):
+        return known
+    name = native.syscall_name(machine, number, narrow) or f"syscall_{number}"
+    if narrow:
+        calls = {known.name: known for known in _CALLS.get(machine, {}).values()}
+        if known := calls.get(_NARROW.get(name, name)) or calls.get(_ENDS.sub("", name)):
+            return known
+    return Call(name, (), ())

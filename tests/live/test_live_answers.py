@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import affairs
+import narrow
 import pytest
 from recording import opened, printed
 from sample import BUILD, Mounter, SampleMount
@@ -144,39 +143,10 @@ def test_mounts_and_callers_are_told_apart(sample_mount: Mounter, tmp_path: Path
     assert lookups(comms=("nobody",)) == {}
 
 
-# Without a library, as few machines have those of 32 bits: opens the file that it is given (openat,
-# 295 on i386), reads it (3), asks what it is (fstat64, 197), closes it (6).
-NARROW = """
-static int call(int number, int a, int b, int c) {
-  int result;
-  __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
-  return result;
-}
-__attribute__((used)) static void run(char **words) {
-  char bytes[256];
-  int file = call(295, -100, (int)words[2], 0);
-  int n = call(3, file, (int)bytes, sizeof bytes);
-  int left = call(197, file, (int)bytes, 0) | call(6, file, 0, 0);
-  call(1, n > 0 && !left ? 0 : 1, 0, 0);
-}
-__asm__(".globl _start\\n_start: mov %esp, %eax\\n push %eax\\n call run\\n");
-"""
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs i386 programs")
 def test_system_calls_of_a_32_bit_program(sample_mount: Mounter, tmp_path: Path) -> None:
     """The kernel's events have its numbers: 3 is close in the machine's own."""
     mount = sample_mount()
-    source, program = tmp_path / "narrow.c", tmp_path / "narrow"
-    source.write_text(NARROW)
-    build: list[str | Path] = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-fno-pie"]
-    build += ["-fno-stack-protector", "-o", program, source]
-    if subprocess.run(build, capture_output=True).returncode:
-        pytest.skip("this compiler makes no programs of 32 bits")
-    try:
-        subprocess.run([program, "/proc/self/maps"], check=True)
-    except OSError:
-        pytest.skip("this kernel runs no programs of 32 bits")
+    program = narrow.program(tmp_path)
     recording = opened(tmp_path / "perf.data", [mount], program, mount.path / "dir-00" / "file-000")
     calls = {(c.function, c.operation): c.count for c in recording.counts().counts if c.count}
     assert calls["read", "read"] == calls["openat", "open"] == 1

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import narrow
 import pytest
 from hanging import LONG, Hang, Hanging, abort, looked_at, stuck, waits_in_fuse
 from mounts import wait_until
@@ -41,6 +42,15 @@ def test_callers_that_read_in_other_ways(hang: Hang, how: str) -> None:
     caller = mount.run(*PYTHON, f"{begin}; {READERS[how]}")
     (found,) = looked_at(mount)["callers"]
     assert (found["pid"], found["path"]) == (caller.pid, f"{mount.path}/file")
+
+
+def test_a_caller_of_32_bits(hang: Hang, tmp_path: Path) -> None:
+    """Its system calls have other numbers: 295 is preadv on this machine."""
+    mount = hang("lost")
+    caller = mount.run(narrow.program(tmp_path), mount.path / "d1" / "x")
+    (found,) = looked_at(mount)["callers"]
+    assert (found["pid"], found["path"]) == (caller.pid, f"{mount.path}/d1/x")
+    assert found["call"] == "openat"
 
 
 def test_callers_that_reach_a_mount_by_another_name(hang: Hang, tmp_path: Path) -> None:

@@ -238,8 +238,46 @@ def test_system_calls() -> None:
     openat = syscalls.call("x86_64", 257)
     assert openat == syscalls.Call("openat", ((0, 1),), ())
     assert syscalls.call("aarch64", 56) == openat
-    assert syscalls.call("x86_64", 9999) is None
-    assert syscalls.call("s390x", 5) is None
+    assert syscalls.call("x86_64", 39) == syscalls.Call("getpid", (), ())
+    assert syscalls.call("x86_64", 9999) == syscalls.Call("syscall_9999", (), ())
+    assert syscalls.call("s390x", 5) == syscalls.Call("syscall_5", (), ())
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (3, "read"),
+        (7, "wait4"),
+        (19, "lseek"),
+        (54, "ioctl"),
+        (142, "select"),
+        (195, "stat"),
+        (196, "lstat"),
+        (220, "getdents64"),
+        (221, "fcntl"),
+        (240, "futex"),
+        (268, "statfs"),
+        (295, "openat"),
+        (300, "newfstatat"),
+        (383, "statx"),
+        (407, "clock_nanosleep"),
+        (414, "ppoll"),
+        (422, "futex"),
+        (102, "socketcall"),
+        (9999, "syscall_9999"),
+    ],
+)
+def test_system_calls_of_32_bits(number: int, name: str) -> None:
+    """By arch/x86/entry/syscalls/syscall_32.tbl."""
+    found = syscalls.call("x86_64", number, narrow=True)
+    assert found.name == name
+    known = {call.name: call for call in syscalls._CALLS["x86_64"].values()}
+    assert found == known.get(name, found)
+
+
+def test_system_calls_of_32_bits_on_arm() -> None:
+    assert syscalls.call("aarch64", 322, narrow=True) == syscalls.call("aarch64", 56)
+    assert syscalls.call("aarch64", 197, narrow=True).name == "fstat"
 
 
 def test_addresses() -> None:

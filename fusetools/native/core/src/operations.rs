@@ -186,11 +186,17 @@ impl Arch {
     }
 
     pub fn syscall(self, number: u64) -> String {
-        let name = match number & NARROW {
-            0 => self.wide_name(number),
-            _ => self.narrow_name(number & !NARROW),
-        };
+        let name = self.call_name(number & !NARROW, number & NARROW != 0);
         name.map_or_else(|| format!("syscall_{}", number & !NARROW), str::to_owned)
+    }
+
+    /// Of a system call, by the number that a program gives, which may be one of 32 bits.
+    pub fn call_name(self, number: u64, narrow: bool) -> Option<&'static str> {
+        if narrow {
+            self.narrow_name(number)
+        } else {
+            self.wide_name(number)
+        }
     }
 
     fn wide_name(self, number: u64) -> Option<&'static str> {

@@ -20,6 +20,7 @@ use fusetools_core::events::{Layer, Map, Meaning, Role};
 use fusetools_core::files::{Files, Opener};
 use fusetools_core::filters::Filters;
 use fusetools_core::hist::Hist;
+use fusetools_core::operations;
 use fusetools_core::reader::Window;
 use fusetools_core::spaces::MappedFile;
 use fusetools_core::stitch::RequestCounts;
@@ -100,6 +101,11 @@ fn matching(pattern: &str, texts: Vec<String>) -> PyResult<Vec<bool>> {
 #[pyfunction]
 fn demangle(name: &str) -> String {
     elf::demangle(name)
+}
+
+#[pyfunction]
+fn syscall_name(machine: &str, number: u64, narrow: bool) -> Option<&'static str> {
+    operations::Arch::new(Some(machine)).call_name(number, narrow)
 }
 
 /// Of /proc/PID/maps: (start, end, offset in the file, path, name of the file here).
@@ -635,6 +641,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(elf_about, module)?)?;
     module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
+    module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
