@@ -143,7 +143,8 @@ def _keep(note: Note, above: int, directory: int) -> str:
     """Gives what perf had written a name beside the recording's, and what ftrace had; in words,
     "" where there is nothing."""
     there = [name for name in (DATA, RING) if _handed_over(name, directory, note)]
-    if not there:
+    # Without a head in ftrace's file nothing had begun: all that perf has is its own beginning.
+    if not there or (RING not in there and os.access(RING, os.F_OK, dir_fd=directory)):
         return ""
     parent, name = os.path.split(note.path)
     match = _NAME.fullmatch(name)

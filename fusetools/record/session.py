@@ -319,6 +319,7 @@ class Recording(Probing, Finishing):
             pid = ring.make(self.plan.clock, size, self.room.limit)
         except OSError as error:
             self._remove_instance(ring)
+            ring.output.unlink(missing_ok=True)
             events = all_by_perf(self.plan.events)
             self.plan = replace(self.plan, events=events, in_part=False)
             why = error.strerror or str(error)

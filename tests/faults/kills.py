@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from leftovers import hidden, state  # noqa: E402
 from mounts import alone, end_with_the_test, mount_entry  # noqa: E402
 
 import fusetools  # noqa: E402
+from fusetools.names import FTRACE  # noqa: E402
 
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS = 0x20000
@@ -135,6 +137,10 @@ def orphans(daemon: int) -> list[int]:
     return alive
 
 
+class Unmerged(Exception):
+    """What merge said."""
+
+
 class Campaign:
     def __init__(self, seed: int, place: Path) -> None:
         self.seed, self.place = seed, place
@@ -193,15 +199,34 @@ class Campaign:
     def read(self, hit: str, what: str) -> None:
         parts = sorted(self.place.glob(f"{self.number}.data*"))
         for part in parts:
+            beside = part.with_name(part.name + FTRACE)
             try:
-                fusetools.open(part).counts()
-            except fusetools.Error as error:
+                if part.name.endswith(FTRACE) and part.with_name(part.stem) in parts:
+                    continue  # what it is read with is in its turn
+                fusetools.open(self.merged(part, beside) if beside in parts else part).counts()
+            except (fusetools.Error, Unmerged) as error:
                 # A perf that was killed has written no names of its events: that is reported.
-                if "perf" not in hit or "never finished" not in error.why:
+                if "perf" not in hit or "never finished" not in str(error):
                     self.left.append(f"{what}: {part.name} cannot be read: {error}")
                 self.after["of that without names"] += 1
+        for part in parts:
             part.unlink()
         self.after["a recording" if parts else "nothing recorded yet"] += 1
+
+    def merged(self, part: Path, beside: Path) -> Path:
+        """What is there once the command has been run that reading one part advises."""
+        try:
+            fusetools.open(part)
+        except fusetools.Error as error:
+            assert error.fix and str(beside) in error.fix, error
+            words = shlex.split(error.fix)[1:]
+            done = subprocess.run(
+                [*COMMAND, *words], cwd=self.place, capture_output=True, text=True
+            )
+            if done.returncode:
+                raise Unmerged(done.stderr) from error
+            return self.place / words[-1]
+        return part
 
 
 def main() -> int:

@@ -239,12 +239,13 @@ def test_root_writes_for_a_user_only_where_the_user_may(tmp_path: Path, theirs: 
 # What a killed recording left
 
 
-def left(folder: Path, content: bytes = b"events", ftraces: bytes = b"") -> Note:
+def left(folder: Path, content: bytes = b"events", ftraces: bytes | None = None) -> Note:
     with Output(str(folder / "out.data")) as output:
         scratch = Scratch(output)
         scratch.make()
         (scratch.path / "perf.data").write_bytes(content)
-        (scratch.path / "ring").write_bytes(ftraces)
+        if ftraces is not None:
+            (scratch.path / "ring").write_bytes(ftraces)
         (scratch.path / "trace.dat.cpu0").touch()
         os.close(scratch.descriptor)
     return scratch.note
@@ -276,6 +277,12 @@ def test_what_ftrace_had_of_a_killed_recording_is_kept_with_it(tmp_path: Path) -
     assert ftraces.read_bytes() == b"more"
     names = {ftraces.name, "out.data.partial.1", "out.data.partial.1.ftrace"}
     assert set(os.listdir(tmp_path)) == names
+
+
+def test_nothing_is_kept_of_a_recording_that_had_not_begun(tmp_path: Path) -> None:
+    note = left(tmp_path, b"perf's header", ftraces=b"")
+    assert reclaim(note) == (note.path, True)
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_stands_in_the_scratchs_place_is_left_alone(tmp_path: Path) -> None:
