@@ -27,6 +27,7 @@ tests=(
   qemu-system-x86:qemu-system-x86_64   # other kernels
   strace                      # the reference of system calls' counts
   sudo                        # a user who may record and nothing else
+  systemd:systemctl           # the flight recorder's unit, in a virtual machine
 )
 # Real file systems. 20 MB to download, of which rclone has 15; 80 MB on disk.
 filesystems=(

@@ -178,38 +178,62 @@ class Result:
 class Guest(Protocol):
     """`run` with a test's own kernel and folder."""
 
-    def __call__(self, command: str, timeout: float = 1200) -> Result: ...
+    def __call__(self, command: str, timeout: float = 1200, systemd: bool = False) -> Result: ...
 
 
 def guest(kernel: Kernel, folder: Path) -> Guest:
     """Runs a command in a fresh guest with `folder` shared; its exit status must be 0."""
 
-    def run_well(command: str, timeout: float = 1200) -> Result:
-        result = run(kernel, command, folder, timeout)
+    def run_well(command: str, timeout: float = 1200, systemd: bool = False) -> Result:
+        result = run(kernel, command, folder, timeout, systemd=systemd)
         assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
         return result
 
     return run_well
 
 
+# The command as a service, where the host's systemd is the guest's first process. It has the
+# environment of one without; what init does at the end.
+UNIT = """
+[Service]
+Type=oneshot
+Environment=HOME=/root LANG=C.UTF-8
+ExecStart=/bin/sh -c 'cd {folder} && sh .vm/command >.vm/stdout 2>.vm/stderr </dev/null; \\
+  rc=$?; cp -a {folder}/. /run/share && echo $rc >/run/share/.vm/rc; sync; \\
+  systemctl poweroff --force --force'
+"""
+
+
 def run(
-    kernel: Kernel, command: str, folder: Path, timeout: float = 1200, memory: int = 1024
+    kernel: Kernel,
+    command: str,
+    folder: Path,
+    timeout: float = 1200,
+    memory: int = 1024,
+    systemd: bool = False,
 ) -> Result:
     """Runs the shell `command` as the guest's root, in `folder`, which comes back as it left it.
+    ``systemd``: below the host's, which is the guest's first process.
 
     A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
     (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
     `folder`/.vm/console.
     """
     try:
-        return _run(kernel, command, folder.resolve(), timeout, memory, 1)
+        return _run(kernel, command, folder.resolve(), timeout, memory, systemd, 1)
     except Lockup as lockup:
         warnings.warn(VMRetry(f"{kernel.release}: {lockup}; trying once more"), stacklevel=2)
-        return _run(kernel, command, folder.resolve(), timeout, memory, 2)
+        return _run(kernel, command, folder.resolve(), timeout, memory, systemd, 2)
 
 
 def _run(
-    kernel: Kernel, command: str, folder: Path, timeout: float, memory: int, tries: int
+    kernel: Kernel,
+    command: str,
+    folder: Path,
+    timeout: float,
+    memory: int,
+    systemd: bool,
+    tries: int,
 ) -> Result:
     if set(str(folder)) & set(' ,"\\'):
         raise VMError(f"neither QEMU nor the kernel's command line can name the folder {folder}")
@@ -217,6 +241,8 @@ def _run(
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     (own / "command").write_text(command + "\n")
+    if systemd:
+        (own / "unit").write_text(UNIT.format(folder=folder))
     # The kernel takes archives one after the other: a changed init needs no new download.
     init = initramfs.cpio([("init", 0o100755, (HERE / "init").read_bytes())])
     (own / "initramfs").write_bytes(kernel.initramfs.read_bytes() + init)
