@@ -2,13 +2,14 @@
 
 A loop of stat, by fusetools at each detail, bpftrace, `perf record -g` and `strace -c` (where they
 are installed), on the sample client as shipped and on bindfs; the CPU time that recording adds, and
-what the recording says of it; seconds of `record -- true`; bytes of a request. Needs root. Prints
-and never asserts: machines differ.
+what the recording says of it; seconds of `record -- true`; bytes of a request; what `top` takes.
+Needs root. Prints and never asserts: machines differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -116,6 +117,7 @@ def main() -> None:
         for kind in ["as-shipped", *["bindfs"] * bool(shutil.which("bindfs"))]:
             with mounted(folder, kind) as (path, daemon):
                 compare(kind, folder, path, options.rounds)
+                watch(path)
                 hold_estimate(folder, path, daemon, options.rounds)
 
 
@@ -155,6 +157,42 @@ def compare(kind: str, folder: Path, path: Path, rounds: int) -> None:
         subprocess.run([*record, "--", "true"], check=True, capture_output=True)
         times.append(time.monotonic() - begin)
     print(f"  record -- true           {min(times):6.2f} s")
+
+
+# Stats until its input ends, at most so many a second.
+PACED = """
+import os, select, sys, time
+begin, n, most = time.monotonic(), 0, float(sys.argv[2])
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(min(int((time.monotonic() - begin) * most) - n, 100)):
+        os.stat(sys.argv[1])
+        n += 1
+    if n >= (time.monotonic() - begin) * most - 1:
+        time.sleep(0.002)
+"""
+
+
+def watch(path: Path) -> None:
+    """CPU time that `top` takes, perf's included, beside 5,000 requests a second and beside as many
+    as two callers make."""
+    command = [*FUSETOOLS, "top", "--mount", str(path.parents[1]), "--json"]
+    for callers, most in ((1, 5000 / 3), (2, float("1e9"))):
+        loop = [sys.executable, "-c", PACED, str(path), str(most)]
+        loops = [subprocess.Popen(loop, stdin=subprocess.PIPE) for _ in range(callers)]
+        try:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
+                assert top.stdout is not None
+                found = [json.loads(line) for line, _ in zip(top.stdout, range(6))][1:]
+                top.send_signal(signal.SIGINT)
+                top.communicate(timeout=60)
+        finally:
+            for one in loops:
+                one.communicate(b"\n")
+        seconds = sum(one["seconds"] for one in found)
+        rate = sum(row["requests"] for one in found for row in one["rows"]) / seconds
+        cpu = sum((one["own_cpu"] + one["perf_cpu"]) * one["seconds"] for one in found) / seconds
+        lost = sum(one["lost"] for one in found)
+        print(f"  top beside {rate:8,.0f} requests/s {cpu:6.1%} of a CPU, {lost} lost")
 
 
 def hold_estimate(folder: Path, path: Path, daemon: int, rounds: int) -> None:
