@@ -245,8 +245,13 @@ def _notes(
         deep, unknown = answer["cut_copied"], answer["cut_unknown"]
         # Copies of all stacks would fix the rest; the unwinder supports only x86-64.
         copy = described["arch"] == "x86_64" and session.call_graph != "dwarf"
-        copy = copy and not answer["copied"] and deep + unknown < cut
+        copy = copy and not answer["copied"] and (cut - deep - unknown) * 1000 >= total
         yield note + (f"; fix: {COPY.format('dwarf')}" if copy else "")
+        if unknown * 1000 >= total:
+            yield (
+                f"{share(unknown, total)} has stacks that cannot be followed through code without "
+                "unwind tables (made at run time, or by hand)"
+            )
         if deep * 1000 >= total:
             size = session.stack_bytes
             larger = min(4 * size, MOST_STACK_BYTES)

@@ -267,7 +267,14 @@ def test_a_recording_is_read_without_the_host(
 
 @pytest.mark.parametrize(
     ("cut", "deep", "unknown", "mended"),
-    [(60, 0, 0, True), (60, 20, 30, True), (60, 0, 60, False), (60, 25, 35, False)],
+    [
+        (6000, 0, 0, True),
+        (6000, 2000, 3000, True),
+        (6000, 0, 6000, False),
+        (6000, 2500, 3500, False),
+        (6000, 0, 5995, False),  # nobody sees the rest
+        (6000, 0, 5, True),
+    ],
 )
 def test_copies_are_the_fix_of_what_was_not_copied(
     monkeypatch: pytest.MonkeyPatch, cut: int, deep: int, unknown: int, mended: bool
@@ -279,7 +286,7 @@ def test_copies_are_the_fix_of_what_was_not_copied(
         found = ours(path, rows, ask)
         total = found["shown"][1]
         shares = {"cut": cut, "cut_copied": deep, "cut_unknown": unknown, "cut_daemons": cut}
-        return {**found, "daemons": 0, **{k: n * (total // 100) for k, n in shares.items()}}
+        return {**found, "daemons": 0, **{k: n * (total // 10000) for k, n in shares.items()}}
 
     monkeypatch.setattr(_core, "flame", flame)
     recording = fusetools.open(DEMO)
@@ -293,6 +300,10 @@ def test_copies_are_the_fix_of_what_was_not_copied(
     assert said.startswith("60.0 % of the time") and said.endswith(fix) == mended
     deeper = [note for note in notes if " stacks deeper than " in note]
     assert bool(deeper) == bool(deep)
+    lost = [note for note in notes if " through code without unwind tables " in note]
+    assert bool(lost) == (unknown > 1000)
+    if lost:
+        assert abs(float(lost[0].partition(" % has ")[0]) - unknown / 100) < 0.06
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="this host has no strace")
