@@ -358,6 +358,7 @@ class Kept(TypedDict):
 
 class Numbered(Answer):
     kept: list[Kept]
+    threads: Threads
 
 class Slowest(Numbered):
     pathless: int  # requests without a path that could be looked at
@@ -365,6 +366,12 @@ class Slowest(Numbered):
 # Time, thread, CPU, row of the catalogue (-1: a switch, -2: a file's name), values, system call or
 # name.
 Moment = tuple[int, int, int, int, list[int | None], str | None]
+
+class Threads:
+    """The threads of a recording, which was read once."""
+
+    def moments(self, spans: Sequence[tuple[int, int, int]]) -> list[list[Moment]]:
+        """What happened in each span (thread, from, to) to its thread."""
 
 class DaemonState(TypedDict):
     """Of a daemon that did not answer all; times in ns after the recording's first event."""
@@ -534,11 +541,6 @@ def daemons(
     path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters
 ) -> list[DaemonState]:
     """What became of each traced daemon, where it had not answered all."""
-
-def moments(
-    path: str | PathLike[str], catalogue: Sequence[Row], spans: Sequence[tuple[int, int, int]]
-) -> list[list[Moment]]:
-    """What happened in each span (thread, from, to) to its thread."""
 
 def errors(path: str | PathLike[str], catalogue: Sequence[Row], filters: Filters) -> Errors:
     """What requests were answered with."""

@@ -71,14 +71,6 @@ class Questions:
         answer = core.ask(question, str(self.source.path), self.probes, native, *arguments, **more)
         return answer, self.source.facts(answer, filters)
 
-    def moments(self, spans: Sequence[Span | None]) -> list[list[core.native.Moment]]:
-        """What happened to each span's thread; nothing where there is no span."""
-        wanted = [span for span in spans if span]
-        moments = iter(
-            self.source.query(core.native.moments, self.probes, wanted) if wanted else ()
-        )
-        return [next(moments) if span else [] for span in spans]
-
 
 NO_END = 1 << 63  # of a span: the recording's end, or unknown
 MOST = 10_000  # moments of a span (native/core/src/moments.rs)
@@ -90,6 +82,15 @@ class Span(NamedTuple):
     tid: int
     start: int
     end: int
+
+
+def gather(
+    threads: core.native.Threads, spans: Sequence[Span | None]
+) -> list[list[core.native.Moment]]:
+    """What happened to each span's thread; nothing where there is no span."""
+    wanted = [span for span in spans if span]
+    moments = iter(threads.moments(wanted) if wanted else ())
+    return [next(moments) if span else [] for span in spans]
 
 
 def error_name(number: int) -> str:

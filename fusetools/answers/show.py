@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fusetools import core
@@ -17,6 +18,7 @@ from fusetools.answers.requests import (
     Span,
     at_work,
     error_name,
+    gather,
     guessed,
     meanwhile,
     peer,
@@ -86,8 +88,9 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     query = Questions(source)
     answer, facts = query(core.native.numbered, filters, unique)
     fields = only(answer["kept"], unique, query.names, source.path)
-    caller, daemon = query.moments(spans(fields))
-    (chain,) = helpers.chains([at_work(fields)], [daemon], query.moments, query.probes)
+    gathered = partial(gather, answer["threads"])
+    caller, daemon = gathered(spans(fields))
+    (chain,) = helpers.chains([at_work(fields)], [daemon], gathered, query.probes)
     first = min(fields["marks"].values(), default=0)
     tids = (fields["tid"], fields["daemon_tid"])
     lines: dict[tuple[int, int, int], list[str]] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fusetools import core
 from fusetools.answers import helpers
 from fusetools.answers.filters import Filters
 from fusetools.answers.operations import operations
-from fusetools.answers.requests import Questions, at_work, guessed, meanwhile, request
+from fusetools.answers.requests import Questions, at_work, gather, guessed, meanwhile, request
 from fusetools.answers.source import Source
 from fusetools.patterns import expression
 from fusetools.results.slow import Slowest
@@ -32,8 +33,9 @@ def slow(
     answer, facts = query(core.native.slowest, filters, wanted, query.names.mounts, most)
     rows = answer["kept"]
     spans = [at_work(fields) for fields in rows]
-    moments = query.moments(spans)
-    chains = helpers.chains(spans, moments, query.moments, query.probes)
+    gathered = partial(gather, answer["threads"])
+    moments = gathered(spans)
+    chains = helpers.chains(spans, moments, gathered, query.probes)
     requests = (
         helpers.helped(
             request(fields, answer["first"], query.names, meanwhile(fields, did, query.probes)),

@@ -45,7 +45,7 @@ pub fn states(
     filters: Filters,
 ) -> Result<(ScanInfo, Vec<State>), Error> {
     let mut daemons = Daemons::new(&filters.daemons);
-    let (info, _) = tell(reader, catalogue, filters, &mut daemons)?;
+    let (info, ..) = tell(reader, catalogue, filters, &mut daemons)?;
     let states = daemons.finish(info.last);
     Ok((info, states))
 }

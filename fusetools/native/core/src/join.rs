@@ -29,6 +29,8 @@ pub(crate) struct Join {
     /// Functions whose returns are recorded.
     returns: Vec<bool>,
     tasks: FxHashMap<i32, Task>,
+    /// Something had no number.
+    pub used: bool,
 }
 
 impl Join {
@@ -59,6 +61,7 @@ impl Join {
             functions,
             returns,
             tasks: FxHashMap::default(),
+            used: false,
         }
     }
 
@@ -94,17 +97,20 @@ impl Join {
                 handle,
                 name,
                 ..
-            } if *unique == ABSENT => match self.tasks.get_mut(tid) {
-                Some(Task {
-                    unique: Some(taken),
-                    named: named @ false,
-                    ..
-                }) => (*unique, *named) = (*taken, true),
-                _ => {
-                    name.clear();
-                    *handle = ABSENT;
+            } if *unique == ABSENT => {
+                self.used = true;
+                match self.tasks.get_mut(tid) {
+                    Some(Task {
+                        unique: Some(taken),
+                        named: named @ false,
+                        ..
+                    }) => (*unique, *named) = (*taken, true),
+                    _ => {
+                        name.clear();
+                        *handle = ABSENT;
+                    }
                 }
-            },
+            }
             Side::Exit { tid, .. } => drop(self.tasks.remove(tid)),
             Side::Lost { .. } => self.tasks.clear(),
             _ => {}
@@ -136,6 +142,7 @@ impl Join {
                 true
             }
             Role::Entry if event.v[0] == ABSENT => {
+                self.used = true;
                 let task = self.tasks.entry(event.tid).or_default();
                 event.v[0] = task.unique.unwrap_or(ABSENT);
                 if !self.returns[function] {

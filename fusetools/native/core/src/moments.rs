@@ -2,9 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::error::Error;
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
-use crate::reader::{Reader, ScanInfo};
+use crate::reader::{Places, Reader};
 use crate::stitch;
 
 /// Moments that are kept of a span.
@@ -38,12 +37,14 @@ pub enum What {
     Name(String, u64),
 }
 
-/// One pass; for each span its moments by time, at most `MOST` of them.
+/// A further pass, with the catalogue of the one that noted the places; for each span its moments by time, at most
+/// `MOST` of them.
 pub fn gather(
     reader: &Reader,
     catalogue: &[Meaning],
+    places: &Places,
     spans: &[Span],
-) -> Result<(ScanInfo, Vec<Vec<Moment>>), Error> {
+) -> Vec<Vec<Moment>> {
     let mut gathered = Gathered {
         roles: catalogue.iter().map(|row| row.role).collect(),
         asleep: stitch::asleep(reader),
@@ -54,10 +55,10 @@ pub fn gather(
     for (index, span) in spans.iter().enumerate() {
         gathered.by_tid.entry(span.tid).or_default().push(index);
     }
-    let info = reader.scan_within(catalogue, Some(windows(spans)), &mut |batch| {
+    reader.scan_within(catalogue, places, windows(spans), &mut |batch| {
         gathered.push(&batch)
-    })?;
-    Ok((info, gathered.moments))
+    });
+    gathered.moments
 }
 
 /// The spans' times, merged where they overlap.

@@ -7,7 +7,7 @@ use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
 use crate::filters::Filters;
 use crate::names::{Daemon, Details, Names, Path, NOTHING};
 use crate::operations::Operation;
-use crate::reader::{Reader, ScanInfo};
+use crate::reader::{Places, Reader, ScanInfo};
 use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
 
 /// A request, and what else is known about it.
@@ -107,14 +107,14 @@ pub fn tell(
     catalogue: &[Meaning],
     filters: Filters,
     listener: &mut dyn Listener,
-) -> Result<(ScanInfo, RequestCounts), Error> {
+) -> Result<(ScanInfo, RequestCounts, Places), Error> {
     let first = filters.first(reader)?;
     let arch = reader.arch();
     let stitch = Stitch::new(catalogue, filters, arch.as_deref(), first, asleep(reader));
     let mut teller = Teller::new(stitch, catalogue, listener);
-    let info = reader.scan(catalogue, &mut |batch| teller.push(&batch))?;
+    let (info, places) = reader.scan_noting(catalogue, &mut |batch| teller.push(&batch))?;
     teller.stitch.end_at(info.last);
-    Ok((info, teller.finish()))
+    Ok((info, teller.finish(), places))
 }
 
 /// Passes a recording's batches to the stitching and to the names, and reports the results.

@@ -6,7 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::events::{Batch, Meaning, Role, Side};
+use crate::events::{Batch, Ev, Meaning, Role, Side};
 use crate::files::VDSO;
 use crate::operations::Arch;
 
@@ -16,6 +16,21 @@ pub(crate) struct Narrow {
     calls: Vec<bool>,
     processes: FxHashSet<i32>,
     numbers: FxHashMap<u64, u64>,
+    /// Time of the last event.
+    last: u64,
+}
+
+/// Which program a process runs from the first event of a time or later on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    from: u64,
+    pid: i32,
+    narrow: bool,
+}
+
+impl Change {
+    /// Changes that are kept of a recording.
+    pub const MOST: usize = 1 << 20;
 }
 
 impl Narrow {
@@ -30,12 +45,14 @@ impl Narrow {
             calls: catalogue.iter().map(Narrow::needs).collect(),
             processes: FxHashSet::default(),
             numbers: FxHashMap::default(),
+            last: 0,
         }
     }
 
-    /// Of batches in their order: gives these calls the machine's own numbers.
-    pub fn number(&mut self, batch: &mut Batch) {
+    /// Of batches in their order: gives these calls the machine's own numbers, and adds to `changes`.
+    pub fn number(&mut self, batch: &mut Batch, changes: &mut Vec<Change>) {
         if self.processes.is_empty() && !batch.side.iter().any(begins_narrow) {
+            self.last = batch.events.last().map_or(self.last, |event| event.time);
             return;
         }
         let mut side = batch.side.iter();
@@ -43,38 +60,62 @@ impl Narrow {
         let mut due = Side::due(next);
         for event in &mut batch.events {
             while let Some(record) = next.take_if(|_| due <= event.time) {
-                self.side(record);
+                self.side(record, changes);
                 next = side.next();
                 due = Side::due(next);
             }
-            if self.calls[event.kind as usize] && self.processes.contains(&event.pid) {
-                let number = event.v[0];
-                let arch = self.arch;
-                let own = self.numbers.entry(number);
-                event.v[0] = *own.or_insert_with(|| arch.of_narrow(number));
-            }
+            self.event(event);
         }
         next.into_iter()
             .chain(side)
-            .for_each(|record| self.side(record));
+            .for_each(|record| self.side(record, changes));
     }
 
-    fn side(&mut self, record: &Side) {
-        match record {
-            Side::Map(map) if begins_narrow(record) => {
-                self.processes.insert(map.pid);
-            }
-            Side::Map(map) if map.path == VDSO => {
-                self.processes.remove(&map.pid);
-            }
-            Side::Fork { pid, ppid, .. } if pid != ppid => {
-                if self.processes.contains(ppid) {
-                    self.processes.insert(*pid);
-                } else {
-                    self.processes.remove(pid);
+    /// The same in a further pass, to which records may be missing: by the changes that are left.
+    pub fn number_again(&mut self, batch: &mut Batch, changes: &mut &[Change]) {
+        if self.processes.is_empty() && changes.is_empty() {
+            return;
+        }
+        for event in &mut batch.events {
+            while let Some((change, left)) = changes.split_first() {
+                if change.from > event.time {
+                    break;
                 }
+                self.set(change.pid, change.narrow);
+                *changes = left;
             }
-            _ => {}
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, event: &mut Ev) {
+        self.last = event.time;
+        if self.calls[event.kind as usize] && self.processes.contains(&event.pid) {
+            let number = event.v[0];
+            let arch = self.arch;
+            let own = self.numbers.entry(number);
+            event.v[0] = *own.or_insert_with(|| arch.of_narrow(number));
+        }
+    }
+
+    fn side(&mut self, record: &Side, changes: &mut Vec<Change>) {
+        let (pid, narrow) = match record {
+            Side::Map(map) if map.path == VDSO => (map.pid, begins_narrow(record)),
+            Side::Fork { pid, ppid, .. } if pid != ppid => (*pid, self.processes.contains(ppid)),
+            _ => return,
+        };
+        if self.set(pid, narrow) && changes.len() < Change::MOST {
+            // It comes after the events so far, whatever its own time.
+            let from = Side::due(Some(record)).max(self.last.saturating_add(1));
+            changes.push(Change { from, pid, narrow });
+        }
+    }
+
+    /// Whether that is new.
+    fn set(&mut self, pid: i32, narrow: bool) -> bool {
+        match narrow {
+            true => self.processes.insert(pid),
+            false => self.processes.remove(&pid),
         }
     }
 }
@@ -121,16 +162,29 @@ mod tests {
             operation: String::new(),
             role: Role::SysEnter,
         };
-        let mut narrow = Narrow::new(&[enter], Some("x86_64"));
-        let mut found = Vec::new();
+        let arch = Some("x86_64");
+        let mut narrow = Narrow::new(std::slice::from_ref(&enter), arch);
+        let (mut found, mut calls, mut changes) = (Vec::new(), Vec::new(), Vec::new());
         for (side, events) in batches {
+            calls.extend(events.clone());
             let mut batch = Batch {
                 side,
                 events,
                 stacks: Vec::new(),
             };
-            narrow.number(&mut batch);
+            narrow.number(&mut batch, &mut changes);
             found.extend(batch.events.iter().map(|event| event.v[0]));
+        }
+        // A further pass that reads only the calls from one of them on.
+        for first in 0..calls.len() {
+            let mut batch = Batch {
+                events: calls[first..].to_vec(),
+                ..Batch::default()
+            };
+            Narrow::new(std::slice::from_ref(&enter), arch)
+                .number_again(&mut batch, &mut &changes[..]);
+            let again = batch.events.iter().map(|event| event.v[0]);
+            assert!(again.eq(found[first..].iter().copied()), "from {first}");
         }
         found
     }
@@ -159,7 +213,9 @@ mod tests {
                 vec![vdso(30, 5, 0x7fff_0000_0000), fork(32, 8, 5)],
                 vec![call(29, 5, 3), call(31, 5, 3), call(33, 8, 3)],
             ),
+            // A record that comes late.
+            (vec![vdso(32, 8, 0xf7f0_0000)], vec![call(40, 8, 3)]),
         ]);
-        assert_eq!(found, [0, 3, 3, 0, 59, 59, 0, 3, 3]);
+        assert_eq!(found, [0, 3, 3, 0, 59, 59, 0, 3, 3, 0]);
     }
 }

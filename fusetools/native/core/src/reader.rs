@@ -11,6 +11,7 @@ mod blocks;
 mod fields;
 mod ids;
 mod order;
+mod places;
 mod records;
 mod scan;
 mod stream;
@@ -40,6 +41,8 @@ use blocks::{unpack, Block, Blocks};
 use fields::Take;
 use ids::Ids;
 use order::{Order, Sink};
+use places::Place;
+pub use places::Places;
 pub use records::{Record, Records};
 pub(crate) use scan::space_change;
 use scan::{side_time, side_time_mut, timed, End, Part, ScanPlan, Stacks, Tally};
@@ -363,40 +366,85 @@ impl Reader {
         catalogue: &[Meaning],
         sink: &mut dyn FnMut(Batch),
     ) -> Result<ScanInfo, Error> {
-        self.scan_within(catalogue, None, sink)
+        Ok(self.scan_noting(catalogue, sink)?.0)
     }
 
-    /// The same, but of system calls and the scheduler's events only those in one of the windows (ns, both ends
-    /// included, by their start and not overlapping; None: all), as most of a recording is of those.
-    pub fn scan_within(
+    /// The same; notes the places for `scan_within`.
+    pub fn scan_noting(
         &self,
         catalogue: &[Meaning],
-        windows: Option<Vec<(u64, u64)>>,
         sink: &mut dyn FnMut(Batch),
-    ) -> Result<ScanInfo, Error> {
-        let plan = ScanPlan::new(self, catalogue, windows);
+    ) -> Result<(ScanInfo, Places), Error> {
+        let plan = ScanPlan::new(self, catalogue, None);
         let mut join = Join::new(catalogue);
         let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
-        let mut joined = |mut batch: Batch| {
+        let mut changes = Vec::new();
+        let mut numbered = |mut batch: Batch| {
             join.number(&mut batch);
-            narrow.number(&mut batch);
+            narrow.number(&mut batch, &mut changes);
             sink(batch);
         };
-        let sink: &mut dyn FnMut(Batch) = &mut joined;
+        let sink: &mut dyn FnMut(Batch) = &mut numbered;
         let mut order = Order::new(self.events.len(), sink);
         order.stacked.clone_from(&plan.stacked);
         order.warnings.extend(self.parts.warnings.iter().cloned());
-        let compressed = self.scan_mapped(&plan, &mut order);
-        if let Some(at) = compressed {
-            self.scan_compressed(&plan, &mut order, at);
+        order.places = Some(Vec::new());
+        self.scan_part(&plan, &mut order, self.data());
+        let (info, places) = order.finish();
+        let places = places.filter(|_| !join.used);
+        Ok((info, Places::new(places.unwrap_or_default(), changes)))
+    }
+
+    /// A further pass, with the catalogue of the one that noted the places: of system calls and the scheduler's events
+    /// only those in one of the windows (ns, both ends included, by their start and not overlapping), as most of a
+    /// recording is of those; of all other events and records at least those there. Returns what it read.
+    pub fn scan_within(
+        &self,
+        catalogue: &[Meaning],
+        places: &Places,
+        windows: Vec<(u64, u64)>,
+        sink: &mut dyn FnMut(Batch),
+    ) -> ScanInfo {
+        let mut join = Join::new(catalogue);
+        let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
+        let parts = places.within(&windows);
+        let mut changes = places.changes();
+        let mut numbered = |mut batch: Batch| {
+            join.number(&mut batch);
+            match &parts {
+                Some(_) => narrow.number_again(&mut batch, &mut changes),
+                None => narrow.number(&mut batch, &mut Vec::new()),
+            }
+            sink(batch);
+        };
+        let sink: &mut dyn FnMut(Batch) = &mut numbered;
+        let plan = ScanPlan::new(self, catalogue, Some(windows));
+        let mut order = Order::new(self.events.len(), sink);
+        order.stacked.clone_from(&plan.stacked);
+        match &parts {
+            Some(parts) => parts
+                .iter()
+                .for_each(|part| self.scan_part(&plan, &mut order, part.clone())),
+            None => self.scan_part(&plan, &mut order, self.data()),
         }
-        Ok(order.finish())
+        order.finish().0
+    }
+
+    /// Reads whole records.
+    fn scan_part(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
+        if let Some(at) = self.scan_mapped(plan, order, data.clone()) {
+            self.scan_compressed(plan, order, at..data.end);
+        }
     }
 
     /// Reads the records where they lie. Some(place) at the first compressed record.
-    fn scan_mapped(&self, plan: &ScanPlan, order: &mut Order<impl Sink>) -> Option<usize> {
+    fn scan_mapped(
+        &self,
+        plan: &ScanPlan,
+        order: &mut Order<impl Sink>,
+        data: Range<usize>,
+    ) -> Option<usize> {
         let bytes: &[u8] = &self.bytes;
-        let data = self.parts.data.clone();
         let bytes = &bytes[..data.end];
         let chunks = data.len().div_ceil(self.chunk);
         let range = |index: usize| {
@@ -405,6 +453,7 @@ impl Reader {
         };
         if chunks <= 1 {
             let part = plan.read(bytes, data.start, data.end);
+            order.note(&part, part.start..part.next);
             return order.add(part);
         }
         let ahead = 2 * rayon::current_num_threads() + 1;
@@ -449,6 +498,7 @@ impl Reader {
                     _ => plan.read(bytes, at, end),
                 };
                 at = part.next;
+                order.note(&part, part.start..part.next);
                 if order.ends(&part) {
                     return order.add(part);
                 }
@@ -459,16 +509,17 @@ impl Reader {
     }
 
     /// Unpacks compressed records, one after the other where their stream demands it, and reads them on several cores.
-    fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, at: usize) {
-        let mut blocks = Blocks::new(&self.bytes, at..self.parts.data.end, self.chunk);
+    fn scan_compressed(&self, plan: &ScanPlan, order: &mut Order<impl Sink>, data: Range<usize>) {
+        let mut blocks = Blocks::new(&self.bytes, data, self.chunk);
         blocks.unpacking = true;
         let ahead = 2 * rayon::current_num_threads() + 1;
         let whole = rayon::in_place_scope(|scope| {
             let (send, receive) = mpsc::channel();
-            let mut early: BTreeMap<usize, Part> = BTreeMap::new();
+            let mut early: BTreeMap<usize, (Range<usize>, Part)> = BTreeMap::new();
             let (mut spawned, mut done) = (0, 0);
             loop {
                 while spawned < done + ahead {
+                    let start = blocks.at;
                     let pieces = blocks.next_pieces();
                     let block = match pieces[..] {
                         [] => blocks.next_block(),
@@ -477,6 +528,11 @@ impl Reader {
                     if pieces.is_empty() && block.is_none() {
                         break;
                     }
+                    if blocks.decoder.is_some() {
+                        // It can be unpacked only after what stands before it.
+                        order.places = None;
+                    }
+                    let range = start..blocks.at;
                     let (send, index) = (send.clone(), spawned);
                     spawned += 1;
                     scope.spawn(move |_| {
@@ -487,13 +543,13 @@ impl Reader {
                         if let (Some(what), End::More) = (damage, &part.end) {
                             part.end = End::Damaged(what);
                         }
-                        let _ = send.send((index, part));
+                        let _ = send.send((index, (range, part)));
                     });
                 }
                 if done == spawned {
                     return true;
                 }
-                let part = loop {
+                let (range, part) = loop {
                     if let Some(part) = early.remove(&done) {
                         break part;
                     }
@@ -503,6 +559,7 @@ impl Reader {
                     };
                 };
                 done += 1;
+                order.note(&part, range);
                 let ends = order.ends(&part);
                 order.add(part);
                 if ends {

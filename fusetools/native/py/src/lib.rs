@@ -653,7 +653,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stories::stories, module)?)?;
     module.add_function(wrap_pyfunction!(requests::slowest, module)?)?;
     module.add_function(wrap_pyfunction!(requests::numbered, module)?)?;
-    module.add_function(wrap_pyfunction!(requests::moments, module)?)?;
+    module.add_class::<requests::Threads>()?;
     module.add_function(wrap_pyfunction!(requests::errors, module)?)?;
     module.add_function(wrap_pyfunction!(requests::daemons, module)?)?;
     module.add_function(wrap_pyfunction!(requests::queue, module)?)?;

@@ -15,6 +15,7 @@ use fusetools_core::operations::{Arch, Operation};
 use fusetools_core::outcomes::{Outcome, Outcomes};
 use fusetools_core::perfetto::Trace;
 use fusetools_core::queue::{Part, Queues};
+use fusetools_core::reader::Places;
 use fusetools_core::slowest::{NamedRequest, Numbered, Slowest};
 use fusetools_core::stitch::{asleep, Cut, RequestCounts, FATES, MARK_NAMES};
 use fusetools_core::wanted::{PathFilter, Wanted};
@@ -54,10 +55,18 @@ impl Question {
         py: Python<'py>,
         listener: &mut (dyn Listener + Send),
     ) -> PyResult<Bound<'py, PyDict>> {
+        Ok(self.tell_noting(py, listener)?.0)
+    }
+
+    fn tell_noting<'py>(
+        &self,
+        py: Python<'py>,
+        listener: &mut (dyn Listener + Send),
+    ) -> PyResult<(Bound<'py, PyDict>, Places)> {
         let filters = self.filters.clone();
         let answer = py.detach(|| tell(&self.reader, &self.catalogue, filters, listener));
-        let (info, counts) = answer.map_err(|error| read_error(&self.path, error))?;
-        facts(py, info, counts)
+        let (info, counts, places) = answer.map_err(|error| read_error(&self.path, error))?;
+        Ok((facts(py, info, counts)?, places))
     }
 }
 
@@ -156,9 +165,9 @@ pub fn slowest<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut slowest = Slowest::new(most, wanted_of(wanted, Text::all(mounts))?);
-    let mut dict = question.tell(py, &mut slowest)?;
+    let (mut dict, mut places) = question.tell_noting(py, &mut slowest)?;
     if slowest.again() {
-        dict = question.tell(py, &mut slowest)?;
+        (dict, places) = question.tell_noting(py, &mut slowest)?;
     }
     dict.set_item("pathless", slowest.pathless)?;
     let requests = slowest.finish();
@@ -166,6 +175,7 @@ pub fn slowest<'py>(
         .iter()
         .map(|request| request_dict(py, request, question.arch()));
     dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
+    dict.set_item("threads", Threads { question, places })?;
     Ok(dict)
 }
 
@@ -179,10 +189,11 @@ pub fn numbered<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let question = Question::new(path, catalogue, &filters)?;
     let mut numbered = Numbered::new(unique);
-    let dict = question.tell(py, &mut numbered)?;
+    let (dict, places) = question.tell_noting(py, &mut numbered)?;
     let requests = numbered.requests.iter();
     let requests = requests.map(|request| request_dict(py, request, question.arch()));
     dict.set_item("kept", requests.collect::<PyResult<Vec<_>>>()?)?;
+    dict.set_item("threads", Threads { question, places })?;
     Ok(dict)
 }
 
@@ -220,45 +231,46 @@ pub fn daemons<'py>(
 
 type Moment = (u64, i32, u32, i64, [Option<u64>; 4], Option<String>);
 
-#[pyfunction]
-pub fn moments(
-    py: Python<'_>,
-    path: PathBuf,
-    catalogue: Vec<Row>,
-    spans: Vec<(i32, u64, u64)>,
-) -> PyResult<Vec<Vec<Moment>>> {
-    let question = Question::new(path, catalogue, &PyDict::new(py))?;
-    let spans: Vec<Span> = spans
-        .into_iter()
-        .map(|(tid, from, to)| Span { tid, from, to })
-        .collect();
-    let answer = py.detach(|| gather(&question.reader, &question.catalogue, &spans));
-    let (_, rows) = answer.map_err(|error| read_error(&question.path, error))?;
-    let arch = question.arch();
-    let roles: Vec<Role> = question.catalogue.iter().map(|row| row.role).collect();
-    let moment_row = |moment: fusetools_core::moments::Moment| {
-        let (kind, v, text) = match moment.what {
-            What::Event(kind, v) => {
-                let syscall = matches!(
-                    roles.get(kind as usize),
-                    Some(Role::SysEnter | Role::SysExit)
-                );
-                let real = syscall && !arch.is_fake(v[0]);
-                let text = real.then(|| arch.syscall(v[0]));
-                (i64::from(kind), v.map(known), text)
-            }
-            What::Switch { out, preempt } => {
-                let v = [Some(u64::from(out)), Some(u64::from(preempt)), None, None];
-                (-1, v, None)
-            }
-            What::Name(name, ino) => (-2, [known(ino), None, None, None], Some(name)),
+/// A recording that was read once, for what its threads did in spans of time.
+#[pyclass(frozen)]
+pub struct Threads {
+    question: Question,
+    places: Places,
+}
+
+#[pymethods]
+impl Threads {
+    fn moments(&self, py: Python<'_>, spans: Vec<(i32, u64, u64)>) -> Vec<Vec<Moment>> {
+        let spans: Vec<Span> = spans
+            .into_iter()
+            .map(|(tid, from, to)| Span { tid, from, to })
+            .collect();
+        let Question {
+            reader, catalogue, ..
+        } = &self.question;
+        let rows = py.detach(|| gather(reader, catalogue, &self.places, &spans));
+        let arch = self.question.arch();
+        let moment_row = |moment: fusetools_core::moments::Moment| {
+            let (kind, v, text) = match moment.what {
+                What::Event(kind, v) => {
+                    let role = catalogue.get(kind as usize).map(|row| row.role);
+                    let syscall = matches!(role, Some(Role::SysEnter | Role::SysExit));
+                    let real = syscall && !arch.is_fake(v[0]);
+                    let text = real.then(|| arch.syscall(v[0]));
+                    (i64::from(kind), v.map(known), text)
+                }
+                What::Switch { out, preempt } => {
+                    let v = [Some(u64::from(out)), Some(u64::from(preempt)), None, None];
+                    (-1, v, None)
+                }
+                What::Name(name, ino) => (-2, [known(ino), None, None, None], Some(name)),
+            };
+            (moment.time, moment.tid, moment.cpu, kind, v, text)
         };
-        (moment.time, moment.tid, moment.cpu, kind, v, text)
-    };
-    Ok(rows
-        .into_iter()
-        .map(|moments| moments.into_iter().map(moment_row).collect())
-        .collect())
+        rows.into_iter()
+            .map(|moments| moments.into_iter().map(moment_row).collect())
+            .collect()
+    }
 }
 
 #[pyfunction]

@@ -238,7 +238,8 @@ pub fn answers(reader: &Reader, catalogue: &[Meaning], which: u8) {
         12 => drop(states(reader, catalogue, filters).expect("a scan")),
         13 => {
             let spans = [Span { tid: 1, from: 0, to: u64::MAX }, Span { tid: 2, from: 1010, to: 1000 }];
-            drop(gather(reader, catalogue, &spans).expect("a scan"));
+            let (_, places) = reader.scan_noting(catalogue, &mut drop).expect("a scan");
+            drop(gather(reader, catalogue, &places, &spans));
         }
         _ => {
             let (_, answer) = analyse(reader, catalogue, filters, Detail::default()).expect("a scan");

@@ -35,6 +35,8 @@ pub(super) struct Order<S> {
     pub(super) handed: u64,
     /// Events older than what was handed on already.
     pub(super) late: u64,
+    /// Those of the parts so far, if they are wanted, and can be read without those between them.
+    pub(super) places: Option<Vec<Place>>,
     pub(super) tally: Tally,
     pub(super) warnings: Vec<String>,
 }
@@ -52,6 +54,7 @@ impl<S: Sink> Order<S> {
             complete: 0,
             handed: 0,
             late: 0,
+            places: None,
             tally: Tally {
                 counts: vec![0; events],
                 ..Tally::default()
@@ -62,6 +65,15 @@ impl<S: Sink> Order<S> {
 
     pub(super) fn ends(&self, part: &Part) -> bool {
         !matches!(part.end, End::More)
+    }
+
+    /// Notes where in the file the next part is. With older times in it than rounds allow, the order of the events
+    /// depends on how much is handed on at a time.
+    pub(super) fn note(&mut self, part: &Part, bytes: Range<usize>) {
+        self.places.take_if(|_| part.earliest() <= self.complete);
+        if let Some(places) = &mut self.places {
+            Place::note(places, part, bytes);
+        }
     }
 
     /// Takes the next part. Some(place) when it stopped at a compressed record.
@@ -154,7 +166,7 @@ impl<S: Sink> Order<S> {
         }
     }
 
-    pub(super) fn finish(mut self) -> ScanInfo {
+    pub(super) fn finish(mut self) -> (ScanInfo, Option<Vec<Place>>) {
         self.hand(u64::MAX);
         let tally = self.tally;
         let mut warnings = self.warnings;
@@ -180,7 +192,7 @@ impl<S: Sink> Order<S> {
             self.late,
             "events came out of time order: they are in the file later than perf's rounds allow",
         );
-        ScanInfo {
+        let info = ScanInfo {
             first: tally.first.unwrap_or(0),
             last: tally.last,
             counts: tally.counts,
@@ -188,6 +200,7 @@ impl<S: Sink> Order<S> {
             lost_samples: tally.lost_samples,
             throttled: tally.throttled,
             warnings,
-        }
+        };
+        (info, self.places)
     }
 }

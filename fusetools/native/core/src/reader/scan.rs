@@ -76,9 +76,18 @@ pub(super) struct Part {
     /// For each FINISHED_ROUND the latest time before it.
     pub(super) rounds: Vec<u64>,
     pub(super) max: u64,
+    /// The earliest time of a record that is no sample.
+    pub(super) min: u64,
     /// Where the time was that was looked up last (`ScanPlan::stretch`): those that follow are mostly there, too.
     stretch: Option<(u64, u64, bool)>,
     pub(super) tally: Tally,
+}
+
+impl Part {
+    /// Its earliest time; MAX if it has none.
+    pub(super) fn earliest(&self) -> u64 {
+        self.tally.first.unwrap_or(u64::MAX).min(self.min)
+    }
 }
 
 pub(super) enum End {
@@ -209,6 +218,7 @@ impl ScanPlan {
             stacks: Stacks::default(),
             rounds: Vec::new(),
             max: 0,
+            min: u64::MAX,
             stretch: None,
             tally: Tally {
                 counts: vec![0; self.events.len()],
@@ -427,6 +437,7 @@ impl ScanPlan {
             .and_then(|layout| layout.tail_time(record))
             .filter(timed);
         part.max = part.max.max(time.unwrap_or(0));
+        part.min = part.min.min(time.unwrap_or(u64::MAX));
         if self.side(header, record, layout, time, part).is_none() {
             part.tally.broken += 1;
         }

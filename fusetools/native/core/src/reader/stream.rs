@@ -92,7 +92,7 @@ impl Stream {
         let mut batches = std::mem::take(&mut begun.order.sink);
         for batch in &mut batches {
             begun.join.number(batch);
-            begun.narrow.number(batch);
+            begun.narrow.number(batch, &mut Vec::new());
         }
         batches
     }

@@ -1,0 +1,152 @@
+//! Where in the file which times are: one pass notes it, and further ones read only the parts that they need.
+
+use super::*;
+use crate::narrow::Change;
+
+/// Neighbours are joined where there are more: these are 2 MiB.
+const MOST: usize = 1 << 16;
+
+/// What a pass noted. By default nothing: further passes read all.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    places: Vec<Place>,
+    /// What records of tasks show that are not read again.
+    changes: Vec<Change>,
+}
+
+/// A part of the file with whole records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) bytes: Range<usize>,
+    /// The earliest and the latest time in it; MAX and 0 if it has none.
+    first: u64,
+    last: u64,
+}
+
+impl Places {
+    pub(super) fn new(places: Vec<Place>, changes: Vec<Change>) -> Places {
+        match changes.len() {
+            Change::MOST.. => Places::default(),
+            _ => Places { places, changes },
+        }
+    }
+
+    pub(super) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Where in the file the parts with a time in one of the windows are, neighbours joined. None: all are needed.
+    pub(super) fn within(&self, windows: &[(u64, u64)]) -> Option<Vec<Range<usize>>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for place in &self.places {
+            let at = windows.partition_point(|(_, to)| *to < place.first);
+            let wanted = windows.get(at).is_some_and(|(from, _)| *from <= place.last);
+            match found.last_mut() {
+                _ if !wanted => {}
+                Some(last) if last.end == place.bytes.start => last.end = place.bytes.end,
+                _ => found.push(place.bytes.clone()),
+            }
+        }
+        (!self.places.is_empty()).then_some(found)
+    }
+}
+
+impl Place {
+    /// Adds the part that follows those in `places`.
+    pub(super) fn note(places: &mut Vec<Place>, part: &Part, bytes: Range<usize>) {
+        if places.len() == MOST {
+            let mut at = 0;
+            places.dedup_by(|next, place| {
+                at += 1;
+                let second = at % 2 == 1;
+                if second {
+                    place.join(next);
+                }
+                second
+            });
+        }
+        places.push(Place {
+            bytes,
+            first: part.earliest(),
+            last: part.max,
+        });
+    }
+
+    fn join(&mut self, next: &Place) {
+        self.bytes.end = next.bytes.end;
+        self.first = self.first.min(next.first);
+        self.last = self.last.max(next.last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(bytes: Range<usize>, first: u64, last: u64) -> Place {
+        Place { bytes, first, last }
+    }
+
+    fn read(places: &[Place], windows: &[(u64, u64)]) -> Vec<(usize, usize)> {
+        let places = Places::new(places.to_vec(), Vec::new());
+        let found = places.within(windows).unwrap();
+        found.iter().map(|part| (part.start, part.end)).collect()
+    }
+
+    /// Of several CPUs the times of a part may lie before those of the part before it.
+    #[test]
+    fn parts_are_read_that_have_a_time_in_a_window() {
+        let places = [
+            place(0..10, 5, 20),
+            place(10..20, 3, 15),
+            place(20..30, u64::MAX, 0),
+            place(30..40, 20, 30),
+        ];
+        let all = |from, to| read(&places, &[(from, to)]);
+        assert_eq!(all(0, 2), []);
+        assert_eq!(all(0, 3), [(10, 20)]);
+        assert_eq!(all(0, 5), [(0, 20)]);
+        assert_eq!(all(15, 15), [(0, 20)]);
+        assert_eq!(all(16, 16), [(0, 10)]);
+        assert_eq!(all(20, 20), [(0, 10), (30, 40)]);
+        assert_eq!(all(21, 29), [(30, 40)]);
+        assert_eq!(all(30, u64::MAX), [(30, 40)]);
+        assert_eq!(all(31, u64::MAX), []);
+        assert_eq!(
+            read(&places, &[(0, 2), (4, 4), (25, 26)]),
+            [(10, 20), (30, 40)]
+        );
+        assert_eq!(read(&places, &[]), []);
+        assert_eq!(Places::default().within(&[(0, 0)]), None);
+    }
+
+    #[test]
+    fn many_parts_take_bounded_memory() {
+        let plan = ScanPlan {
+            ids: Arc::default(),
+            events: Vec::new(),
+            windows: None,
+            switches: false,
+            stacked: Vec::new(),
+            stacks: false,
+            calls: false,
+        };
+        let mut places = Vec::new();
+        let many = 5 * MOST + 3;
+        for at in 0..many {
+            let mut part = plan.read(&[], 0, 0);
+            (part.min, part.max) = (2 * at as u64, 2 * at as u64 + 1);
+            Place::note(&mut places, &part, at..at + 1);
+            assert!(places.len() <= MOST);
+        }
+        assert!(places.len() > MOST / 2);
+        let mut end = 0;
+        for place in &places {
+            assert_eq!(place.bytes.start, end);
+            end = place.bytes.end;
+            assert_eq!(place.first, 2 * place.bytes.start as u64);
+            assert_eq!(place.last, 2 * end as u64 - 1);
+        }
+        assert_eq!(end, many);
+    }
+}
