@@ -13,6 +13,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+VIRTIOFS = "virtiofs"  # FUSE, too: its daemon is on the host of this virtual machine
+
 
 @dataclass(frozen=True)
 class Tool:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from fusetools.core import native
-from fusetools.host.facts import Library, Mount
+from fusetools.host.facts import VIRTIOFS, Library, Mount
 from fusetools.host.files import Files, bounded, open_regular
 from fusetools.host.processes import FUSE, comm, patiently, streams
 from fusetools.host.rights import drop_privileges
@@ -24,7 +24,9 @@ from fusetools.host.words import is_file
 
 T = TypeVar("T")
 
-HANGING = ("fuse", "fuseblk", "autofs")  # types of file systems for whose daemons callers wait
+BEYOND = "its daemon runs outside of this virtual machine (virtiofs)"
+FUSE_TYPES = ("fuse", "fuseblk", VIRTIOFS)
+HANGING = (*FUSE_TYPES, "autofs")  # types of file systems for whose daemons callers wait
 MEMORY = 1 << 30  # bytes that examining a daemon's files may take
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -84,7 +86,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
         if not separator or len(fields) < 6 or len(types) < 3:
             continue
         fstype = unescape(types[0])
-        if fstype.partition(".")[0] not in ("fuse", "fuseblk"):
+        if fstype.partition(".")[0] not in FUSE_TYPES:
             continue
         number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
         if not number:
@@ -192,6 +194,8 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
 def _with_daemon(
     files: Files, mount: Mount, daemons: list[Daemon], named: dict[int, set[str]]
 ) -> Mount:
+    if mount.fstype == VIRTIOFS:
+        return replace(mount, why=BEYOND)
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
     if not candidates:
         # Older kernels do not show the connection: ask the file system, then its command line.

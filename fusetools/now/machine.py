@@ -16,7 +16,13 @@ from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
-from fusetools.host.mounts import named_mounts, parse_autofs, parse_mountinfo
+from fusetools.host.facts import VIRTIOFS
+from fusetools.host.mounts import (
+    BEYOND,
+    named_mounts,
+    parse_autofs,
+    parse_mountinfo,
+)
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.fusectl import counter, fusectl
@@ -595,6 +601,8 @@ def _with_daemon(
 ) -> Connection:
     """The mount with the process that answers it, and all that have its /dev/fuse open. ``silent``:
     how many processes could not be looked at."""
+    if mount.fstype == VIRTIOFS:
+        return replace(mount, why=BEYOND, hidden=True)
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fusetools.figures import plural
+from fusetools.host.facts import VIRTIOFS
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
 from fusetools.now.threads import cannot_send, has_work, idles, in_reload, waits_for_workers
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
@@ -350,7 +351,9 @@ class _Graph:
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
-        abort = () if autofs else _abort(connection, self.moment.fusectl)
+        # fusectl has no file of virtiofs's connections.
+        beyond = connection.fstype == VIRTIOFS
+        abort = () if autofs or beyond else _abort(connection, self.moment.fusectl)
         if daemon is None:
             if not late:
                 return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusetools.figures import plural
-from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.facts import VIRTIOFS, HostFacts, Mount
 from fusetools.plan.instances import by_perf
 
 # One function of each group begins or ends a request (which one depends on the kernel version).
@@ -52,8 +52,8 @@ class Advice:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``works``: recording works, with a layer that shows requests and, if something is mounted, at
-    least one traceable daemon."""
+    """``works``: recording works, with a layer that shows requests and, if something is mounted
+    whose daemon is here, at least one traceable daemon."""
 
     works: bool
     layers: tuple[Layer, ...]
@@ -69,7 +69,9 @@ def diagnose(facts: HostFacts) -> Diagnosis:
         _off_cpu(facts),
     )
     can = {layer.name for layer in layers if layer.available}
-    works = not obstacles(facts) and "daemon" in can and bool(can & {"requests", "kernel"})
+    elsewhere = {mount.fstype for mount in facts.mounts} == {VIRTIOFS}
+    answered = "daemon" in can or elsewhere
+    works = not obstacles(facts) and answered and bool(can & {"requests", "kernel"})
     return Diagnosis(works, layers, tuple(_advice(facts)))
 
 
@@ -221,6 +223,8 @@ def _advice(facts: HostFacts) -> list[Advice]:
         advice.append(Advice(problem, "fusetools clean   # once no recording runs", False))
     none = facts.mounts and not any(traceable(mount) for mount in facts.mounts)
     for mount in facts.mounts:
+        if mount.fstype == VIRTIOFS:
+            continue  # nothing here answers it, and its requests can be recorded
         if mount.daemon_pid is None:
             problem = f"the daemon of {mount.path} is not known"
             advice.append(Advice(problem, "fusetools record --pid PID -- …", bool(none)))

@@ -43,6 +43,12 @@ def fixes(diagnosis: Diagnosis) -> list[str]:
     return [advice.fix for advice in diagnosis.advice]
 
 
+def test_virtiofs_lacks_no_daemon() -> None:
+    """Its daemon is on another machine: all that can be recorded here is."""
+    diagnosis = of(NEWEST, mounts=(dataclasses.replace(NO_DAEMON, fstype="virtiofs"),))
+    assert diagnosis.works and diagnosis.advice == ()
+
+
 def test_a_host_with_everything() -> None:
     diagnosis = of(NEWEST, mounts=(GOOD,))
     assert diagnosis.works and diagnosis.advice == ()

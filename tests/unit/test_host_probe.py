@@ -111,11 +111,13 @@ def test_mountinfo_names_and_numbers() -> None:
             "24 22 1:300 / /big rw master:2 propagate_from:1 - fuseblk /dev/sdb rw",
             "25 22 0:46 / /sys/fs/fuse/connections rw - fusectl none rw",
             "26 22 0:45 /sub /bind rw - fuse.sshfs me@h: rw",
+            "40 22 0:35 / /run/v rw,relatime - virtiofs vfs rw",
         )
     )
     assert parse_mountinfo(text) == [
         Mount("/mnt/a b\\c", "fuse.sshfs", "me@h:/x y", 45, user=1000, group=100),
         Mount("/big", "fuseblk", "/dev/sdb", 1 << 20 | 300, allow_other=False),
+        Mount("/run/v", "virtiofs", "vfs", 35, allow_other=False),
         Mount("/bind", "fuse.sshfs", "me@h:", 45, allow_other=False),
     ]
 

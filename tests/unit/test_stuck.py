@@ -320,6 +320,10 @@ def test_nobody_answers() -> None:
     (cause,) = causes(caller(), connections=(replace(gone, hidden=True),), processes=(CALLER,))
     assert cause.kind == "unknown"
     assert cause.text == "which process answers /mnt/a cannot be known: no process has it open"
+    assert "abort" in cause.fixes[0].command
+    beyond = replace(gone, hidden=True, fstype="virtiofs")  # which fusectl does not have
+    (cause,) = causes(caller(), connections=(beyond,), processes=(CALLER,))
+    assert (cause.kind, cause.fixes) == ("unknown", ())
 
 
 def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:

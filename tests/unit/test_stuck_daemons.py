@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusetools.host.mounts import BEYOND
 from fusetools.now import machine
 from fusetools.now.moment import Connection, Process
 
@@ -37,6 +38,14 @@ def test_a_daemon_that_is_not_seen_is_not_gone(
     other = replace(DAEMON, fuse=fuse)
     found = answered({100: other}, ["/mnt/a"], silent)
     assert (found.daemon, found.hidden) == (None, hidden)
+
+
+def test_nobody_here_answers_virtiofs() -> None:
+    """Also a process that an old kernel's command line would name."""
+    other = named(100, "virtiofs /mnt/a")
+    mount = replace(MOUNT, fstype="virtiofs")
+    found = machine._with_daemon(mount, {100: other}, {100: {mount.path}}, 0)
+    assert (found.daemon, found.hidden, found.why) == (None, True, BEYOND)
 
 
 def named(pid: int, command: str, threads: int = 1) -> Process:

@@ -87,6 +87,10 @@ pub struct Analysis {
     now: u64,
     request_tallies: FxHashMap<Operation, Box<Tally>>,
     window_tallies: FxHashMap<Operation, Box<Tally>>,
+    /// Connections whose daemon is known, or a read was seen of; requests whose read was not, by connection and
+    /// operation.
+    readable: FxHashSet<u64>,
+    unread: FxHashMap<(u64, Operation), u64>,
     reply_tallies: FxHashMap<(u32, Operation), Box<Tally>>,
     /// Whether completions of io_uring are recorded; replies to requests that have not ended, by `Story::id`.
     ring_events: bool,
@@ -181,6 +185,7 @@ impl Analysis {
             _ => None,
         };
         let window = filters.window(first);
+        let readable = filters.daemons.iter().map(|daemon| daemon.1).collect();
         Analysis {
             arch: Arch::new(arch),
             window,
@@ -199,6 +204,8 @@ impl Analysis {
             now: 0,
             request_tallies: FxHashMap::default(),
             window_tallies: FxHashMap::default(),
+            readable,
+            unread: FxHashMap::default(),
             reply_tallies: FxHashMap::default(),
             ring_events: catalogue.iter().any(|row| row.role == Role::Fetched),
             replied: FxHashMap::default(),
@@ -441,6 +448,7 @@ impl Analysis {
         for (_, replied) in std::mem::take(&mut self.replied) {
             self.replied(replied);
         }
+        self.count_unread();
         let mut series = Vec::new();
         let mut add = |layer, function: String, operation: &str, tally: Tally| {
             if tally.entries + tally.unmatched > 0 {

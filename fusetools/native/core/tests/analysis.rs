@@ -1333,3 +1333,26 @@ fn replies_without_what_recording_took() {
     assert_eq!(ns(&corrected(&events, 100, 0)), 10000 - 3 * 100);
     assert_eq!(ns(&corrected(&events, 0, 1602)), 10000 - 400);
 }
+
+/// Of virtiofs: its daemon is on another machine, and no part of its requests is "read to reply".
+#[test]
+fn no_read_to_reply_where_nobody_reads() {
+    for (daemons, unmatched) in [(vec![], 0), (vec![(DAEMON, MOUNT)], 1)] {
+        let filters = Filters {
+            windows: true,
+            daemons,
+            ..Filters::default()
+        };
+        let mut analysis =
+            Analysis::new(&catalogue(), filters, Some("x86_64"), 0, Detail::default());
+        analysis.push(&Batch {
+            events: vec![
+                ev(1000, CALLER, BEGIN, &[2, MOUNT, OP_LOOKUP]),
+                ev(3000, CALLER, END, &[2, MOUNT, 0]),
+            ],
+            ..Batch::default()
+        });
+        let answer = analysis.finish();
+        assert_eq!(figures(&answer, "read to reply", "lookup").2, unmatched);
+    }
+}

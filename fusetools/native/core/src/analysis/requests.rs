@@ -41,11 +41,29 @@ impl Analysis {
             let last = reply.map_or(Mark::End, |_| Mark::Reply);
             // What a ring brings may be left out of a recording: then none has a read.
             let unseen = story.ring && read.is_none() && !self.ring_events;
-            if (begin.is_some() || read.is_some()) && !unseen {
+            if read.is_some() {
+                self.readable.insert(story.connection);
                 self.window_tallies
                     .entry(story.operation)
                     .or_default()
                     .request(story, read, to, taken(Mark::Read, last));
+            } else if begin.is_some() && !unseen {
+                *self
+                    .unread
+                    .entry((story.connection, story.operation))
+                    .or_default() += 1;
+            }
+        }
+    }
+
+    /// Requests whose read was not seen are unmatched, unless nobody here reads any of their connection: virtiofs.
+    pub(super) fn count_unread(&mut self) {
+        for ((connection, operation), count) in std::mem::take(&mut self.unread) {
+            let unknown = connection == ABSENT && !self.readable.is_empty();
+            if unknown || self.readable.contains(&connection) {
+                let tally = self.window_tallies.entry(operation).or_default();
+                tally.entries += count;
+                tally.unmatched += count;
             }
         }
     }
