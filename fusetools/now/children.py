@@ -16,6 +16,7 @@ from typing import TypedDict
 
 from fusetools.core import native
 from fusetools.host.files import open_regular
+from fusetools.host.mounts import FUSE_TYPES
 from fusetools.host.processes import parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now.moment import Task
@@ -173,7 +174,9 @@ def of_fuse(item: tuple[object, int]) -> tuple[object, int, str]:
     """Of a mountinfo only the lines of FUSE mounts: a host of containers has thousands of others in
     each of hundreds of namespaces."""
     name, pid, mounts = mountinfo(item)
-    return name, pid, "\n".join(line for line in mounts.split("\n") if " - fuse" in line)
+    kinds = tuple(f" - {kind}" for kind in FUSE_TYPES)
+    lines = (line for line in mounts.split("\n") if any(kind in line for kind in kinds))
+    return name, pid, "\n".join(lines)
 
 
 def task(item: tuple[int, int]) -> tuple[int, int, TaskRow | None]:

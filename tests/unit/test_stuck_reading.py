@@ -234,6 +234,17 @@ def test_a_page_of_a_file_that_a_process_does_not_have_is_not_asked_for(tmp_path
         del buffer
 
 
+def test_only_what_daemons_answer_is_read_of_other_namespaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = ("ext4", "fuse", "fuse.sshfs", "fuseblk", "virtiofs", "overlay")
+    lines = [
+        f"{40 + n} 1 0:{40 + n} / /mnt/{kind} rw - {kind} a rw" for n, kind in enumerate(kinds)
+    ]
+    monkeypatch.setattr(children, "mountinfo", lambda item: (*item, "\n".join(lines)))
+    assert children.of_fuse(("mnt:[1]", 5))[2].split("\n") == lines[1:5]
+
+
 def test_system_calls() -> None:
     openat = syscalls.call("x86_64", 257)
     assert openat == syscalls.Call("openat", ((0, 1),), ())
