@@ -64,9 +64,14 @@ SYSTEMD = Path("/lib/systemd/systemd")
 
 
 @pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd here: ./install.sh tests installs it")
-def test_the_unit_for_systemd(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+def test_the_unit_for_systemd(
+    request: pytest.FixtureRequest, kernel: vm.Kernel, guest: vm.Guest, tmp_path: Path
+) -> None:
     """It records, answers `snap`, begins again when it was killed, and leaves nothing when it is
     stopped. As the unit says, but sooner."""
+    if (request.config.getoption("--kernels", default=""), kernel.suite) != ("all", "bookworm"):
+        pytest.skip("takes 6 minutes: make test-kernels runs it, on one kernel")
+    tools = kernel.tools()
     unit = (REPOSITORY / "docs/fusetools-flight.service").read_text()
     for as_said, here in (
         ("/usr/bin/fusetools", str(FUSETOOLS)),
