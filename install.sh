@@ -32,7 +32,7 @@ tests=(
 # Real file systems. 20 MB to download, of which rclone has 15; 80 MB on disk.
 filesystems=(
   bindfs sshfs openssh-sftp-server fuse-overlayfs squashfuse squashfs-tools:mksquashfs mergerfs
-  unionfs-fuse ntfs-3g gocryptfs rclone python3-pyfuse3
+  unionfs-fuse ntfs-3g gocryptfs rclone python3-pyfuse3 fuse2fs
 )
 [ "${1:-}" != tests ] || packages+=("${tests[@]}" "${filesystems[@]}")
 

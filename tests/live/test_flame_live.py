@@ -285,6 +285,34 @@ def has_table(file: str, address: int) -> bool:
     return any(int(start, 16) <= address < int(end, 16) for start, end in tables)
 
 
+RAISES = """
+#include <signal.h>
+static volatile int n;
+static void handle(int number) { n++; }
+int main(void) {
+  signal(SIGUSR1, handle);
+  for (int i = 0; i < 300000; i++) raise(SIGUSR1);
+  return n == 0;
+}
+"""
+
+
+def test_a_thread_in_what_its_signal_handler_returns_to(tmp_path: Path) -> None:
+    """Neither the tables nor frame pointers describe how its stack goes on: what it was doing."""
+    source, program = tmp_path / "raises.c", tmp_path / "raises"
+    source.write_text(RAISES)
+    subprocess.run(["gcc", "-O2", "-fomit-frame-pointer", "-o", program, source], check=True)
+    raw, merged = tmp_path / "raw.data", tmp_path / "merged.data"
+    command = ["perf", "record", "-q", "-k", "CLOCK_MONOTONIC", "--call-graph", "dwarf,8192"]
+    command += ["-F", "8000", "-e", "cpu-clock", "-e", "fuse:fuse_request_send", "-o", str(raw)]
+    subprocess.run([*command, "--", str(program)], check=True, capture_output=True)
+    run("merge", raw, "-o", merged, check=True)
+    stacks = [[name for _, name, file in frames] for _, frames in frames_of(merged)]
+    cut = [names for names in stacks if names and names[0] == "__restore_rt"]
+    going_on = [names for names in stacks if "__restore_rt" in names and "main" in names]
+    assert len(going_on) > 20 and len(cut) * 20 < len(going_on)
+
+
 def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: Path) -> None:
     """perf record --call-graph dwarf by hand, then fusetools merge: each sleep of a program without
     frame pointers has the calls that it is in; and each stack is as stock perf unwinds it, where

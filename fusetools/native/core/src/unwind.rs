@@ -41,6 +41,9 @@ const SIGRETURN: [&[u8]; 2] = [
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
+/// Bytes of its second instruction. A sample may find a thread at it, or in the kernel, which goes back behind it.
+const SYSCALL: usize = 2;
+
 /// There the stack pointer points to a struct ucontext, which holds the registers at the interruption, at these offsets
 /// (arch/x86/include/uapi/asm/sigcontext.h).
 const SAVED_BP: u64 = 120;
@@ -55,7 +58,7 @@ struct Tables {
     eh_frame: Section,
     eh_frame_hdr: Section,
     got: Section,
-    /// Addresses of SIGRETURN.
+    /// Addresses of SIGRETURN, of its second instruction, and behind it.
     signals: Vec<u64>,
     /// Go's own code, which keeps frame pointers and has no tables.
     go: bool,
@@ -374,7 +377,7 @@ fn load_of(loads: &[(u64, u64, u64)], mapped: u64) -> Option<&(u64, u64, u64)> {
         .or_else(|| loads.iter().find(within))
 }
 
-/// Where a thread was when a signal interrupted it, if the frame is where the signal's handler returns to. The tables
+/// Where a thread was when a signal interrupted it, if the frame is in what the signal's handler returns to. The tables
 /// describe that by an expression that reads the stack, which the unwinder does not follow: it would guess.
 fn interrupted(
     unwinder: &Program,
@@ -382,10 +385,11 @@ fn interrupted(
     registers: &mut UnwindRegsX86_64,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Option<u64> {
-    let FrameAddress::ReturnAddress(at) = frame else {
-        return None;
+    let at = match frame {
+        FrameAddress::ReturnAddress(at) => at.get(),
+        FrameAddress::InstructionPointer(at) => at,
     };
-    if !unwinder.signals.contains(&at.get()) {
+    if !unwinder.signals.contains(&at) {
         return None;
     }
     let mut saved = |at| read(registers.sp().checked_add(at)?).ok();
@@ -420,7 +424,8 @@ impl Tables {
                 let windows = bytes.windows(code.len()).enumerate();
                 windows
                     .filter(move |(_, here)| here == code)
-                    .map(move |(at, _)| start.wrapping_add(at as u64))
+                    .flat_map(move |(at, _)| [at, at + code.len() - SYSCALL, at + code.len()])
+                    .map(move |at| start.wrapping_add(at as u64))
             })
         });
         let signals = signals.collect();
