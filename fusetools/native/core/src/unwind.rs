@@ -41,9 +41,8 @@ const SIGRETURN: [&[u8]; 2] = [
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// Bytes of its second instruction. A sample may find a thread at it, or in the kernel, which goes back behind it.
+/// Bytes of `syscall`. A sample may find a thread at it, or in the kernel, which goes back behind it.
 const SYSCALL: usize = 2;
-
 /// There the stack pointer points to a struct ucontext, which holds the registers at the interruption, at these offsets
 /// (arch/x86/include/uapi/asm/sigcontext.h).
 const SAVED_BP: u64 = 120;
