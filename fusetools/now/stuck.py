@@ -351,9 +351,9 @@ class _Graph:
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
-        # fusectl has no file of virtiofs's connections.
-        beyond = connection.fstype == VIRTIOFS
-        abort = () if autofs or beyond else _abort(connection, self.moment.fusectl)
+        # fusectl has neither's connections.
+        without = connection.fstype in ("autofs", VIRTIOFS)
+        abort = () if without else _abort(connection, self.moment.fusectl)
         if daemon is None:
             if not late:
                 return []

@@ -7,6 +7,7 @@ of section 2.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -219,8 +220,8 @@ def _tables() -> dict[str, dict[int, Call]]:
 _CALLS = _tables()
 
 
-# Those of 32-bit programs that are not called as the machine's own, with or without one of ENDS:
-# files' sizes or times, of which they have a longer kind.
+# Those of 32-bit programs that are not called as the machine's own, with or without _END: files'
+# sizes or times, of which they have a longer kind.
 _NARROW = {
     "fstatat64": "newfstatat",
     "_llseek": "lseek",
@@ -231,9 +232,10 @@ _NARROW = {
     "umount": "umount2",
     "waitpid": "wait4",
 }
-_ENDS = re.compile("64|_time64|_time32|32")
+_END = re.compile("(_time)?(32|64)$")
 
 
+@functools.lru_cache(maxsize=1024)  # many callers wait in few calls
 def call(machine: str, number: int, narrow: bool = False) -> Call:
     """System call ``number`` of a process, which may be one of 32 bits; of one that is not in the
     table only its name."""
@@ -242,6 +244,6 @@ def call(machine: str, number: int, narrow: bool = False) -> Call:
     name = native.syscall_name(machine, number, narrow) or f"syscall_{number}"
     if narrow:
         calls = {known.name: known for known in _CALLS.get(machine, {}).values()}
-        if known := calls.get(_NARROW.get(name, name)) or calls.get(_ENDS.sub("", name)):
+        if known := calls.get(_NARROW.get(name, name)) or calls.get(_END.sub("", name)):
             return known
     return Call(name, (), ())
