@@ -59,10 +59,10 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
 
 
 def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> None:
-    """200 us within 5 % from the read to the reply; what is around it takes longer.
+    """From the read to the reply it is the daemon's own delay, and what a call without one takes.
 
-    Load makes single ones longer: it is the shortest of 422, and of 211. Were, each time for
-    itself, 9 of 10 lengthened, then all of 211 in 1 of 10^9 runs.
+    Load makes single ones longer: it is the shortest of 422, beside 90 of 100 of the calls that
+    the same processes answered without a delay.
     """
     mount = sample_mount(stripped=True, delay=("lookup=200us",))
     workload = mount.build.parent / "workload"
@@ -72,17 +72,15 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
     reply, request = found["daemon", "lookup"], found["request", "lookup"]
     whole = found["syscall", "lookup"]
     assert (reply["count"], request["count"], whole["count"]) == (422, 422, 211)
-    low = reply["min"]
-    assert low is not None and 200_000 <= low <= 210_000
+    lookups = [call for call in mount.calls() if call.operation == "lookup"]
+    own = [call.delay_end - call.delay_begin for call in lookups]
+    low, without = reply["min"], found["daemon", "getattr"]
+    assert without["count"] == 211 and without["percentiles"]["90"] < 200_000
+    assert low is not None and min(own) <= low <= min(own) + without["percentiles"]["90"]
     # Each reply lies in its request, and its request in the system call.
     for name in ("50", "90", "99"):
         assert reply["percentiles"][name] < request["percentiles"][name]
-    delays = [call for call in mount.calls() if call.operation == "lookup"]
-    assert sum(call.delay_end - call.delay_begin for call in delays) < reply["sum"]
-    assert reply["sum"] < request["sum"] < whole["sum"]
-    getattr_reply = found["daemon", "getattr"]
-    least = getattr_reply["min"]
-    assert getattr_reply["count"] == 211 and least is not None and least < 100_000
+    assert sum(own) < reply["sum"] < request["sum"] < whole["sum"]
 
 
 def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path) -> None:
