@@ -73,14 +73,12 @@ def test_a_perf_that_has_no_time_to_answer_is_read_by_its_rounds(perf: Piped) ->
 
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
-    begin = time.monotonic()
     try:
         first, second = stream.advance(), stream.advance()
     finally:
         end.set()
         thread.join(10)
     assert first < second
-    assert time.monotonic() - begin < 2
     assert _word(perf) == b"ping\n"  # it is not asked again before it answers
 
 

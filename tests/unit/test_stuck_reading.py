@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from mounts import wait_until
 
 from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
 from fusetools.now.moment import RING, Process, Task
@@ -27,8 +28,8 @@ def test_who_does_not_answer_in_time_is_left_out() -> None:
             time.sleep(60)
         return item * 10
 
-    found = list(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
-    assert found == [(1, 10), (3, 30), (2, None)]
+    found = dict(bounded.each([1, 2, 3], answer, 0.3, bounded.Limit(30)))
+    assert found == {1: 10, 2: None, 3: 30}
 
 
 def test_who_only_lacks_a_cpu_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ def test_who_dies_is_left_out() -> None:
 
 def test_many_that_do_not_answer_leave_time_for_others() -> None:
     """Callers in execve on a mount that hangs: before Linux 5.7 whoever reads their stacks waits
-    for them (cred_guard_mutex), 0.25 s each."""
+    for them (cred_guard_mutex), 0.25 s each: 4 s, were they waited for one after the other."""
     items = range(20)
 
     def answer(item: int) -> int:
@@ -65,20 +66,21 @@ def test_many_that_do_not_answer_leave_time_for_others() -> None:
             time.sleep(60)
         return item
 
-    begin = time.monotonic()
     found = dict(bounded.each(items, answer, 0.25, bounded.Limit(1.8)))
     assert found == {item: None if item < 16 else item for item in items}
-    assert time.monotonic() - begin < 1.7
 
 
-def test_who_answers_late_is_not_left_out() -> None:
+def test_who_answers_late_is_not_left_out(tmp_path: Path) -> None:
+    """2 answers after 3 has, in another child."""
+
     def answer(item: int) -> int:
-        if item == 2:
-            time.sleep(0.2)
+        while item == 2 and not (tmp_path / "3").exists():
+            time.sleep(0.01)
+        (tmp_path / f"{item}").touch()
         return item * 10
 
-    found = list(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30)))
-    assert found == [(1, 10), (3, 30), (2, 20)]
+    found = dict(bounded.each([1, 2, 3], answer, 5, bounded.Limit(30)))
+    assert found == {1: 10, 2: 20, 3: 30}
 
 
 def test_one_overtaken_does_not_do_the_others_work(tmp_path: Path) -> None:
@@ -565,11 +567,16 @@ def test_a_thread_of_this_host_through_a_child() -> None:
         pytest.skip("only root sees system calls")
     ours, other = socket.socketpair()
     waiter = threading.Thread(target=ours.recv, args=[1])
+    begin = time.monotonic()
     waiter.start()
     try:
+        pid, tid = os.getpid(), waiter.native_id or 0
+        call = Path(f"/proc/self/task/{tid}/syscall")
+        wait_until(
+            lambda: not call.exists() or f" {ours.fileno():#x} " in call.read_text(), "the call"
+        )
         time.sleep(0.3)
         reader = machine._Reader(30)
-        pid, tid = os.getpid(), waiter.native_id or 0
         (row,) = children.process(pid)
         assert tid in [number for number, *_ in reader._threads([row])[pid]]
         reader.views[pid] = machine._View(row["mnt"], row["root"])
@@ -583,6 +590,6 @@ def test_a_thread_of_this_host_through_a_child() -> None:
     assert [fd.number for fd in found.descriptors] == [ours.fileno()]
     assert [fd.socket and fd.socket.protocol for fd in found.descriptors] == ["unix"]
     if found.age is not None:
-        assert 0.2 < found.age < 5
+        assert 0.2 < found.age < 1.1 * (time.monotonic() - begin)
     ours.close()
     other.close()
