@@ -602,7 +602,7 @@ def _with_daemon(
     """The mount with the process that answers it, and all that have its /dev/fuse open. ``silent``:
     how many processes could not be looked at."""
     if mount.fstype == VIRTIOFS:
-        return replace(mount, why=BEYOND, hidden=True)
+        return replace(mount, why=BEYOND)
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:

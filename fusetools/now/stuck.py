@@ -358,6 +358,8 @@ class _Graph:
             if not late:
                 return []
             path = connection.path or "it"
+            if connection.fstype == VIRTIOFS:
+                return [Cause("unanswered", f"{path} is not answered: {connection.why}")]
             if connection.hidden:
                 text = f"which process answers {path} cannot be known: {connection.why}"
                 return [Cause("unknown", text, fixes=abort)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fusetools.host.mounts import is_on, parse_autofs
+from fusetools.host.mounts import BEYOND, is_on, parse_autofs
 from fusetools.now import machine, threads
 from fusetools.now.moment import (
     RING,
@@ -321,9 +321,10 @@ def test_nobody_answers() -> None:
     assert cause.kind == "unknown"
     assert cause.text == "which process answers /mnt/a cannot be known: no process has it open"
     assert "abort" in cause.fixes[0].command
-    beyond = replace(gone, hidden=True, fstype="virtiofs")  # which fusectl does not have
+    beyond = replace(gone, why=BEYOND, fstype="virtiofs")  # which fusectl does not have
     (cause,) = causes(caller(), connections=(beyond,), processes=(CALLER,))
-    assert (cause.kind, cause.fixes) == ("unknown", ())
+    assert cause.kind == "unanswered" and not cause.fixes
+    assert cause.text == f"/mnt/a is not answered: {BEYOND}"
 
 
 def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:

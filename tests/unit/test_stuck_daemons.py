@@ -45,7 +45,7 @@ def test_nobody_here_answers_virtiofs() -> None:
     other = named(100, "virtiofs /mnt/a")
     mount = replace(MOUNT, fstype="virtiofs")
     found = machine._with_daemon(mount, {100: other}, {100: {mount.path}}, 0)
-    assert (found.daemon, found.hidden, found.why) == (None, True, BEYOND)
+    assert (found.daemon, found.hidden, found.why) == (None, False, BEYOND)
 
 
 def named(pid: int, command: str, threads: int = 1) -> Process:

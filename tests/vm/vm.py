@@ -20,6 +20,7 @@ import subprocess
 import time
 import warnings
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -29,11 +30,12 @@ import initramfs
 
 HERE = Path(__file__).resolve().parent
 SUITES = ("bullseye", "bookworm", "trixie", "sid")
+MEMORY = 1024  # MB
 QEMU = "qemu-system-x86_64"
 # What an emulator pays for with a sixth of its time, and no test needs.
 CPU = "max,la57=off,smap=off,smep=off"
 UNHARDENED = "mitigations=off init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off"
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse")
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse", "virtiofs")
 
 
 class VMError(Exception):
@@ -99,8 +101,8 @@ class Kernel:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The release is written last: it says that the rest is whole.
-            release = folder / "release"
+            # The release is written last: it says that the rest is whole, and has these modules.
+            release = folder / "-".join(("release", *MODULES))
             if not release.exists():
                 release.write_text(cls._unpack(debs.Suite(suite, folder), folder))
         return cls(suite, release.read_text(), folder)
@@ -178,14 +180,22 @@ class Result:
 class Guest(Protocol):
     """`run` with a test's own kernel and folder."""
 
-    def __call__(self, command: str, timeout: float = 1200, systemd: bool = False) -> Result: ...
+    def __call__(
+        self,
+        command: str,
+        timeout: float = 1200,
+        systemd: bool = False,
+        devices: Sequence[str] = (),
+    ) -> Result: ...
 
 
 def guest(kernel: Kernel, folder: Path) -> Guest:
     """Runs a command in a fresh guest with `folder` shared; its exit status must be 0."""
 
-    def run_well(command: str, timeout: float = 1200, systemd: bool = False) -> Result:
-        result = run(kernel, command, folder, timeout, systemd=systemd)
+    def run_well(
+        command: str, timeout: float = 1200, systemd: bool = False, devices: Sequence[str] = ()
+    ) -> Result:
+        result = run(kernel, command, folder, timeout, systemd, devices)
         assert result.rc == 0, f"{command}\n{result.stdout}{result.stderr}"
         return result
 
@@ -209,21 +219,22 @@ def run(
     command: str,
     folder: Path,
     timeout: float = 1200,
-    memory: int = 1024,
     systemd: bool = False,
+    devices: Sequence[str] = (),
 ) -> Result:
     """Runs the shell `command` as the guest's root, in `folder`, which comes back as it left it.
-    ``systemd``: below the host's, which is the guest's first process.
+    ``systemd``: below the host's, which is the guest's first process. ``devices``: more arguments
+    of QEMU's.
 
     A guest that locks up or takes more than `timeout` seconds is ended, and gets one fresh try
     (VMRetry). Lockup, VMError: it came to no end; the guest's last words are in
     `folder`/.vm/console.
     """
     try:
-        return _run(kernel, command, folder.resolve(), timeout, memory, systemd, 1)
+        return _run(kernel, command, folder.resolve(), timeout, systemd, devices, 1)
     except Lockup as lockup:
         warnings.warn(VMRetry(f"{kernel.release}: {lockup}; trying once more"), stacklevel=2)
-        return _run(kernel, command, folder.resolve(), timeout, memory, systemd, 2)
+        return _run(kernel, command, folder.resolve(), timeout, systemd, devices, 2)
 
 
 def _run(
@@ -231,8 +242,8 @@ def _run(
     command: str,
     folder: Path,
     timeout: float,
-    memory: int,
     systemd: bool,
+    devices: Sequence[str],
     tries: int,
 ) -> Result:
     if set(str(folder)) & set(' ,"\\'):
@@ -250,7 +261,7 @@ def _run(
     begun = time.monotonic()
     with console.open("wb") as log:
         machine = subprocess.Popen(
-            _qemu(kernel, folder, own / "initramfs", memory),
+            [*_qemu(kernel, folder, own / "initramfs"), *devices],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -287,12 +298,12 @@ def _wait(machine: subprocess.Popen[bytes], console: Path, deadline: float) -> N
             raise Lockup(f"no end within the time (see {console})")
 
 
-def _qemu(kernel: Kernel, folder: Path, initramfs: Path, memory: int) -> list[str]:
+def _qemu(kernel: Kernel, folder: Path, initramfs: Path) -> list[str]:
     # One thread for both CPUs: with one each, guests locked up while function_graph was switched
     # on. tsc=reliable: else the clock is hpet.
     return [
         *(QEMU, "-accel", "tcg,thread=single", "-cpu", CPU, "-M", "q35", "-smp", "2"),
-        *("-m", str(memory), "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
+        *("-m", f"{MEMORY}M", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel.vmlinux), "-initrd", str(initramfs)),
         "-append",
         # A guest is stuck after 120 s, not 20: a busy host keeps a whole CPU from it for that long.

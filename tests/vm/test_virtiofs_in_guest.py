@@ -1,0 +1,96 @@
+"""A mount whose daemon is outside of the machine: virtiofs, answered by the host's virtiofsd."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import vm
+from mounts import wait_until
+from samplefs import FUSETOOLS
+
+import fusetools
+from fusetools.host.mounts import BEYOND
+
+pytestmark = pytest.mark.vm
+
+VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
+FILES = 7
+
+
+@pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
+def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    """Its requests are recorded; while its daemon is stopped `stuck` names it, and who waits."""
+    share, socket = tmp_path / "share", tmp_path / "socket"
+    share.mkdir()
+    for n in range(FILES):
+        (share / f"file{n}").write_text("x" * 5000)
+    daemon = subprocess.Popen(
+        [
+            VIRTIOFSD,
+            f"--socket-path={socket}",
+            *("-f", "-o", f"source={share}", "-o", "sandbox=chroot", "-o", "cache=none"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    console = tmp_path / ".vm" / "console"
+    ended = threading.Event()
+
+    def stop_and_go_on() -> None:
+        for word, number in (b"it is stopped", signal.SIGSTOP), (b"it goes on", signal.SIGCONT):
+            while not (console.exists() and word in console.read_bytes()):
+                if ended.wait(0.1):
+                    return
+            daemon.send_signal(number)
+
+    thread = threading.Thread(target=stop_and_go_on)
+    try:
+        wait_until(socket.exists, "virtiofsd's socket")
+        thread.start()
+        memory = f"memory-backend-memfd,id=memory,size={vm.MEMORY}M,share=on"
+        guest(
+            f"""export PATH={tools}:$PATH
+            set -e
+            mkdir /run/v
+            mount -t virtiofs share /run/v
+            {FUSETOOLS} record --mount /run/v -- sh -c 'cat /run/v/file*' > recorded
+            {FUSETOOLS} stuck --json > quiet.json
+            echo it is stopped > /dev/console
+            cat /run/v/file3 > /dev/null &
+            sleep 3
+            {FUSETOOLS} stuck --json > stuck.json && exit 1
+            echo it goes on > /dev/console
+            wait
+            umount /run/v""",
+            devices=(
+                *("-object", memory, "-numa", "node,memdev=memory"),
+                *("-chardev", f"socket,id=share,path={socket}"),
+                *("-device", "vhost-user-fs-pci,chardev=share,tag=share"),
+            ),
+        )
+    finally:
+        ended.set()
+        daemon.send_signal(signal.SIGCONT)
+        daemon.kill()
+        daemon.wait()
+        if thread.ident:
+            thread.join()
+
+    recording = fusetools.open(tmp_path / "perf.data")
+    counted = recording.counts()
+    counts = {count.operation: count.count for count in counted.counts if count.layer == "request"}
+    assert (counts["open"], counts["release"], counts["read"] >= FILES) == (FILES, FILES, True)
+    requests = counted.facts.requests
+    assert requests.matched == requests.begun == sum(counts.values())
+    assert [missing.what for missing in counted.facts.missing] == ["daemon of /run/v"]
+    (mount,) = json.loads((tmp_path / "quiet.json").read_text())["mounts"]
+    assert (mount["path"], mount["fstype"], mount["state"]) == ("/run/v", "virtiofs", "quiet")
+    (mount,) = json.loads((tmp_path / "stuck.json").read_text())["mounts"]
+    assert [caller["comm"] for caller in mount["callers"]] == ["cat"]
+    (cause,) = mount["causes"]
+    assert (cause["kind"], cause["text"]) == ("unanswered", f"/run/v is not answered: {BEYOND}")
