@@ -200,6 +200,59 @@ class Answer:
         return self._process.returncode, text
 
 
+class Meanwhile:
+    """``function()`` in a child process, while this one goes on: see bounded()."""
+
+    def __init__(self, function: Callable[[], str], memory: int | None = None) -> None:
+        if memory is not None:
+            from fusetools.host.rights import limit_memory
+        self._reader, writer = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            status = 1
+            try:
+                os.close(self._reader)
+                if memory is not None:
+                    limit_memory(memory)
+                data = function().encode("utf-8", "surrogateescape")
+                while data:
+                    data = data[os.write(writer, data) :]
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+
+    def get(self, seconds: float, most: int = MAX_ANSWER) -> str | None:
+        """Once: what it returns, None if it takes longer from now on, fails, or is too large."""
+        parts: list[bytes] = []
+        finished = False
+        size = 0
+        end = time.monotonic() + seconds
+        try:
+            while (left := end - time.monotonic()) > 0:
+                if not select.select([self._reader], [], [], left)[0]:
+                    break
+                part = os.read(self._reader, 1 << 16)
+                if not part:
+                    finished = True
+                    break
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    break
+        finally:
+            os.close(self._reader)
+        if not finished:
+            os.kill(self._child, signal.SIGKILL)
+            for _ in range(10):  # and no longer: it may sleep until the daemon answers
+                if os.waitpid(self._child, os.WNOHANG)[0]:
+                    break
+                time.sleep(0.01)
+            return None
+        _, status = os.waitpid(self._child, 0)
+        return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+
+
 def bounded(
     function: Callable[[], str], seconds: float, most: int = MAX_ANSWER, memory: int | None = None
 ) -> str | None:
@@ -209,50 +262,7 @@ def bounded(
     For everything that may touch a FUSE file system: a daemon that does not answer leaves the
     caller of stat() in a sleep that not even SIGKILL ends.
     """
-    if memory is not None:
-        from fusetools.host.rights import limit_memory
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(reader)
-            if memory is not None:
-                limit_memory(memory)
-            data = function().encode("utf-8", "surrogateescape")
-            while data:
-                data = data[os.write(writer, data) :]
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writer)
-    parts: list[bytes] = []
-    finished = False
-    size = 0
-    end = time.monotonic() + seconds
-    try:
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([reader], [], [], left)[0]:
-                break
-            part = os.read(reader, 1 << 16)
-            if not part:
-                finished = True
-                break
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                break
-    finally:
-        os.close(reader)
-    if not finished:
-        os.kill(child, signal.SIGKILL)
-        for _ in range(10):  # and no longer: it may sleep until the daemon answers
-            if os.waitpid(child, os.WNOHANG)[0]:
-                break
-            time.sleep(0.01)
-        return None
-    _, status = os.waitpid(child, 0)
-    return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+    return Meanwhile(function, memory).get(seconds, most)
 
 
 # How names of this process's open files begin, its standard output among them.

@@ -11,11 +11,11 @@ from pathlib import Path
 from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
 from fusetools.host.facts import HostFacts, Mount
-from fusetools.host.files import Files
+from fusetools.host.files import Files, Meanwhile
 from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
 from fusetools.host.tools import Tools
-from fusetools.host.uretprobe import KEEPS_SHADOW, filtered, guards
+from fusetools.host.uretprobe import IS_CALL, KEEPS_SHADOW, filtered, guards
 from fusetools.names import CONNECT, READS, RINGS
 
 OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
@@ -49,14 +49,16 @@ NAMED = {
     "wait_on_page_bit_common",
 }
 
-# Functions in /proc/kallsyms, without their addresses: one expression for 200,000 lines.
-_OF_FUSE = re.compile(
-    rf" [tTwW] (.*fuse.*|(?:{'|'.join(sorted(NAMED))})(?:[.\t].*|$))", re.MULTILINE
-)
-
 # With one of these the unwinder finds the return address that a return probe has replaced; without
 # them (before Linux 5.16) every kernel stack ends there.
 RECOVER = ("kretprobe_find_ret_addr", "rethook_find_ret_addr")
+
+# Lines of /proc/kallsyms from the type on: one expression for 200,000 of them.
+_LOOKED_AT = re.compile(
+    rf" [tTwW] (.*fuse.*|(?:{'|'.join(sorted(NAMED))})(?:[.\t].*|$)"
+    rf"|(?:{'|'.join((*RECOVER, KEEPS_SHADOW, IS_CALL))})$)",
+    re.MULTILINE,
+)
 
 # include/linux/proc_ns.h, PROC_PID_INIT_INO
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -81,6 +83,8 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
     ``trial``: perf is tried, which takes half a second; else it is assumed to be able to record.
     """
     files = Files(root)
+    # The kernel takes a while to write them.
+    of_kernel = Meanwhile(lambda: looked_at(files.read("/proc/kallsyms") or ""))
     status = files.read("/proc/self/status", quiet=True) or ""
     tracefs = _tracefs(files)
     at = tracefs or "/nowhere"
@@ -95,10 +99,10 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
     users, own = _ftrace_users(files, tracefs)
     # Only now: a perf that opens tracepoints makes readers of tracefs wait.
     tools = Tools(files, tracefs is not None, trial)
-    kallsyms = files.read("/proc/kallsyms") or ""
-    symbols, addresses, module = parse_kallsyms(kallsyms)
     descriptors = open_files(files)
     mounts = read_mounts(files, descriptors)
+    kallsyms = of_kernel.get(30.0) or looked_at(files.read("/proc/kallsyms") or "")  # notes why not
+    symbols, addresses, module = parse_kallsyms(kallsyms)
     perf, can_record, perf_why = tools.perf()
     members, functions = _btf(files) if "kprobe" in kinds else ((), ())
     arch = os.uname().machine if files.live else files.start("uname", "-m").get()[1].strip()
@@ -248,9 +252,15 @@ def parse_readme(text: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     return tuple(fetch_args), kinds, "r[maxactive]" in formats
 
 
+def looked_at(text: str) -> str:
+    """The lines of /proc/kallsyms that tell something here."""
+    hits = _LOOKED_AT.finditer(text)
+    return "".join(text[text.rfind("\n", 0, m.start()) + 1 : m.end()] + "\n" for m in hits)
+
+
 def parse_kallsyms(text: str) -> tuple[tuple[str, ...], bool, bool]:
     """(functions of FUSE, whether addresses are shown, whether fuse is a module)."""
-    hits = list(_OF_FUSE.finditer(text))
+    hits = list(_LOOKED_AT.finditer(text))
     lines = [match[1] for match in hits]
     addresses = any(text[text.rfind("\n", 0, m.start()) + 1 : m.start()].strip("0") for m in hits)
     module = any(line.endswith("[fuse]") for line in lines)

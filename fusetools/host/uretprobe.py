@@ -21,6 +21,7 @@ import struct
 from fusetools.host.files import Files
 
 NUMBER = 335  # of the system call, arch/x86/entry/syscalls/syscall_64.tbl
+IS_CALL = "__x64_sys_uretprobe"  # the kernel's function
 KEEPS_SHADOW = "shstk_update_last_frame"  # the kernel's function that fixes the copy
 MOST_THREADS = 256
 
@@ -32,7 +33,7 @@ _OURS = 118  # an errno that nothing else returns
 
 def filtered(kallsyms: str, arch: str) -> bool | None:
     """Whether seccomp filters see a return probe's system call; None: that could not be tried."""
-    if arch != "x86_64" or (kallsyms and " __x64_sys_uretprobe\n" not in kallsyms):
+    if arch != "x86_64" or (kallsyms and f" {IS_CALL}\n" not in kallsyms):
         return False
     # ld [nr]; jeq NUMBER: ret ERRNO; ret ALLOW
     program = struct.pack("<HBBI", 0x20, 0, 0, 0) + struct.pack("<HBBI", 0x15, 0, 1, NUMBER)

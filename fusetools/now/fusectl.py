@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+from fusetools.host.files import Files
 from fusetools.host.mounts import reachable
-from fusetools.now import children
 
 # System calls of Linux 5.2 and later, the same everywhere.
 FSOPEN, FSCONFIG, FSMOUNT = 430, 431, 432
@@ -22,7 +23,7 @@ def fusectl() -> Iterator[tuple[str, int | None]]:
     If fusectl is not mounted, a mount of it outside any namespace that ends with its descriptor
     (fsopen(2), Linux 5.2); (…, None) if neither is possible.
     """
-    mounts = children.text("/proc/self/mountinfo", 16 << 20)
+    mounts = Files(Path("/")).read("/proc/self/mountinfo") or ""
     place = next((path for path, _ in reachable(mounts, "fusectl")), "")
     descriptors: list[int] = []
     try:

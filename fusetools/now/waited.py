@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fusetools.figures import plural
 from fusetools.missing import Missing
 from fusetools.now.fusectl import counter, fusectl
-from fusetools.results.stuck import Blocked, Stuck, ago
+
+if TYPE_CHECKING:  # slow to import, as what looks for callers
+    from fusetools.results.stuck import Blocked, Stuck
 
 NAMED = 3  # of the callers
 
@@ -20,7 +23,6 @@ def waited(connections: Sequence[int]) -> list[Missing]:
             connections = [n for n in connections if counter(directory, n, "waiting") != 0]
     if not connections:
         return []
-    # slow to import, and of mounts where nobody waits there is nothing to look at
     from fusetools.now import machine
     from fusetools.now.stuck import stuck
 
@@ -47,6 +49,8 @@ def missing(result: Stuck, connections: Sequence[int]) -> list[Missing]:
 
 
 def _who(one: Blocked) -> str:
+    from fusetools.results.stuck import ago
+
     thread = f"pid {one.pid}" if one.tid == one.pid else f"thread {one.tid}"
     where = f", {one.path}" if one.path else ""
     return f"{one.comm} ({thread}{where}), {ago(one.age_seconds)}"

@@ -15,7 +15,6 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 
 from fusetools.core import native
 from fusetools.record.signals import with_parent
@@ -92,7 +91,7 @@ def _difference(
             return None
         more.append(on.ns - off.ns)
         events += on.events / ROUNDS
-    return max(median(more), 0.0), events
+    return max(sorted(more)[ROUNDS // 2], 0.0), events
 
 
 class _Processes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import Tool
+from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.tasks import WORKLOAD
@@ -235,12 +236,23 @@ class Perf(Recorder):
         if not self.ended:
             self.tell("disable")
 
+    @property
+    def done(self) -> bool:
+        """It says so (builtin-record.c) before it closes its events, which waits for a grace period
+        for each."""
+        return self.ended or "[ perf record: Captured and wrote " in self.said()
+
+    def _until_done(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.done and self.process and (left := end - time.monotonic()) > 0:
+            until_ended(self.process.pid, min(left, 0.005))
+
     def stop(self) -> bool:
-        """Lets perf write what it has; whether it ended well."""
+        """Lets perf write what it has; whether it did. It may not have ended: let_go()."""
         if self.process is None:
             return True
         # perf before 5.12 knows no "stop"
-        return self.end(120.0) and self.process.returncode in (0, -signal.SIGINT)
+        return self.end(120.0) and self.process.returncode in (None, 0, -signal.SIGINT)
 
     def close(self) -> None:
         os.close(self._control)

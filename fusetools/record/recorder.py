@@ -53,23 +53,42 @@ class Recorder:
     def ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
 
+    @property
+    def done(self) -> bool:
+        """All that it has is written."""
+        return self.ended
+
     def end(self, patience: float) -> bool:
-        """Lets it write what it has, for so many seconds; whether it ended by itself then."""
+        """Lets it write what it has, for so many seconds; whether it did so by itself."""
         good = not self.ended
         for number, seconds in (
             (signal.SIGINT, patience),
             (signal.SIGTERM, 10.0),
             (signal.SIGKILL, 10.0),
         ):
-            if self.process is None or self.ended:
+            if self.process is None or self.done:
                 break
             good = good and number == signal.SIGINT
             end = time.monotonic() + seconds
-            while not self.ended and (left := end - time.monotonic()) > 0:
+            while not self.done and (left := end - time.monotonic()) > 0:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)  # also what a script of that name started
-                until_ended(self.process.pid, min(left, self.again))
+                self._until_done(min(left, self.again))
         return good
+
+    def _until_done(self, seconds: float) -> None:
+        """Returns when it is done, or the time is over, or earlier."""
+        if self.process is not None:
+            until_ended(self.process.pid, seconds)
+
+    def let_go(self, seconds: float = 60.0) -> None:
+        """Waits until it has ended, and so has closed its events."""
+        end = time.monotonic() + seconds
+        while self.process is not None and not self.ended:
+            if (left := end - time.monotonic()) <= 0:
+                self.kill()
+            else:
+                until_ended(self.process.pid, left)
 
     def kill(self) -> None:
         """At once; of what it has nothing is wanted."""
@@ -80,9 +99,12 @@ class Recorder:
 
     def complaint(self) -> str:
         """What it said when it failed, in one line; empty: nothing."""
-        try:
-            lines = self._log.read_text(errors="replace").splitlines()
-        except OSError:
-            return ""
+        lines = self.said().splitlines()
         complaints = (line.strip().removeprefix("Error:").strip() for line in lines)
         return next((line for line in complaints if line and not line.startswith(self.noise)), "")
+
+    def said(self) -> str:
+        try:
+            return self._log.read_text(errors="replace")
+        except OSError:
+            return ""

@@ -611,8 +611,6 @@ class Recording(Probing, Finishing):
                 self.outcome.warnings.append(
                     f"the daemon, pid {pid}, was stopped at the recording's end (kill -CONT {pid})"
                 )
-        self.state.processes = []
-        self.lock.write()
 
     def _unmake(self) -> None:
         """Removes ftrace's instance, the probes, the cgroup, once: 0.2 s, in which the recording is
@@ -622,6 +620,9 @@ class Recording(Probing, Finishing):
         self._unmade = True
         if self.ring:
             self._remove_instance(self.ring)
+        if self.perf:  # it keeps probes, and the cgroup
+            self.perf.let_go()
+        self.state.processes = []
         self._expedite(False)
         if self.tracefs and self.state.probes:
             self.state.probes = self.tracefs.remove(self.state.probes)

@@ -82,6 +82,11 @@ class Piped(Perf):
         parts, self._parts = self._parts, []
         return parts
 
+    @property
+    def done(self) -> bool:
+        """Until then the pipe is emptied."""
+        return self.ended
+
     def end(self, patience: float) -> bool:
         """As Recorder.end; nobody wants what it still writes."""
         os.set_blocking(self._pipe, True)
