@@ -11,7 +11,14 @@ import pytest
 from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Answer, Files, bounded
 from fusetools.host.mounts import parse_mountinfo
-from fusetools.host.probe import capabilities, judge_unique, parse_kallsyms, parse_readme, read_host
+from fusetools.host.probe import (
+    capabilities,
+    judge_unique,
+    looked_at,
+    parse_kallsyms,
+    parse_readme,
+    read_host,
+)
 from fusetools.host.tools import known_options
 
 TRACEFS = "/sys/kernel/tracing"
@@ -363,6 +370,14 @@ def test_kallsyms() -> None:
     shown = text.replace("000 t fuse_lookup", "abc t fuse_lookup").replace("\t[fuse]", "")
     assert parse_kallsyms(shown) == (functions, True, False)
     assert parse_kallsyms("") == ((), False, False)
+    more = "1 T kretprobe_find_ret_addr\n2 t shstk_update_last_frame\n3 T __x64_sys_uretprobe\n"
+    other = "4 T wait_answer\n5 T shstk_update_last_frames\n6 D fuse_ops\n7 T sys_uretprobe"
+    unknown = ("answers", " d ")
+    of_fuse = "".join(
+        line for line in shown.splitlines(True) if not any(u in line for u in unknown)
+    )
+    assert looked_at(shown + more + other) == of_fuse + more
+    assert parse_kallsyms(looked_at(text)) == parse_kallsyms(text)
     assert parse_kallsyms("garbage\n\nfuse\n") == ((), False, False)
 
 

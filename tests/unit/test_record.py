@@ -21,6 +21,7 @@ from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.files import Files
 from fusetools.plan.events import Event
 from fusetools.record import graceperiods, instance
+from fusetools.record.perf import Perf
 from fusetools.record.recorder import Recorder
 from fusetools.record.state import LONG, MOST_AT_ONCE, Lock, State, clean, started
 from fusetools.record.workload import Workload, caller, environment_of
@@ -327,3 +328,27 @@ def test_a_recorder_that_misses_the_first_signal_is_asked_again(tmp_path: Path) 
     recorder.start(["sh", "-c", "trap '' INT TERM; sleep 600"], lambda: None, tmp_path)
     recorder.kill()
     assert recorder.process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("says", ["Captured and wrote 0.1 MB perf.data", "Woken up 1 times"])
+def test_a_perf_has_ended_once_it_says_that_all_is_written(tmp_path: Path, says: str) -> None:
+    """Its events, which it closes then, are waited for apart."""
+    go = tmp_path / "go"
+    script = f"""end() {{
+      echo '[ perf record: {says} ]'
+      until [ -e {go} ]; do sleep 0.01; done
+      exit 3
+    }}
+    trap end INT; echo '[ perf record: ready ]'; while :; do sleep 0.01; done"""
+    perf = Perf(tmp_path)
+    perf.start(["sh", "-c", script], lambda: None, tmp_path)
+    wait_until(lambda: "ready" in perf.said(), "the trap")
+    if says.startswith("Woken"):
+        go.touch()
+        assert not perf.stop()
+    else:
+        assert perf.stop() and not perf.ended
+        go.touch()
+        perf.let_go()
+    assert perf.process is not None and perf.process.returncode == 3
+    perf.close()
