@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fusetools.host.files import Files
 from fusetools.host.mounts import reachable
-from fusetools.now import cgroups, children
+from fusetools.now import cgroups
 from fusetools.now.fusectl import fusectl
 
 
@@ -46,7 +47,7 @@ def test_no_way_leads_over_a_mount_that_may_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last of them was opened, below a root on FUSE; or one with a blank not found."""
-    monkeypatch.setattr(children, "text", lambda *_: MOUNTINFO)
+    monkeypatch.setattr(Files, "read", lambda *_: MOUNTINFO)
     monkeypatch.setattr(cgroups, "text", lambda *_: MOUNTINFO)
     assert cgroups.hierarchies() == {
         "": "/sys/fs/cgroup/unified",
