@@ -78,7 +78,8 @@ def test_a_wait_in_read_has_its_whole_stack(
     waits = {s: us for s, us in shown.stacks.items() if f";ask_in_{call};" in s}
     assert sum(waits.values()) >= lookup.count * ANSWER * 1e6 * 0.95
     for stack in waits:
-        assert re.search(rf"clone3?;start_thread;.*;attributes;ask_in_{call};.*read", stack)
+        if not stack.endswith("[preempted]"):  # that waits for a CPU, and no call of it was copied
+            assert re.search(rf"clone3?;start_thread;.*;attributes;ask_in_{call};.*read", stack)
     # Of what was copied nothing is left but the chains.
     command: list[str | Path] = ["perf", "evlist", "-v", "-i", path]
     evlist = subprocess.run(command, capture_output=True, text=True, check=True).stdout
