@@ -351,14 +351,12 @@ class _Graph:
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
-        # fusectl has neither's connections.
-        without = connection.fstype in ("autofs", VIRTIOFS)
-        abort = () if without else _abort(connection, self.moment.fusectl)
+        abort = () if autofs else _abort(connection, self.moment.fusectl)
         if daemon is None:
             if not late:
                 return []
             path = connection.path or "it"
-            if connection.fstype == VIRTIOFS:
+            if connection.fstype == VIRTIOFS:  # whose connections fusectl does not have
                 return [Cause("unanswered", f"{path} is not answered: {connection.why}")]
             if connection.hidden:
                 text = f"which process answers {path} cannot be known: {connection.why}"
