@@ -11,7 +11,7 @@ import shlex
 import signal
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -243,14 +243,33 @@ class Meanwhile:
         finally:
             os.close(self._reader)
         if not finished:
-            os.kill(self._child, signal.SIGKILL)
-            for _ in range(10):  # and no longer: it may sleep until the daemon answers
-                if os.waitpid(self._child, os.WNOHANG)[0]:
-                    break
-                time.sleep(0.01)
+            end_children([self._child])
             return None
         _, status = os.waitpid(self._child, 0)
         return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+
+
+_given_up: set[int] = set()
+
+
+def end_children(pids: Collection[int]) -> None:
+    """Kills children of this process and waits for their end, but only for a moment: one may sleep
+    until a daemon answers. It is waited for when this is called again."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _given_up.update(pids)
+    for _ in range(20):
+        _given_up.difference_update([pid for pid in _given_up if _ended(pid)])
+        if _given_up.isdisjoint(pids):
+            return
+        time.sleep(0.001)
+
+
+def _ended(child: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    return True
 
 
 def bounded(
@@ -267,6 +286,12 @@ def bounded(
 
 # How names of this process's open files begin, its standard output among them.
 OPENED = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
+
+
+def absolute(path: str) -> str:
+    """As a mount point is written. Nothing is looked at: that may hang."""
+    path = os.path.abspath(path)
+    return path[1:] if path.startswith("//") else path  # which POSIX lets mean another place
 
 
 def by_descriptor(descriptor: int) -> Path:

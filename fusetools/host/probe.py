@@ -45,18 +45,20 @@ NAMED = {
     "request_end",
     "request_find",
     "request_wait_answer",
+    "virtio_fs_send_req",
     "wait_answer_interruptible",
     "wait_on_page_bit_common",
 }
 
-# With one of these the unwinder finds the return address that a return probe has replaced; without
-# them (before Linux 5.16) every kernel stack ends there.
-RECOVER = ("kretprobe_find_ret_addr", "rethook_find_ret_addr")
+# With this the unwinder finds the return address that a return probe has replaced (from Linux 5.18
+# on); without, kernel stacks end there, or go on without the caller (Ubuntu's 5.15, which has
+# kretprobe_find_ret_addr of 5.16, but not the unwinder's part of it).
+RECOVER = "rethook_find_ret_addr"
 
 # Lines of /proc/kallsyms from the type on: one expression for 200,000 of them.
 _LOOKED_AT = re.compile(
     rf" [tTwW] (.*fuse.*|(?:{'|'.join(sorted(NAMED))})(?:[.\t].*|$)"
-    rf"|(?:{'|'.join((*RECOVER, KEEPS_SHADOW, IS_CALL))})$)",
+    rf"|(?:{'|'.join((RECOVER, KEEPS_SHADOW, IS_CALL))})$)",
     re.MULTILINE,
 )
 
@@ -125,7 +127,7 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
         uretprobe_filtered=filtered(kallsyms, arch) if files.live else None,
         uretprobe_shadow=f" {KEEPS_SHADOW}\n" in kallsyms,
         seccomp=guards(files, os.getpid())[0] if files.live else False,
-        unwinds_kretprobes=any(f" {name}\n" in kallsyms for name in RECOVER),
+        unwinds_kretprobes=f" {RECOVER}\n" in kallsyms,
         clocks=tuple(re.sub(r"[][]", "", _line(files, f"{at}/trace_clock") or "").split()),
         instances=all(
             files.exists(f"{at}/{name}") for name in ("instances", "events/task/task_newtask")

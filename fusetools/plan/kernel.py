@@ -108,6 +108,7 @@ class _Config(TypedDict, total=False):
 
     stage: list[_Stage]
     fetch: dict[str, list[str]]
+    takes: dict[str, str]
     layout: list[_Table]
     operations: dict[str, list[list[str]]]
 
@@ -194,7 +195,7 @@ def _cut_stacks(probes: Sequence[Probe], fix: str) -> list[Missing]:
     if not returns:
         return []
     which = returns[0] if len(returns) == 1 else f"{len(returns)} kernel functions"
-    why = f"on this kernel they end at a function with a return probe: {which}"
+    why = f"on this kernel they end, or lack the caller, at a function with a return probe: {which}"
     return [Missing("the callers in kernel stacks", why, fix, "stacks")]
 
 
@@ -305,7 +306,7 @@ class _Requests:
                         probes += more[0]
                         events += more[1]
                     elif reason:
-                        what = f"requests by io_uring, {stage['name']}"
+                        what = f"requests by io_uring or virtiofs, {stage['name']}"
                         missing.append(Missing(what, reason, layer="request"))
                 break
             else:
@@ -395,7 +396,7 @@ class _Requests:
     def _fetch(self, function: str, paths: Sequence[str]) -> str | None:
         """The argument's fetch expression from the function's parameters; None: there is none."""
         assert self.layout is not None
-        takes = self.layout.functions.get(function, ())
+        takes = self.layout.functions.get(self.config["takes"].get(function, function), ())
         for path in paths:
             steps, _, kind = path.rpartition(":")
             value = self._follow(takes, steps.split(), kind)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fusetools import __version__
 from fusetools.core import native
 from fusetools.errors import Error, merging
+from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering
@@ -149,7 +150,8 @@ class Finishing(Things):
         self.stacks_ns = merged["stacks_ns"]
         count = merged["missing_switches"]
         if count and not self.plan.switch_records:  # which tell the ends that are missing
-            why = f"{count:,} switches of its threads and the daemon's were not recorded"
+            switches, were = plural(count, "switch", "switches"), "was" if count == 1 else "were"
+            why = f"{switches} of its threads and the daemon's {were} not recorded"
             self.missing.append(Missing("the end of some waits", why, layer="off_cpu"))
         self.cost = self._examine(whole, merged["left_out"])
         text = encoded(self._session(), room)
@@ -419,12 +421,15 @@ class Finishing(Things):
         stages = [p for p in self.plan.probes if p.in_kernel and p.layer == "request"]
         if {target.mount.fstype for target in self.plan.targets} == {VIRTIOFS}:
             stages = [probe for probe in stages if probe.role != "sent"]
-        if not any(samples[probe.event] for probe in stages):
-            return
+        fired = {probe.role for probe in stages if samples[probe.event]}
+        places: dict[str, str] = {}
         for probe in stages:
-            if not samples[probe.event]:
-                why = f"the kernel took the probe on {probe.place}, and it never fired"
-                self.missing.append(Missing(f"requests, {probe.role}", why, layer="request"))
+            # Of several for one role the others are for requests by a ring, or virtiofs's.
+            places.setdefault(probe.role, probe.place)
+        for role, place in places.items():
+            if fired and role not in fired:
+                why = f"the kernel took the probe on {place}, and it never fired"
+                self.missing.append(Missing(f"requests, {role}", why, layer="request"))
 
 
 def _mount(target: Target) -> Mount:

@@ -67,13 +67,22 @@ class Probing(Things):
             probes=tuple(other for other in self.plan.probes if other.recorded_as not in names),
             events=tuple(other for other in self.plan.events if other.name not in names),
         )
-        what, layer = f"kernel function {probe.place}", probe.layer
-        if not probe.in_kernel:
-            file, _, _ = probe.place.rpartition(":")
-            left = any(other.place.rpartition(":")[0] == file for other in self.plan.probes)
-            what = f"callback {probe.function}" if left else self._whose(file)
         why = f"the kernel refuses a probe on it: {why}"
-        self.missing.append(Missing(what, why, layer=layer))
+        if probe.in_kernel:
+            self._lacks(Missing(f"kernel function {probe.place}", why, layer=probe.layer))
+            return
+        file = _file(probe)
+        lost = self.callbacks_lost.setdefault(file, [])
+        if any(_file(other) == file for other in self.plan.probes):
+            lost.append(Missing(f"callback {probe.function}", why, layer=probe.layer))
+            self.missing.append(lost[-1])
+        else:  # one line says it of all
+            self.missing = [m for m in self.missing if not any(m is one for one in lost)]
+            self._lacks(Missing(self._whose(file), why, layer=probe.layer))
+
+    def _lacks(self, missing: Missing) -> None:
+        if missing not in self.missing:
+            self.missing.append(missing)
 
     def _whose(self, file: str) -> str:
         """The daemons that have no probe but in ``file``."""
@@ -83,3 +92,7 @@ class Probing(Things):
             if any(library.host_path == file for _, library in target.groups)
         ]
         return f"daemon of {', '.join(paths)}" if paths else f"probes in {file}"
+
+
+def _file(probe: Probe) -> str:
+    return probe.place.rpartition(":")[0]

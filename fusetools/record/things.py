@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
+from fusetools.missing import Missing
 from fusetools.output import Output
 from fusetools.plan.events import Probe
 from fusetools.plan.planner import ProbePlan
@@ -54,6 +55,8 @@ class Things:
         self.facts = facts
         self.plan = plan
         self.missing = list(plan.missing)
+        # Of them, by file: callbacks on which the kernel refused a probe.
+        self.callbacks_lost: dict[str, list[Missing]] = {}
         self.lock = lock
         self.state = lock.state
         self.request = request

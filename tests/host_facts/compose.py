@@ -124,7 +124,7 @@ def compose(version: str, tree: Path) -> HostFacts:
         "kernel": kernel,
         "fetch_args": fetch_args,
         "maxactive": maxactive,
-        "unwinds_kretprobes": any(name in unwinding for name in RECOVER),
+        "unwinds_kretprobes": RECOVER in unwinding,
         "dynamic_events": ("kprobe", "uprobe", *kinds),
         "clocks": CLOCKS,
         "tracepoints": tuple(sorted(tracepoints)),

@@ -2,11 +2,13 @@
 
     python tests/host_facts/make.py          rewrites 5.10, 6.1, 6.12 and 7.2
     python tests/host_facts/make.py 6.18     reads this host, as root: its kernel must be a 6.18
+    python tests/host_facts/make.py 4.15=F   takes F: what tests/vm/test_host_in_guest.py reads
 
 The files in ../shared/data/kernels were read in virtual machines that ran Debian's kernels; here
 they are laid out as the tree of a host and read as any host is. What those files do not hold (its
 mounts, its sysctl settings) is left at its default; the tools are Debian 12's, as tools.txt says.
-Of a running host, mounts, users of ftrace and the kernel's local version are left out.
+Of a running host, mounts, users of ftrace, its settings and the kernel's local version are left
+out.
 """
 
 from __future__ import annotations
@@ -141,12 +143,12 @@ def stored(kernel: str) -> Path:
     return HERE / kernel / "facts.json"
 
 
-def facts_of_this_host(kernel: str) -> HostFacts:
-    facts = read_host()
+def facts_of_a_host(kernel: str, facts: HostFacts) -> HostFacts:
     version = facts.kernel.partition("-")[0]
     if not version.startswith(kernel + ".") or facts.uid != 0:
         raise SystemExit(f"this is uid {facts.uid} on {version}, not root on {kernel}")
-    return dataclasses.replace(facts, kernel=version, mounts=(), ftrace_users=(), own_events=())
+    without: dict[str, Any] = {"mounts": (), "ftrace_users": (), "own_events": ()}
+    return dataclasses.replace(facts, kernel=version, pid_max=0, sample_rate=0, **without)
 
 
 def write(kernel: str, facts: HostFacts) -> None:
@@ -157,8 +159,10 @@ def write(kernel: str, facts: HostFacts) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        write(name, facts_of_this_host(name))
+    for argument in sys.argv[1:]:
+        name, _, file = argument.partition("=")
+        facts = HostFacts.from_json(Path(file).read_text()) if file else read_host()
+        write(name, facts_of_a_host(name, facts))
     if not sys.argv[1:]:
         for name in KERNELS:
             write(name, facts_of(name))

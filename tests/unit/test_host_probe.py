@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fusetools.host.facts import HostFacts, Mount
-from fusetools.host.files import Answer, Files, bounded
+from fusetools.host.files import Answer, Files, bounded, end_children
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.probe import (
     capabilities,
@@ -370,7 +370,7 @@ def test_kallsyms() -> None:
     shown = text.replace("000 t fuse_lookup", "abc t fuse_lookup").replace("\t[fuse]", "")
     assert parse_kallsyms(shown) == (functions, True, False)
     assert parse_kallsyms("") == ((), False, False)
-    more = "1 T kretprobe_find_ret_addr\n2 t shstk_update_last_frame\n3 T __x64_sys_uretprobe\n"
+    more = "1 T rethook_find_ret_addr\n2 t shstk_update_last_frame\n3 T __x64_sys_uretprobe\n"
     other = "4 T wait_answer\n5 T shstk_update_last_frames\n6 D fuse_ops\n7 T sys_uretprobe"
     unknown = ("answers", " d ")
     of_fuse = "".join(
@@ -407,6 +407,25 @@ def test_bounded_ends_in_time() -> None:
         return ""
 
     assert bounded(sleeps, 0.2) is None
+
+
+def test_a_child_that_does_not_end_is_waited_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even SIGKILL ends one that waits for a file system; when it ends, no zombie is left."""
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    ended, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        os.read(ended, 1)
+        os._exit(0)
+    end_children([child])
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.close(end)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    end_children([])
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, 0)
+    os.close(ended)
 
 
 def test_bounded_gives_the_result_or_nothing() -> None:

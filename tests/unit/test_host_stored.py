@@ -20,7 +20,21 @@ make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
 ALL = sorted(path.parent.name for path in HOSTS.glob("*/facts.json"))
-WORKS = {"4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2"}
+WORKS = {
+    "4.4",
+    "4.15",
+    "4.18",
+    "5.3",
+    "5.4",
+    "5.10",
+    "5.15",
+    "6.1",
+    "6.8",
+    "6.12",
+    "6.14",
+    "6.18",
+    "7.2",
+}
 
 
 def stored(kernel: str) -> HostFacts:

@@ -34,7 +34,10 @@ from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.plan import render
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
-KERNELS = ("3.10", "4.18", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "7.2")
+KERNELS = (
+    "3.10", "4.4", "4.15", "4.18", "5.3", "5.4", "5.10", "5.15", "6.1", "6.8", "6.12", "6.14",
+    "6.18", "7.2",
+)  # fmt: skip
 
 # A real client's (2.12.0) callbacks, as in its .symtab; made-up addresses.
 NAMES = (

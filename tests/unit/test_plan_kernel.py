@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.plan import kernel
 from fusetools.plan.kernel import KernelPlan
+from fusetools.plan.planner import ProbePlan
+from fusetools.record.finishing import Finishing
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 REAL = {
@@ -97,6 +100,31 @@ def test_arguments_are_those_that_were_recorded_on_that_kernel(name: str) -> Non
     assert told >= 9
 
 
+def test_requests_of_virtiofs_pass_a_function_of_its_own() -> None:
+    """Its module's types are not read: it takes what the device's function takes."""
+    plan = kernel.plan(without(host("6.12"), instead=("virtio_fs_send_req",)), [45])
+    device, virtiofs = (probe for probe in plan.probes if probe.role == "begin")
+    names = ["fuse_kernel:fuse_dev_queue_req", "fuse_kernel:virtio_fs_send_req"]
+    assert [device.event, virtiofs.event] == names
+    assert device.arguments == virtiofs.arguments and "req" in dict(virtiofs.arguments)
+    assert plan.missing == ()
+
+
+def test_a_stage_that_was_never_seen_is_missing_and_not_one_of_its_ways() -> None:
+    probes = kernel.plan(without(host("6.12"), instead=("virtio_fs_send_req",)), [45]).probes
+    finishing = object.__new__(Finishing)
+    finishing.plan = ProbePlan((), probes, ())
+    for fired, lack in (
+        (["virtio_fs_send_req", "fuse_request_end"], ["sent"]),
+        (["fuse_dev_queue_req", "fuse_copy_args", "fuse_request_end"], []),
+        (["fuse_copy_args", "fuse_request_end"], ["begin"]),
+        ([], []),
+    ):
+        finishing.missing = []
+        finishing._silent_kernel(Counter(f"fuse_kernel:{name}" for name in fired))
+        assert [m.what for m in finishing.missing] == [f"requests, {role}" for role in lack]
+
+
 def test_where_a_request_has_no_number_yet_all_stages_tell_its_address() -> None:
     plan = kernel.plan(host("6.12"), [45])
     (probe,) = [probe for probe in plan.probes if probe.role == "begin"]
@@ -120,7 +148,7 @@ def test_a_bit_field_is_fetched_as_one() -> None:
 
 
 def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
-    for name, offset in (("3.10", 156), ("4.18", 100)):
+    for name, offset in (("3.10", 156), ("4.4", 156), ("4.15", 156), ("4.18", 100)):
         facts = host(name)
         assert "$arg<N>" not in facts.fetch_args
         probes = {probe.role: probe for probe in kernel.plan(facts, [45], "kprobe").probes}
@@ -132,6 +160,23 @@ def test_registers_where_the_kernel_knows_no_argument_numbers() -> None:
     assert probes["return"].definition().startswith("r1024:")
     old = kernel.plan(host("3.10"), [45], "kprobe").probes
     assert {p.definition()[:2] for p in old if p.kind == "r"} == {"r:"}  # knows no maxactive
+
+
+def test_where_a_request_s_number_is_without_btf() -> None:
+    """By the table, and as the BTF of a 5.4 has it. (In guests with each of these kernels those
+    numbers were the ones that the daemon was given.)"""
+
+    def told(facts: HostFacts) -> tuple[str, str, str]:
+        probes = {probe.role: probe for probe in kernel.plan(facts, [45], "kprobe").probes}
+        end, sent = (dict(probes[role].arguments) for role in ("end", "sent"))
+        return end["unique"], end["error"], sent["unique"]
+
+    for name, unique, error in (("4.15", 64, 156), ("5.3", 56, 148), ("5.4", 64, 100)):
+        without = told(host(name, fuse_members=(), fuse_functions=()))
+        starts = f"+{unique}(", f"+{error}(", f"+{unique}(+8("
+        assert all(map(str.startswith, without, starts)), without
+        assert without == told(host(name))
+    assert host("5.4").fuse_members
 
 
 @pytest.mark.parametrize("suffix", [".isra.0", ".constprop.0", ".part.0.isra.3"])

@@ -163,6 +163,7 @@ def test_what_is_asked_of_the_commands(
 def test_what_is_asked_without_a_recording(run: Invoke) -> None:
     for arguments, request in (
         (["top", "--once"], Stream()),
+        (["trace", "--mount", "//a/../b"], Stream(("/b",))),
         (["trace", "--mount", "a"], Stream((os.path.abspath("a"),))),
         (["count", "--live", "--", "true"], Count(TRUE)),
     ):

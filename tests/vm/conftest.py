@@ -1,6 +1,7 @@
 """Fixtures for tests in a virtual machine.
 
-`--kernels all`, or suites of Debian separated by commas; default: bookworm.
+`--kernels all`: those of Debian's suites; or names separated by commas, also of Ubuntu's suites and
+kernels (`focal,noble-6.14`) where the machine's apt sources have it; default: bookworm.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import vm
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--kernels", default="bookworm", help="Debian suites to take kernels of, or all"
+        "--kernels", default="bookworm", help="suites to take kernels of, or all of Debian's"
     )
 
 
@@ -25,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     # A plain `pytest` meets this file too late for its option.
     names: str = metafunc.config.getoption("--kernels", default="bookworm")
-    suites = vm.SUITES if names == "all" else names.split(",")
+    suites = debs.DEBIAN if names == "all" else names.split(",")
     metafunc.parametrize("kernel", suites, indirect=True, scope="session")
 
 

@@ -1,7 +1,7 @@
-"""Debian packages of any suite, unpacked into a folder by ordinary apt clients.
+"""Packages of any suite of Debian, or of Ubuntu, unpacked into a folder by ordinary apt clients.
 
 They work on a state of their own. Nothing is installed; of the machine's own state only the
-mirror's place and the installed keyring are taken.
+mirrors' places and the installed keyrings are taken.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRINGS = Path("/usr/share/keyrings")
+DEBIAN = ("bullseye", "bookworm", "trixie", "sid")
 
 
 class Unavailable(Exception):
@@ -28,7 +29,7 @@ def _run(*command: str) -> str:
 
 
 def _mirrors() -> dict[str, str]:
-    """Label (`Debian`, `Debian-Security`) -> URI, as this machine's own apt sources say."""
+    """Label (`Debian`, `Debian-Security`, `Ubuntu`) -> URI, as this machine's apt sources say."""
     targets = _run(
         "apt-get",
         "indextargets",
@@ -37,11 +38,11 @@ def _mirrors() -> dict[str, str]:
         "Created-By: Packages",
     )
     rows = (line.split("|") for line in targets.splitlines())
-    return {label: uri for origin, label, uri in rows if origin == "Debian"}
+    return {label: uri for origin, label, uri in rows if origin in ("Debian", "Ubuntu")}
 
 
 class Suite:
-    """A suite (`bookworm`, `sid` …) of Debian for amd64; its apt state lies in `folder`/apt."""
+    """A suite (`bookworm`, `jammy` …) for amd64; its apt state lies in `folder`/apt."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
@@ -53,23 +54,30 @@ class Suite:
         return _run("env", f"APT_CONFIG={self._config}", tool, *arguments)
 
     def _configure(self) -> None:
+        origin = "Debian" if self.name in DEBIAN else "Ubuntu"
         mirrors = _mirrors()
-        if "Debian" not in mirrors:
+        if origin not in mirrors:
             raise Unavailable(
-                "no Debian mirror in the machine's apt sources, or no apt-get update yet"
+                f"no {origin} mirror in the machine's apt sources, or no apt-get update yet"
             )
-        if not KEYRING.exists():
-            raise Unavailable(f"{KEYRING} is missing: apt-get install debian-archive-keyring")
+        keyring = KEYRINGS / f"{origin.lower()}-archive-keyring.gpg"
+        if not keyring.exists():
+            raise Unavailable(f"{keyring} is missing: its package is {keyring.stem}")
         state = self._config.parent
         for path in ("lists/partial", "cache/archives/partial", "etc"):
             (state / path).mkdir(parents=True, exist_ok=True)
         (state / "status").touch()
-        suites = [(mirrors["Debian"], self.name)]
-        if self.name != "sid" and "Debian-Security" in mirrors:
+        suites = [(mirrors[origin], self.name)]
+        if origin == "Ubuntu":
+            suites.append((mirrors[origin], f"{self.name}-updates"))
+        elif self.name != "sid" and "Debian-Security" in mirrors:
             suites.append((mirrors["Debian-Security"], f"{self.name}-security"))
+        components = "main" if origin == "Debian" else "main universe"
         sources = state / "etc" / "sources.list"
         sources.write_text(
-            "".join(f"deb [signed-by={KEYRING}] {uri} {name} main\n" for uri, name in suites)
+            "".join(
+                f"deb [signed-by={keyring}] {uri} {name} {components}\n" for uri, name in suites
+            )
         )
         settings = {
             "APT::Architecture": "amd64",
@@ -96,7 +104,11 @@ class Suite:
     def requires(self, package: str) -> list[str]:
         """The packages that the newest `package` depends on directly."""
         lines = self._apt("apt-cache", "depends", "--no-recommends", package).splitlines()
-        return [line.split()[1] for line in lines if line.split()[0] == "Depends:"]
+        return [line.split()[1] for line in lines if "Depends:" in line]  # "|Depends:": or the next
+
+    def named(self, beginning: str) -> list[str]:
+        """The packages whose names begin so."""
+        return self._apt("apt-cache", "pkgnames", beginning).split()
 
     def unpack(self, into: Path, *packages: str, dependencies: bool = False) -> None:
         """Unpacks `packages`, by wish with all that they depend on, into the folder `into`."""

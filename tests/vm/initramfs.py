@@ -15,12 +15,13 @@ def decompress(path: Path) -> bytes:
     if path.suffix == ".xz":
         return lzma.decompress(data)
     if path.suffix == ".zst":
-        return unzstd(data)
+        return by("zstd", data)
     return data
 
 
-def unzstd(data: bytes) -> bytes:
-    return subprocess.run(["zstd", "-dc"], input=data, capture_output=True, check=True).stdout
+def by(program: str, data: bytes) -> bytes:
+    """As `zstd` or `lz4` unpacks it."""
+    return subprocess.run([program, "-dc"], input=data, capture_output=True, check=True).stdout
 
 
 def _name(file_name: str) -> str:

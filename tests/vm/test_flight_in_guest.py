@@ -40,7 +40,7 @@ def test_a_slow_request_one_that_hangs_and_a_snap(
         caller=$!
         lines snap told 1
         wait $caller
-        {FUSETOOLS} snap > snapped 2>&1
+        {FUSETOOLS} snap > snapped 2> waited
         kill -TERM $recorder
         wait $recorder
         {LEFT}""",

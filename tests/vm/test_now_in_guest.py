@@ -20,8 +20,12 @@ STUCK = (
     "test_two_mutexes",
     "test_a_lock_that_is_held",
     "test_a_condition_that_nobody_signals",
+    "test_a_server_that_does_not_answer",
+    "test_an_sftp_server_that_is_stopped",
     "test_a_daemon_that_waits_for_its_own_mount",
     "test_a_daemon_that_is_stopped",
+    "test_a_daemon_whose_cgroup_is_frozen",
+    "test_a_full_background_list",
     "test_a_killed_daemon_whose_device_another_process_holds",
 )
 # Without those that need the kernel's own tracepoints (Linux 6.12) or a terminal.

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import vm
-from samplefs import FUSETOOLS, LEFT, SAMPLES, TRACING, mount, own_counts, until_recording
+from samplefs import (
+    FUSETOOLS,
+    LEFT,
+    OWN,
+    SAMPLES,
+    TRACING,
+    counts,
+    mount,
+    own,
+    until_recording,
+)
+
+from fusetools.plan.request import DETAILS
 
 pytestmark = pytest.mark.vm
-
-
-def counts(text: str, layer: str) -> Counter[str]:
-    rows = json.loads(text)["counts"]
-    return Counter({row["function"]: row["count"] for row in rows if row["layer"] == layer})
 
 
 def test_what_a_killed_recording_left_is_removed_and_only_that(
@@ -87,49 +93,48 @@ def test_a_stripped_daemon_on_a_host_without_cgroups(
         umount /sys/fs/cgroup
         {FUSETOOLS} record -- {workload} > without-names 2>&1
         {FUSETOOLS} record --fs libfuse -- {workload} > workload.json 2> said
-        {FUSETOOLS} count --json > count.json
         {LEFT}"""
     )
     assert "is stripped" in (tmp_path / "without-names").read_text()
     # The workload is told apart by its threads' numbers.
     assert "no cgroup can be made" not in (tmp_path / "said").read_text()
-    replies = counts((tmp_path / "count.json").read_text(), "daemon")
-    replies = Counter({name: n for name, n in replies.items() if n})
+    replies = counts(tmp_path / "perf.data", "daemon")
     expected = Counter(fuse_reply_entry=2 * 31, fuse_reply_attr=31)
     # And libfuse's handlers, where their table is found.
-    assert replies == expected + Counter(do_lookup=2 * 31, do_getattr=31)
+    assert +replies == expected + Counter(do_lookup=2 * 31, do_getattr=31)
     assert (tmp_path / "left").read_text() == ""
 
 
-@pytest.mark.parametrize("detail", ["latency", "stages", "stacks"])
 def test_what_ftrace_s_own_instance_records_is_whole(
-    kernel: vm.Kernel, guest: vm.Guest, tools: Path, tmp_path: Path, detail: str
+    guest: vm.Guest, tools: Path, tmp_path: Path
 ) -> None:
     """Without function_graph events without a stack go through it; nothing of it is left."""
-    record = f"{FUSETOOLS} record --backend kprobe --detail {detail}"
-    guest(
-        f"""set -e
+    script = f"""set -e
         {mount()}
         export PATH={tools}:$PATH
-        {record} --dry-run -- true > plan
-        {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount > workload.json 2> said
-        {SAMPLES}/with-symbols/samplefs --talk /run/talk internal affairs > counters
-        {LEFT}
-        ls {TRACING}/instances >> left
-        {FUSETOOLS} count --json > count.json"""
-    )
-    assert "by ftrace" in (tmp_path / "plan").read_text()
-    own = own_counts((tmp_path / "counters").read_text())
-    counted = (tmp_path / "count.json").read_text()
-    assert counts(counted, "daemon") == +own, (tmp_path / "said").read_text()
-    events = script_events(tools, tmp_path / "perf.data")
-    for name, count in own.items():
-        assert (events[f"fuse_daemon:{name}"], events[f"fuse_daemon:{name}__return"]) == (
-            count,
-            count,
-        )
-    assert bool(events["sched:sched_switch"]) == (detail != "latency")
+        {OWN}"""
+    for detail in DETAILS:
+        record = f"{FUSETOOLS} record --backend kprobe --detail {detail} -o {detail}.data"
+        script += f"""
+        {record} --dry-run -- true > {detail}.plan
+        own {detail}.before
+        {record} -- {SAMPLES}/workload mixed --processes 2 /run/mount \
+          > workload.json 2> {detail}.said
+        own {detail}.after"""
+    guest(f"{script}\n{LEFT}\nls {TRACING}/instances >> left")
     assert (tmp_path / "left").read_text() == ""
+    for detail in DETAILS:
+        assert "by ftrace" in (tmp_path / f"{detail}.plan").read_text()
+        called = own(tmp_path, detail)
+        data = tmp_path / f"{detail}.data"
+        assert +counts(data, "daemon") == +called, (tmp_path / f"{detail}.said").read_text()
+        events = script_events(tools, data)
+        for name, count in called.items():
+            assert (events[f"fuse_daemon:{name}"], events[f"fuse_daemon:{name}__return"]) == (
+                count,
+                count,
+            )
+        assert bool(events["sched:sched_switch"]) == (detail != "latency")
 
 
 def script_events(tools: Path, recording: Path) -> Counter[str]:

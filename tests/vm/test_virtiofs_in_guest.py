@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 import vm
 from mounts import wait_until
-from samplefs import FUSETOOLS
+from samplefs import FUSETOOLS, REPOSITORY
 
 import fusetools
 from fusetools.host.mounts import BEYOND
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.vm
 
 VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
 FILES = 7
+PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'}"
 
 
 @pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
@@ -59,11 +61,11 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
             mkdir /run/v
             mount -t virtiofs share /run/v
             {FUSETOOLS} record --mount /run/v -- sh -c 'cat /run/v/file*' > recorded
-            {FUSETOOLS} stuck --json > quiet.json
+            {PATIENT} stuck --json > quiet.json
             echo it is stopped > /dev/console
             cat /run/v/file3 > /dev/null &
             sleep 3
-            {FUSETOOLS} stuck --json > stuck.json && exit 1
+            {PATIENT} stuck --json > stuck.json && exit 1
             echo it goes on > /dev/console
             wait
             umount /run/v""",

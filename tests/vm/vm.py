@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import lzma
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -29,13 +30,12 @@ import debs
 import initramfs
 
 HERE = Path(__file__).resolve().parent
-SUITES = ("bullseye", "bookworm", "trixie", "sid")
 MEMORY = 1024  # MB
 QEMU = "qemu-system-x86_64"
 # What an emulator pays for with a sixth of its time, and no test needs.
 CPU = "max,la57=off,smap=off,smep=off"
 UNHARDENED = "mitigations=off init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off"
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse", "virtiofs")
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "fuse", "unix_diag")
 
 
 class VMError(Exception):
@@ -66,7 +66,9 @@ def _vmlinux(vmlinuz: bytes) -> bytes:
     elif payload.startswith(b"\xfd7zXZ"):
         image = lzma.decompress(payload)
     elif payload.startswith(b"\x28\xb5\x2f\xfd"):
-        image = initramfs.unzstd(payload)
+        image = initramfs.by("zstd", payload)
+    elif payload.startswith(b"\x02\x21\x4c\x18"):
+        image = initramfs.by("lz4", payload)
     else:
         raise VMError(f"a kernel compressed in a way not known here: {payload[:4].hex()}")
     if not image.startswith(b"\x7fELF"):
@@ -83,6 +85,10 @@ class Kernel:
     folder: Path
 
     @property
+    def version(self) -> tuple[int, ...]:
+        return _version(self.release)
+
+    @property
     def vmlinux(self) -> Path:
         return self.folder / "vmlinux"
 
@@ -93,7 +99,8 @@ class Kernel:
 
     @classmethod
     def fetch(cls, suite: str = "bookworm") -> Kernel:
-        """The newest kernel of a Debian suite; kept in tests/vm/build/`suite`.
+        """The newest kernel of a suite, or that of a version (`noble-6.14`) where it has several;
+        kept in tests/vm/build/`suite`.
 
         debs.Unavailable: it cannot be had here.
         """
@@ -104,32 +111,47 @@ class Kernel:
             # The release is written last: it says that the rest is whole, and has these modules.
             release = folder / "-".join(("release", *MODULES))
             if not release.exists():
-                release.write_text(cls._unpack(debs.Suite(suite, folder), folder))
+                release.write_text(cls._unpack(suite, folder))
         return cls(suite, release.read_text(), folder)
 
     @staticmethod
-    def _unpack(suite: debs.Suite, folder: Path) -> str:
+    def _unpack(name: str, folder: Path) -> str:
         """Fetches kernel, modules and busybox; returns the kernel's release."""
         tree = folder / "tree"
         shutil.rmtree(tree, ignore_errors=True)
-        (image,) = (p for p in suite.requires("linux-image-amd64") if p.startswith("linux-image-"))
-        release = image[len("linux-image-") :]
+        suite, _, version = name.partition("-")
+        packages = debs.Suite(suite, folder)
+        if version:
+            images = packages.named(f"linux-image-{version}.")
+            generic = [image for image in images if re.search(r"-\d+-generic$", image)]
+            newest = max(generic, key=lambda image: int(image.split("-")[-2]))
+        else:
+            meta = "linux-image-amd64" if suite in debs.DEBIAN else "linux-image-generic"
+            newest = next(n for n in packages.requires(meta) if n.startswith("linux-image-"))
+        release = newest[len("linux-image-") :]
         # From 7.2 on the image package is empty, and needs its parts: linux-binary-RELEASE …
-        parts = [package for package in suite.requires(image) if package.endswith(release)]
-        suite.unpack(tree, image, *parts, "busybox-static")
+        # Ubuntu's modules lie in two: linux-modules-RELEASE, linux-modules-extra-RELEASE.
+        parts = [package for package in packages.requires(newest) if package.endswith(release)]
+        parts += packages.named(f"linux-modules-extra-{release}")
+        packages.unpack(tree, newest, *parts, "busybox-static")
         (vmlinuz,) = tree.rglob("vmlinuz*")
-        (folder / "vmlinux").write_bytes(_vmlinux(vmlinuz.read_bytes()))
+        image = vmlinuz.read_bytes()
+        # QEMU starts an older one as bootloaders do alone, which unpacks itself for longer.
+        (folder / "vmlinux").write_bytes(_vmlinux(image) if _version(release) >= (5, 0) else image)
         (busybox,) = (
             path for path in tree.rglob("busybox") if os.access(path, os.X_OK) and path.is_file()
         )
         (tree_modules,) = tree.glob(f"**/lib/modules/{release}")
-        loaded = initramfs.modules(tree_modules, MODULES)
+        # virtiofs is as old as Linux 5.4.
+        there = {path.name.partition(".ko")[0] for path in tree_modules.rglob("virtiofs.ko*")}
+        loaded = initramfs.modules(tree_modules, (*MODULES, *there))
         (folder / "initramfs").write_bytes(initramfs.build(busybox.read_bytes(), loaded))
         shutil.rmtree(tree)
         return release
 
     def tools(self) -> Path:
-        """A folder for PATH with the `perf` and `trace-cmd` of the kernel's own suite.
+        """A folder for PATH with the `perf` and `trace-cmd` of the kernel's own suite; where those
+        are older than Linux 5.10's, with this host's.
 
         They run under their suite's own loader and libraries; nothing else in the guest does.
         debs.Unavailable: they cannot be had here.
@@ -139,19 +161,30 @@ class Kernel:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if programs.exists():
                 return programs
+            if self.version < (5, 10):
+                programs.mkdir()
+                for name in ("perf", "trace-cmd"):
+                    (programs / name).symlink_to(shutil.which(name) or name)
+                return programs
             shutil.rmtree(tree, ignore_errors=True)
-            suite = debs.Suite(self.suite, self.folder)
-            suite.unpack(tree, "linux-perf", "trace-cmd", dependencies=True)
+            name = self.suite.partition("-")[0]
+            package = "linux-perf" if name in debs.DEBIAN else f"linux-tools-{self.release}"
+            debs.Suite(name, self.folder).unpack(tree, package, "trace-cmd", dependencies=True)
             unfinished = self.folder / "bin.new"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            # bullseye's /usr/bin/perf is a script that looks for the running kernel's perf_5.10.
-            perf = max(tree.glob("usr/bin/perf*"), key=lambda path: path.stat().st_size)
+            # /usr/bin/perf may be a script that looks for the running kernel's perf_5.10.
+            found = [*tree.glob("usr/bin/perf*"), *tree.glob("usr/lib/linux-*tools-*/perf")]
+            perf = max(found, key=lambda path: path.stat().st_size)
             for name, program in (("perf", perf), ("trace-cmd", tree / "usr/bin/trace-cmd")):
                 (unfinished / name).write_text(_wrapper(tree, program))
                 (unfinished / name).chmod(0o755)
             unfinished.rename(programs)
         return programs
+
+
+def _version(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")[:2]))
 
 
 def _wrapper(tree: Path, program: Path) -> str:

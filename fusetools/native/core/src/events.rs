@@ -49,7 +49,8 @@ pub enum Role {
     Waking,
     /// A TCP connection is requested (sock:inet_sock_set_state, to TCP_SYN_SENT).
     Connect,
-    /// A sample's call chain, in addition to its other meaning, and after it.
+    /// A sample's call chain: in its own event after those of its other meanings, but for switches and wakings, whose
+    /// events have it.
     Stack,
     /// A sample of what runs (cpu-clock), used for that alone.
     Sample,
@@ -141,16 +142,16 @@ pub const ABSENT: u64 = u64::MAX;
 /// | End | unique | connection | error (32 bits) | req |
 /// | SysEnter | id | first argument | third argument | |
 /// | SysExit | id | ret | | |
-/// | Switch | prev_pid | prev_state | next_pid | |
-/// | Waking | pid | common_flags (8, 16: in an interrupt) | | |
+/// | Switch | prev_pid | prev_state | next_pid | stack |
+/// | Waking | pid | common_flags (8, 16: in an interrupt) | | stack |
 /// | Fetched | ring | user_data | res (32 bits) | |
 /// | Committed | ring | user_data | opcode | sq_thread |
 /// | RingWait | ring | | | |
 /// | Connect | port | address, its first 8 bytes | and its last 8 | |
 /// | Length | unique | connection | len | req |
-/// | Stack | address (of the sample) | period | place of the record in the file | stack |
+/// | Stack | address (of the sample) | period | | stack |
 ///
-/// `stack` counts the stacks of all batches so far; ABSENT: the sample has none.
+/// `stack` counts the stacks of all batches so far; ABSENT: the sample has none, or no row with Role::Stack asks for it.
 ///
 /// `req` is the address of the kernel's struct fuse_req: a request's from its begin to its end, then another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -175,9 +175,7 @@ pub fn flame(
 enum Use {
     Sample,
     Switch,
-    SwitchStack,
     Waking,
-    WakingStack,
     BeginStack,
     /// A request ends.
     End,
@@ -229,8 +227,6 @@ struct Engine<'a> {
     /// Threads whose switches are recorded, and those that have ended: their last switch-out is no wait.
     switched: FxHashSet<i32>,
     exited: FxHashSet<i32>,
-    /// The last wake-up: who was woken, by whom, when.
-    woken: (i32, u64),
     /// Requests' beginnings with their stacks, and callbacks.
     begins: Recent<(u64, u64)>,
     callbacks: Recent<(u64, u32)>,
@@ -259,8 +255,6 @@ impl<'a> Engine<'a> {
                 .any(|row| row.event == event && row.role == role)
         };
         let uses = catalogue.iter().map(|row| match row.role {
-            Role::Stack if has(&row.event, Role::Switch) => Use::SwitchStack,
-            Role::Stack if has(&row.event, Role::Waking) => Use::WakingStack,
             Role::Stack if has(&row.event, Role::Begin) => Use::BeginStack,
             Role::Stack => Use::Sample,
             Role::Switch => Use::Switch,
@@ -311,7 +305,6 @@ impl<'a> Engine<'a> {
             off: OffCpu::new(asleep),
             switched: FxHashSet::default(),
             exited: FxHashSet::default(),
-            woken: (-1, 0),
             begins: Recent::default(),
             callbacks: Recent::default(),
             pasts: Pasts::default(),
@@ -381,10 +374,8 @@ impl<'a> Engine<'a> {
         }
         match what {
             Use::Switch => self.switch(ev),
-            Use::SwitchStack => self.switch_stack(ev),
             Use::Waking => {
                 let tid = ev.v[0] as i32;
-                self.woken = (tid, ev.time);
                 let interrupt = ev.v[1] != ABSENT && ev.v[1] & IN_INTERRUPT != 0;
                 let asks = || self.stitch.as_ref().is_some_and(|s| s.asks(ev.tid));
                 let why = match interrupt {
@@ -396,19 +387,16 @@ impl<'a> Engine<'a> {
                     time: ev.time,
                     pid: ev.pid,
                     tid: ev.tid,
-                    stack: ABSENT,
+                    stack: ev.v[3],
                     why,
                 };
                 self.off.wake(tid, waker);
-            }
-            Use::WakingStack if self.woken.1 == ev.time => {
-                self.off.waker_stack(self.woken.0, ev.time, ev.v[3]);
             }
             Use::BeginStack => remember(&mut self.begins, ev.tid, (ev.time, ev.v[3])),
             Use::Callback(name) => remember(&mut self.callbacks, ev.tid, (ev.time, name)),
             Use::Sample => self.sample(ev),
             Use::Fetched => self.copies(ev.tid),
-            Use::WakingStack | Use::End | Use::None => {}
+            Use::End | Use::None => {}
         }
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
@@ -417,6 +405,9 @@ impl<'a> Engine<'a> {
                 self.answered(ev);
             }
             self.stories();
+        }
+        if what == Use::Switch {
+            self.switch_stack(ev);
         }
     }
 

@@ -154,19 +154,6 @@ impl<T> OffCpu<T> {
         }
     }
 
-    /// The waker's stack, which comes right after.
-    pub fn waker_stack(&mut self, tid: i32, time: u64, stack: u64) {
-        let waker = match self.open.get_mut(&tid) {
-            Some(wait) => wait.waker.as_mut(),
-            None => self.early.get_mut(&tid),
-        };
-        if let Some(waker) = waker {
-            if waker.time == time {
-                waker.stack = stack;
-            }
-        }
-    }
-
     /// A task runs: its wait, where it had one and its beginning was seen.
     pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
         self.early.remove(&tid);
@@ -207,7 +194,7 @@ mod tests {
             time,
             pid: 6,
             tid: 6,
-            stack: ABSENT,
+            stack: 9,
             why: Why::Task,
         }
     }
@@ -249,7 +236,6 @@ mod tests {
             (false, 0, [(State::Preempted, 10), (State::Runnable, 0)]),
         ] {
             off.wake(5, waker(90));
-            off.waker_stack(5, 90, 9);
             if acts {
                 assert_eq!(off.on(5, 95), None);
             }
@@ -286,7 +272,6 @@ mod tests {
         assert!(off.begun(5, 101).is_none());
         off.out(6, 6, 150, 1, 'b');
         off.wake(5, waker(180));
-        off.waker_stack(5, 180, 9);
         off.wake(5, waker(190));
         let wait = off.on(5, 200).unwrap();
         assert_eq!(

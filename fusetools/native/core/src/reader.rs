@@ -539,7 +539,6 @@ impl Reader {
                         let unpacked = || unpack(&self.bytes, &pieces);
                         let (block, damage) = block.map_or_else(unpacked, |block| (block, None));
                         let mut part = plan.read(&block, 0, block.len());
-                        plan.unplace(&mut part);
                         if let (Some(what), End::More) = (damage, &part.end) {
                             part.end = End::Damaged(what);
                         }

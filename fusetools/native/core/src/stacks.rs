@@ -172,7 +172,13 @@ impl<'a> Frames<'a> {
                 // A hypervisor's guest: nobody here knows its addresses.
                 CONTEXT_MAX.. => kernel = false,
                 _ if frames.len() == DEEPEST => break,
-                _ if kernel => frames.push(self.of_kernel(ip, spaces)),
+                _ if kernel => {
+                    let frame = self.of_kernel(ip, spaces);
+                    // What function_graph has for a return address: older kernels list it before the address itself.
+                    if &*self.names[frame as usize].0 != "return_to_handler" {
+                        frames.push(frame);
+                    }
+                }
                 _ => {
                     let name = self.of_user(ip, space.map(|space| &**space), spaces);
                     // Without frame pointers such a stack says less the longer it is.
@@ -469,6 +475,23 @@ impl Fold {
 mod tests {
     use super::*;
     use crate::events::{Map, Side};
+
+    /// As on Linux 4.4, where each is listed before the address that it stands for.
+    #[test]
+    fn return_addresses_of_function_graph_are_no_frames() {
+        let list = b"ffffffff81000000 f fuse_open\nffffffff81000100 f return_to_handler\n\
+            ffffffff81000200 f vfs_open\nffffffff81000300 e -\n";
+        let kernel = Kernel::new(Cow::Borrowed(list));
+        let mut frames = Frames::new(kernel, Programs::default(), None);
+        let ips = [0x110, 0x10, 0x110, 0x210].map(|at| 0xffff_ffff_8100_0000 + at);
+        frames.add_chains(&[[&[CONTEXT_KERNEL], &ips[..]].concat().into()]);
+        let found = frames.of(0, &Spaces::default(), 1);
+        let names = found
+            .iter()
+            .map(|&frame| &*frames.names[frame as usize].0)
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["vfs_open", "fuse_open"]);
+    }
 
     #[test]
     fn the_kernels_part_of_a_program_keeps_its_names_where_others_are_looked_up_in_files() {

@@ -75,8 +75,16 @@ impl<'a> Kernel<'a> {
         if symbols.is_empty() || !extract && symbols.len() < FEW {
             return None;
         }
-        symbols.sort_by_key(|symbol| symbol.start);
-        // Of several at one address perf takes the last.
+        // Of several at one address perf takes the last; but the marks of sections (__sched_text_start), which in some
+        // kernels are where the first function is, name none.
+        let marks = |symbol: &Symbol| {
+            let name = &text[symbol.name.clone()];
+            name.ends_with(b"_text_start") || name.ends_with(b"_text_end")
+        };
+        symbols.sort_by(|a, b| {
+            let by_place = a.start.cmp(&b.start);
+            by_place.then_with(|| marks(b).cmp(&marks(a)))
+        });
         symbols.reverse();
         symbols.dedup_by_key(|symbol| symbol.start);
         symbols.reverse();

@@ -150,6 +150,23 @@ fn damaged_symbol_lists() {
     assert_eq!(kernel.name(u64::MAX - 1), None);
 }
 
+/// In Linux 5.4 and Enterprise Linux 8 a section begins where its first function does, and its mark is the last line there.
+#[test]
+fn marks_of_sections_name_no_function() {
+    let mut list: String = (0..6000)
+        .map(|i| format!("ffffffff81{:06x} t f{i}\n", i * 16))
+        .collect();
+    list += "ffffffff82000000 t __schedule\nffffffff82000000 T __sched_text_start\n\
+        ffffffff82000200 T __sched_text_end\nffffffff82000200 T __cpuidle_text_start\n\
+        ffffffff82000200 t default_idle\nffffffff82000300 T __cpuidle_text_end\n";
+    let kernel = Kernel::new(Cow::Borrowed(list.as_bytes())).unwrap();
+    let names = [0x10, 0x1ff, 0x200].map(|at| kernel.name(0xffff_ffff_8200_0000 + at));
+    assert_eq!(
+        names,
+        [Some("__schedule"), Some("__schedule"), Some("default_idle")]
+    );
+}
+
 /// A program of two functions, `start_thread` at 0x100 and `work` at 0x200, as a recording holds it.
 const PROGRAM: u64 = 0x5555_0000_0000;
 const SYMBOLS: &str = "0000000000000000 F - /bin/program\n\

@@ -56,7 +56,10 @@ impl Number {
 pub(super) struct Take {
     pub(super) kind: u32,
     pub(super) v: [Number; 4],
+    /// It has the sample's stack, and nothing else of it.
     pub(super) stack: bool,
+    /// It has the sample's stack besides.
+    pub(super) with_stack: bool,
     /// Of a callback's name (Role::Name, Role::Listed).
     pub(super) name: Option<Field>,
     pub(super) listed: bool,
@@ -136,6 +139,7 @@ impl Take {
             kind,
             v,
             stack: meaning.role == Role::Stack,
+            with_stack: false,
             name,
             listed,
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),

@@ -9,7 +9,7 @@ pub(super) struct ScanPlan {
     pub(super) events: Vec<(Layout, Vec<Take>, bool)>,
     pub(super) windows: Option<Vec<(u64, u64)>>,
     pub(super) switches: bool,
-    /// By row of the catalogue, whether its events have a stack; and whether any have.
+    /// By row of the catalogue, whether its events may have a stack; and whether any have.
     pub(super) stacked: Vec<bool>,
     pub(super) stacks: bool,
     /// Whether any are system calls.
@@ -131,6 +131,11 @@ impl Tally {
     }
 }
 
+/// Whether a row is of the scheduler's events, which have the stack of their samples where it is asked for.
+fn of_scheduler(role: Role) -> bool {
+    matches!(role, Role::Switch | Role::Waking)
+}
+
 /// Is this a time on a clock? perf's own records carry 0.
 #[inline(always)]
 pub(super) fn timed(time: &u64) -> bool {
@@ -148,13 +153,20 @@ impl ScanPlan {
                 .iter()
                 .zip(0u32..)
                 .filter(|(meaning, _)| meaning.of_bundle().0 == event.name);
-            named
+            let taken = named
                 .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
                 .filter(|(meaning, take)| {
                     !matches!(meaning.role, Role::Name | Role::Listed) || take.name.is_some()
-                })
-                .map(|(_, take)| take)
-                .collect()
+                });
+            let mut takes: Vec<(&Meaning, Take)> = taken.collect();
+            // There are many of these: one event with the stack, not two.
+            let stacked = takes.iter().any(|(_, take)| take.stack);
+            let carrier = takes.iter_mut().find(|(row, _)| of_scheduler(row.role));
+            if let Some((_, take)) = carrier.filter(|_| stacked) {
+                take.with_stack = true;
+                takes.retain(|(_, take)| !take.stack);
+            }
+            takes.into_iter().map(|(_, take)| take).collect()
         };
         let all = |event: &EventInfo| {
             let mut named = catalogue.iter().filter(|row| row.event == event.name);
@@ -168,16 +180,14 @@ impl ScanPlan {
             .collect();
         let stacked: Vec<bool> = catalogue
             .iter()
-            .map(|meaning| meaning.role == Role::Stack)
+            .map(|meaning| meaning.role == Role::Stack || of_scheduler(meaning.role))
             .collect();
         ScanPlan {
             ids: reader.ids.clone(),
             events,
             windows,
-            switches: catalogue
-                .iter()
-                .any(|meaning| matches!(meaning.role, Role::Switch | Role::Waking)),
-            stacks: stacked.contains(&true),
+            switches: catalogue.iter().any(|meaning| of_scheduler(meaning.role)),
+            stacks: catalogue.iter().any(|meaning| meaning.role == Role::Stack),
             calls: catalogue.iter().any(Narrow::needs),
             stacked,
         }
@@ -243,7 +253,7 @@ impl ScanPlan {
             };
             let record = &bytes[at..at + header.size];
             match header.kind {
-                record::SAMPLE => self.sample(record, at, &mut part),
+                record::SAMPLE => self.sample(record, &mut part),
                 record::FINISHED_ROUND => part.rounds.push(part.max),
                 record::COMPRESSED | record::COMPRESSED2 => {
                     part.end = End::Compressed;
@@ -266,15 +276,6 @@ impl ScanPlan {
         // Sorted here, where several cores work: putting sorted parts together costs little.
         part.events.sort_by_key(|event| event.time);
         part
-    }
-
-    /// What was unpacked has no place in the file.
-    pub(super) fn unplace(&self, part: &mut Part) {
-        for event in part.events.iter_mut().filter(|_| self.stacks) {
-            if self.stacked[event.kind as usize] {
-                event.v[2] = ABSENT;
-            }
-        }
     }
 
     #[inline(always)]
@@ -300,7 +301,7 @@ impl ScanPlan {
     }
 
     #[inline(always)]
-    pub(super) fn sample(&self, record: &[u8], at: usize, part: &mut Part) {
+    pub(super) fn sample(&self, record: &[u8], part: &mut Part) {
         let Some((index, (layout, takes, all))) = self
             .ids
             .of_sample(record)
@@ -333,7 +334,7 @@ impl ScanPlan {
             part.tally.untimed += 1;
             return;
         }
-        if self.take(record, at, layout, takes, time, part).is_none() {
+        if self.take(record, layout, takes, time, part).is_none() {
             part.tally.counts[index] -= 1;
             part.tally.broken += 1;
         }
@@ -343,7 +344,6 @@ impl ScanPlan {
     pub(super) fn take(
         &self,
         record: &[u8],
-        at: usize,
         layout: &Layout,
         takes: &[Take],
         time: u64,
@@ -376,7 +376,7 @@ impl ScanPlan {
                 [
                     word(layout.ip)?,
                     word(layout.period)?,
-                    at as u64,
+                    ABSENT,
                     part.stacks.number(layout.chain(record)?),
                 ]
             } else {
@@ -384,7 +384,10 @@ impl ScanPlan {
                     take.v[0].read(raw)?,
                     take.v[1].read(raw)?,
                     take.v[2].read(raw)?,
-                    take.v[3].read(raw)?,
+                    match take.with_stack {
+                        true => part.stacks.number(layout.chain(record)?),
+                        false => take.v[3].read(raw)?,
+                    },
                 ]
             };
             if let Some(name) = &take.name {

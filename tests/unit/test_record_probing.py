@@ -1,0 +1,60 @@
+"""Probes that the kernel refuses: what is said of them, and what goes on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from test_plan import host, make
+
+from fusetools.errors import Error
+from fusetools.plan.events import Probe
+from fusetools.record import probing
+
+CLIENT = "/usr/lib64/libcvmfs_fuse3.so.2.12.0"
+
+
+class Refusing:
+    """Takes no probe on what begins so."""
+
+    def __init__(self, places: tuple[str, ...]) -> None:
+        self.places = places
+        self.since = ""
+
+    def add(self, probe: Probe) -> None:
+        if probe.place.startswith(self.places):
+            raise Error("cannot probe", "Input/output error")
+
+    def remove(self, names: object) -> tuple[str, ...]:
+        return ()
+
+
+def made(monkeypatch: pytest.MonkeyPatch, *places: str) -> probing.Probing:
+    """What goes on where the kernel refuses these."""
+    recording = object.__new__(probing.Probing)
+    recording.facts = host()
+    recording.plan = make(host())
+    recording.missing, recording.callbacks_lost, recording.refused = [], {}, []
+    recording.lock = SimpleNamespace(theirs=(), write=lambda: None)  # type: ignore[assignment]
+    recording.state = SimpleNamespace()  # type: ignore[assignment]
+    monkeypatch.setattr(probing, "Tracefs", lambda *_, **__: Refusing(places))
+    recording._make_probes()
+    return recording
+
+
+def test_each_of_some_callbacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = made(monkeypatch, f"{CLIENT}:0x1f000", f"{CLIENT}:0x1f040")
+    assert [m.what for m in found.missing] == ["callback cvmfs_lookup", "callback cvmfs_getattr"]
+    assert {m.why for m in found.missing} == {
+        "the kernel refuses a probe on it: Input/output error"
+    }
+    functions = {probe.function for probe in found.plan.probes}
+    assert "cvmfs_open" in functions and "cvmfs_lookup" not in functions
+
+
+def test_one_line_tells_of_all_callbacks_of_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an overlay on Linux 4.4."""
+    found = made(monkeypatch, CLIENT)
+    assert [m.what for m in found.missing] == ["daemon of /cvmfs/sft.cern.ch"]
+    assert not [p for p in found.plan.probes if p.place.startswith(CLIENT)]
+    assert [p for p in found.plan.probes if not p.in_kernel]  # of its libraries
