@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,12 @@ from fusetools import core as binding
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--passed", metavar="FILE", help="write to it which tests passed")
     parser.addoption("--but", metavar="FILE", help="run all but those that it names")
+
+
+def pytest_configure() -> None:
+    # Behind `nohup` or `&` it is ignored, by what a test starts, too: that would not end by Ctrl-C.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(

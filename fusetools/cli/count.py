@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -80,6 +79,7 @@ def _live(
     workload: tuple[str, ...], layers: tuple[str, ...], options: FilterOptions
 ) -> tuple[Counts, int]:
     """The counts, and the workload's exit status."""
+    from fusetools.host.files import absolute
     from fusetools.plan.request import Count as Counting
     from fusetools.record import live
     from fusetools.results.count import Count, Counts
@@ -89,7 +89,7 @@ def _live(
         raise click.UsageError("--live needs a workload: fusetools count --live -- WORKLOAD")
     if options["pids"] or options["comms"] or options["start"] or options["end"]:
         raise click.UsageError("--live counts all processes: no --pid, --comm, --from, --to")
-    mounts = tuple(os.path.abspath(path) for path in options["mounts"])
+    mounts = tuple(map(absolute, options["mounts"]))
     counted = live.count(Counting(workload, mounts), sys.argv[1:])
     counts = [
         Count(row.function, row.operation, row.layer, number, row.address)

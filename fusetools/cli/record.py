@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from fusetools.cli.options import LOST, pid, say, seconds, whole
 from fusetools.cli.options import size as size_option
 from fusetools.errors import Error
+from fusetools.host.files import absolute
 from fusetools.missing import Missing
 from fusetools.plan.request import (
     BACKENDS,
@@ -89,7 +90,7 @@ def _with_bytes(ctx: click.Context, _: click.Parameter, value: tuple[str, int]) 
 
 
 def _absolute(_: click.Context, __: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(os.path.abspath(path) for path in paths)
+    return tuple(map(absolute, paths))
 
 
 class RecordOptions(Options):

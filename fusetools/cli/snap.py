@@ -13,8 +13,9 @@ def command() -> None:
 
     The flight recorder is fusetools record --flight SECONDS, and goes on.
     """
+    from fusetools.cli.record import warn
     from fusetools.now.flight import snap
     from fusetools.printable import printable
 
-    for name in snap():
+    for name in snap(warn):
         say(f"{printable(name)}\n")

@@ -33,11 +33,12 @@ def command(ctx: click.Context, mounts: tuple[str, ...], watch: bool, as_json: b
     Reads /proc only: needs no recording and never touches a mount. Root sees everything.
     Exit status 0 if nothing is stuck, 3 if something is.
     """
+    from fusetools.host.files import absolute
     from fusetools.now import machine
     from fusetools.now.stuck import stuck
 
     # The path is compared, not looked at: even to resolve a link in it may hang.
-    paths = [os.path.normpath(os.path.join(os.getcwd(), path)) for path in mounts]
+    paths = [absolute(path) for path in mounts]
     while True:
         moment = machine.read()
         known = {p for c in moment.connections for p in (c.path, *c.also)}

@@ -67,6 +67,7 @@ def command(
     Exit status 4 if events were lost.
     """
     from fusetools.cli import screen
+    from fusetools.host.files import absolute
     from fusetools.now.top import View, Watch
     from fusetools.plan.request import Stream
     from fusetools.record.streaming import streaming
@@ -75,7 +76,7 @@ def command(
 
     terminal = os.isatty(0) and os.isatty(1) and not (once or as_json)
     view = View(by, sort, most or 40, contains, older)
-    request = Stream(tuple(os.path.abspath(path) for path in mounts))
+    request = Stream(tuple(map(absolute, mounts)))
     lost = 0
     with streaming(request, sys.argv[1:]) as stream:
         watch = Watch(stream)

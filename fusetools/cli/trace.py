@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -42,6 +41,7 @@ def command(
     path. Exit status 4 if events were lost.
     """
     from fusetools.answers.operations import operations
+    from fusetools.host.files import absolute
     from fusetools.now.trace import Trace
     from fusetools.patterns import expression
     from fusetools.plan.request import Stream
@@ -50,7 +50,7 @@ def command(
     from fusetools.render.text import trace as render
 
     wanted = operations(patterns) if patterns else []
-    request = Stream(tuple(os.path.abspath(mount) for mount in mounts))
+    request = Stream(tuple(map(absolute, mounts)))
     printed = 0
     with streaming(request, sys.argv[1:]) as stream:
         trace = Trace(

@@ -19,7 +19,7 @@ from fusetools.experiments.folder import Folder, Requests, Run
 from fusetools.experiments.moved import MOST as MOST_OUTPUT
 from fusetools.experiments.moved import moved as bytes_moved
 from fusetools.experiments.table import runs_csv
-from fusetools.host.files import Files, by_descriptor
+from fusetools.host.files import Files, absolute, by_descriptor
 from fusetools.host.mounts import of_own_namespace
 from fusetools.output import Output, new_file
 from fusetools.plan.experiment import Experiment, Point, fill
@@ -46,7 +46,7 @@ def the_mount(given: Sequence[str]) -> str:
     """What {mount} stands for: the first that was given, or the only one. Error: it is
     ambiguous."""
     if given:
-        return os.path.abspath(given[0])
+        return absolute(given[0])
     mounts = list(dict.fromkeys(mount.path for mount in of_own_namespace(Files(Path("/")))))
     if len(mounts) == 1:
         return mounts[0]

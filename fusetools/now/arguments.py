@@ -14,6 +14,7 @@ import socket
 import struct
 from typing import TypedDict
 
+from fusetools.host.files import absolute
 from fusetools.now import syscalls
 from fusetools.now.children import Memory, link, names, text
 from fusetools.now.moment import RING, Task
@@ -148,9 +149,8 @@ def _of_ring(pid: int, numbers: list[int], flags: int) -> list[tuple[int, str]]:
 
 
 def _place(place: str, base: int, name: str) -> PlaceRow:
-    if name.startswith("/"):  # or with two, which normpath() keeps
-        path = os.path.normpath(f"/{name.lstrip('/')}")
-        return {"path": path, "mount": 0, "rooted": True}
+    if name.startswith("/"):
+        return {"path": absolute(name), "mount": 0, "rooted": True}
     root = link(f"{place}/fd/{base}" if base >= 0 else f"{place}/cwd")
     path = os.path.join(root, name) if root.startswith("/") else name
     mount = _mount(place, base) if base >= 0 else 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from fusetools.host.files import Files
+from fusetools.host.files import Files, end_children
 from fusetools.host.processes import read_stat
 from fusetools.host.rights import limit_memory
 
@@ -129,26 +129,6 @@ class _Child(Generic[R]):
         stat = read_stat(Files(Path("/")), self.pid)
         return stat is not None and stat.state == "R"
 
-    def kill(self) -> None:
-        os.close(self.reader)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def ended(self) -> bool:
-        with contextlib.suppress(ChildProcessError):
-            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        return True
-
-
-def _end(children: list[_Child[R]]) -> None:
-    for child in children:
-        child.kill()
-    for _ in range(20):  # and no longer: one may sleep until a daemon answers
-        children = [child for child in children if not child.ended()]
-        if not children:
-            return
-        time.sleep(0.001)
-
 
 def each(
     items: Iterable[T], answer: Callable[[T], R], patience: float, limit: Limit
@@ -184,6 +164,8 @@ def each(
             yield item, child.next(patience, busy, limit, begin)[1]
             limit.ends(child.pid)
     finally:
-        _end(children)
+        for child in children:
+            os.close(child.reader)
+        end_children([child.pid for child in children])
     for item in left:
         yield item, None

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import stat
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,7 @@ CALIBRATIONS = 100  # own calls in each recording, to measure the probes' cost
 MARGIN = 100_000_000  # ns before the begin of its cause
 ACCOUNT = ".stuck.json"
 PATIENCE = 1.0  # seconds that a client has to take its answer
+LONG = 10.0  # seconds after which a client says that it waits
 _STAMP = r"\.\d{8}T\d{6}Z(-\d{1,4})?"
 _NO_RECORDER = "fusetools record --flight 30"
 
@@ -238,9 +240,9 @@ class FlightRecorder(Recording):
 
     def _take(self, cause: Cause, clients: Sequence[socket.socket]) -> None:
         """Writes a recording, and answers its clients; continues if that fails."""
+        taken = None
         try:
             taken = self._recording(cause)
-            self.written(taken)
             answer: dict[str, object] = {"output": str(taken.output)}
         except (Error, OSError) as problem:
             assert self.perf is not None
@@ -253,9 +255,15 @@ class FlightRecorder(Recording):
                 raise error from problem
             self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.fix]}
+        # First: whoever reads what is printed may be gone, or slow.
         for client in clients:
             with contextlib.suppress(OSError), client:
                 client.sendall(json.dumps(answer).encode())
+        if taken is not None:
+            try:
+                self.written(taken)
+            except OSError as problem:
+                self.warn(f"cannot print that {taken.output} was written: {problem.strerror}")
 
     @contextlib.contextmanager
     def _fed(self) -> Iterator[None]:
@@ -452,9 +460,9 @@ class Shelf:
                 os.unlink(file.name + ACCOUNT, dir_fd=directory)
 
 
-def snap() -> Iterator[str]:
-    """Makes each flight recorder of this host write a recording; yields their paths. Error: there
-    is no recorder, or one failed."""
+def snap(warn: Callable[[str], None]) -> Iterator[str]:
+    """Makes each flight recorder of this host write a recording; yields their paths. ``warn``:
+    called with the name of one that takes long. Error: there is no recorder, or one failed."""
     try:
         names = os.listdir(DIRECTORY) if DIRECTORY.exists() else []
     except PermissionError as error:
@@ -469,11 +477,8 @@ def snap() -> Iterator[str]:
                 client.connect(str(place / SOCKET))
             except OSError:
                 continue  # none, or it was killed
-            parts = []
-            with contextlib.suppress(ConnectionResetError):
-                while part := client.recv(1 << 16):
-                    parts.append(part)
-        answer = json.loads(b"".join(parts) or b"null")
+            text = _answer(client, warn)
+        answer = json.loads(text or b"null")
         if answer is None:
             raise Error(
                 "no recording was written", "the flight recorder ended meanwhile", _NO_RECORDER
@@ -484,3 +489,25 @@ def snap() -> Iterator[str]:
         yield str(answer["output"])
     if not written:
         raise Error("no flight recorder runs here", "", _NO_RECORDER)
+
+
+def _answer(client: socket.socket, warn: Callable[[str], None]) -> bytes:
+    """b"" if the recorder ended meanwhile."""
+    # Where it writes may hang.
+    client.settimeout(LONG)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while True:
+            try:
+                part = client.recv(1 << 16)
+            except socket.timeout:
+                # struct ucred: pid, uid, gid (unix(7))
+                ucred = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                (pid,) = struct.unpack("i8x", ucred)
+                warn(f"waiting for the flight recorder (pid {pid}); Ctrl-C ends the waiting")
+                client.settimeout(None)
+                continue
+            if not part:
+                break
+            parts.append(part)
+    return b"".join(parts)

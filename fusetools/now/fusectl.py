@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusetools.host.files import Files
+from fusetools.host.files import Files, end_children
 from fusetools.host.mounts import reachable
 
 # System calls of Linux 5.2 and later, the same everywhere.
 FSOPEN, FSCONFIG, FSMOUNT = 430, 431, 432
 FSCONFIG_CMD_CREATE = 6
+CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x4000 | 0x40000
 
 
 @contextlib.contextmanager
 def fusectl() -> Iterator[tuple[str, int | None]]:
     """(place, descriptor of) the directory of the FUSE connections.
 
-    If fusectl is not mounted, a mount of it outside any namespace that ends with its descriptor
-    (fsopen(2), Linux 5.2); (…, None) if neither is possible.
+    If fusectl is not mounted, a mount of it that nobody else sees, and that ends with its
+    descriptor: outside any namespace (fsopen(2), Linux 5.2), or in one of a child's; (…, None) if
+    that is not possible.
     """
     mounts = Files(Path("/")).read("/proc/self/mountinfo") or ""
     place = next((path for path, _ in reachable(mounts, "fusectl")), "")
@@ -31,21 +34,53 @@ def fusectl() -> Iterator[tuple[str, int | None]]:
             with contextlib.suppress(OSError):
                 descriptors.append(os.open(place, os.O_RDONLY | os.O_DIRECTORY))
         elif os.geteuid() == 0:
-            libc = ctypes.CDLL(None, use_errno=True)
-            context = libc.syscall(FSOPEN, b"fusectl", 1)
-            if context >= 0:
-                descriptors.append(context)
-                if libc.syscall(FSCONFIG, context, FSCONFIG_CMD_CREATE, None, None, 0) == 0:
-                    mounted = libc.syscall(FSMOUNT, context, 1, 0)
-                    if mounted >= 0:
-                        descriptors.append(mounted)
-                        flags = os.O_RDONLY | os.O_DIRECTORY
-                        descriptors.append(os.open(".", flags, dir_fd=mounted))
-        wanted = 1 if place else 3
-        yield place, descriptors[-1] if len(descriptors) == wanted else None
+            descriptors = _outside() or _in_a_child()
+        yield place, descriptors[-1] if descriptors else None
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _outside() -> list[int]:
+    """Descriptors of such a mount, the last one of its directory."""
+    libc = ctypes.CDLL(None)
+    context = libc.syscall(FSOPEN, b"fusectl", 1)
+    if context < 0:
+        return []
+    if libc.syscall(FSCONFIG, context, FSCONFIG_CMD_CREATE, None, None, 0) == 0:
+        mounted = libc.syscall(FSMOUNT, context, 1, 0)
+        if mounted >= 0:
+            flags = os.O_RDONLY | os.O_DIRECTORY
+            return [context, mounted, os.open(".", flags, dir_fd=mounted)]
+    os.close(context)
+    return []
+
+
+def _in_a_child() -> list[int]:
+    """A directory's descriptor that a child sends, whose mount namespace ends with it."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            libc = ctypes.CDLL(None)
+            failed = (
+                libc.unshare(CLONE_NEWNS)
+                or libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
+                or libc.mount(b"none", b"/proc", b"fusectl", 0, None)
+            )
+            if not failed:
+                socket.send_fds(theirs, [b"."], [os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)])
+        finally:
+            os._exit(0)
+    theirs.close()
+    ours.settimeout(2.0)
+    try:
+        return socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)[1]
+    except OSError:
+        return []
+    finally:
+        ours.close()
+        end_children([child])
 
 
 def counter(directory: int, connection: int, name: str) -> int | None:

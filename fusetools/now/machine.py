@@ -171,7 +171,7 @@ class _Reader:
             root=os.geteuid() == 0,
             fusectl=place,
             seconds=time.monotonic() - self.begin,
-            notes=tuple(self.notes),
+            notes=tuple(dict.fromkeys(self.notes)),
         )
 
     def _processes(self, rows: list[children.ProcessRow]) -> dict[int, Process]:
@@ -504,7 +504,10 @@ class _Reader:
         items = [
             (f"/proc/{pid}/task/{tid}", name == own) for name, (pid, tid) in namespaces.items()
         ]
-        for table in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
+        unknown = "which process is at the other end of a unix socket cannot be known: "
+        for table, why in self.each(items, lambda item: sockets.read(item[0], item[1], wanted)):
+            if why:
+                self.notes.append(unknown + why)
             for inode, fields, ends_of in table:
                 tables[f"socket:[{inode}]"] = sockets.Socket(*fields)
                 others[f"socket:[{inode}]"] = ends_of
@@ -520,15 +523,17 @@ class _Reader:
             if fd.link.startswith("pipe:["):
                 # A reader waits for those that can write, and a writer for those that can read.
                 mode = "r" if task.call in ("write", "writev", "sendfile") else "w"
-                held = holders.get(fd.link, {}).items()
-                return replace(fd, other=tuple(p for p, m in held if mode in m and p != task.pid))
+                held = holders.get(fd.link, {})
+                other = tuple(p for p, m in held.items() if mode in m and p != task.pid)
+                return replace(fd, other=other, own=held.keys() == {task.pid})
             socket = tables.get(fd.link)
             if socket:
                 # One that is not accepted yet is nobody's: then its listener's.
                 held_by = (holders.get(f"socket:[{inode}]") for inode in others[fd.link])
                 pids = next(filter(None, held_by), {})
                 socket = replace(socket, other=tuple(p for p in pids if p != task.pid))
-            return replace(fd, socket=socket)
+                return replace(fd, socket=socket, own=pids.keys() == {task.pid})
+            return fd
 
         return [
             replace(task, descriptors=tuple(ended(task, fd) for fd in task.descriptors))

@@ -29,12 +29,14 @@ class Socket:
 @dataclass(frozen=True)
 class Descriptor:
     """What a thread waits for or works on: ``number``, and the text of its link in /proc;
-    ``other``: the pids that have the other end of a pipe, or that a pidfd stands for."""
+    ``other``: the pids that have the other end of a pipe, or that a pidfd stands for; ``own``: both
+    ends of a pipe or socket are this process's alone, which wakes itself up by it."""
 
     number: int
     link: str
     socket: Socket | None = None
     other: tuple[int, ...] = ()
+    own: bool = False
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,14 @@ MOST_ROWS = 200_000
 Fields = tuple[str, str, str, int, int, bool]  # of a Socket, without its other end
 
 
-def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Fields, list[int]]]:
+def read(
+    place: str, own: bool, wanted: dict[int, str]
+) -> tuple[list[tuple[int, Fields, list[int]]], str]:
     """(inode, a Socket's fields, inodes of the other end and of the socket that listens there) of
     the ``wanted`` sockets in the network namespace of the thread whose directory in /proc is
-    ``place``; ``wanted`` has the path that a unix socket connects to, if it does. For a child,
-    which enters the namespace unless it is ours (``own``)."""
+    ``place``; ``wanted`` has the path that a unix socket connects to, if it does. And why the other
+    ends of unix sockets are not known; "" if they are, or there are none. For a child, which enters
+    the namespace unless it is ours (``own``)."""
     sockets = _internet(place, wanted)
     paths: dict[int, str] = {}
     servers: dict[str, int] = {}
@@ -47,8 +50,13 @@ def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Field
     unix = wanted.keys() & paths.keys()
     ends: dict[int, int] = {}
     pending: dict[int, int] = {}
-    if unix and (own or _enter(f"{place}/ns/net")):
-        ends, pending = _unix_ends()
+    why = ""
+    if unix and not (own or _enter(f"{place}/ns/net")):
+        why = "its network namespace cannot be entered"
+    elif unix:
+        told = _unix_ends()
+        ends, pending = told or (ends, pending)
+        why = "" if told else "the kernel does not tell; fix: modprobe unix_diag"
     for inode in unix:
         others = [ends.get(inode, 0), pending.get(inode, 0), servers.get(wanted[inode], 0)]
         others = [other for other in others if other and other != inode]
@@ -56,7 +64,7 @@ def read(place: str, own: bool, wanted: dict[int, str]) -> list[tuple[int, Field
         path = path or wanted[inode] or paths[inode]
         fields = ("unix", path, "", 0, 0, inode not in pending)
         sockets.append((inode, fields, others))
-    return sockets
+    return sockets, why
 
 
 def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, list[int]]]:
@@ -156,9 +164,9 @@ _UNIX_DIAG_PEER, _UNIX_DIAG_ICONS, _NLMSG_DONE, _NLMSG_ERROR = 2, 3, 3, 2
 _NETLINK_SOCK_DIAG = 4
 
 
-def _unix_ends() -> tuple[dict[int, int], dict[int, int]]:
+def _unix_ends() -> tuple[dict[int, int], dict[int, int]] | None:
     """By inode of the unix sockets of our network namespace: the peer's; and the listener's, of
-    those that it has not accepted yet."""
+    those that it has not accepted yet. None: the kernel does not tell (no module unix_diag)."""
     peers: dict[int, int] = {}
     pending: dict[int, int] = {}
     show = _UDIAG_SHOW_PEER | _UDIAG_SHOW_ICONS
@@ -173,15 +181,17 @@ def _unix_ends() -> tuple[dict[int, int], dict[int, int]]:
             data = link.recv(1 << 16)
             while len(data) >= 16:
                 size, kind = struct.unpack_from("=IH", data)
-                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or size < 16:
+                if kind == _NLMSG_DONE:
                     return peers, pending
+                if kind == _NLMSG_ERROR or size < 16:
+                    return None
                 for inode, attribute, others in _attributes(data[16:size]):
                     if attribute == _UNIX_DIAG_PEER and others:
                         peers[inode] = others[0]
                     elif attribute == _UNIX_DIAG_ICONS:
                         pending.update((other, inode) for other in others)
                 data = data[(size + 3) & ~3 :]
-    return peers, pending
+    return None
 
 
 def _attributes(message: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:

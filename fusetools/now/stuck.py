@@ -266,6 +266,7 @@ class _Graph:
         socket = fd.socket
         others = [pid for pid in _ends(fd) if pid in self.processes][:2]
         by = f" of {', '.join(map(self._process, others))}" if others else ""
+        by = " of its own" if fd.own else by
         if socket is None:
             if fd.link.startswith("pipe:"):
                 return f"a pipe{by}"
@@ -634,10 +635,10 @@ class _Graph:
             yield Cause("unanswered", text)
         if full:
             most = connection.max_background
+            limit = f" ({plural(most, 'request')})" if most is not None else ""
+            text = f"the background list is full{limit}: "
             yield Cause(
-                "background",
-                f"the background list is full ({most if most is not None else 'its'} requests): "
-                f"{plural(len(full), 'caller')} cannot even send theirs",
+                "background", text + f"{plural(len(full), 'caller')} cannot even send theirs"
             )
         if unseen or not threads:
             if not known:
@@ -646,6 +647,8 @@ class _Graph:
                 yield Cause("unknown", text)
         elif not readers and not listening:
             text = f"none of the {len(threads)} threads of {daemon.comm} reads /dev/fuse"
+            if len(threads) == 1:
+                text = f"the only thread of {daemon.comm} does not read /dev/fuse"
             yield Cause("unread", text)
         elif not known:
             count = connection.waiting

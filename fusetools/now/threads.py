@@ -6,11 +6,12 @@ import re
 
 from fusetools.now.moment import Task
 
-# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers.
-# tokio's block_on is none: a thread waits there for a task of its own.
+# The schedulers of Go (runtime/lock_futex.go, netpoll_epoll.go, proc.go) and of tokio's workers, of
+# which one waits for descriptors. tokio's block_on is none: a thread waits there for a task of its
+# own.
 _SCHEDULER = re.compile(
     r"runtime\.(futexsleep|notet?sleep|netpoll|usleep)|(internal/)?runtime/(internal/)?syscall[\w/]*"
-    r"\.EpollWait|tokio::runtime::scheduler::multi_thread::park"
+    r"\.EpollWait|tokio::runtime::scheduler::multi_thread::(park|worker::Context::park)"
 )
 
 
@@ -24,7 +25,8 @@ def idles(task: Task) -> bool:
     """A thread of a runtime that has its own tasks, with none to run. The tasks themselves wait in
     memory alone. Whoever polls sockets may wait for one of theirs."""
     idle = any(_SCHEDULER.match(name) for name in task.user[:8])
-    return idle and task.state in "DS" and not any(fd.socket for fd in task.descriptors)
+    sockets = any(fd.socket and not fd.own for fd in task.descriptors)
+    return idle and task.state in "DS" and not sockets
 
 
 def has_work(task: Task) -> bool:

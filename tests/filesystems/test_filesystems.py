@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import catalogue
 import mounts
@@ -222,28 +222,36 @@ def test_delays_are_between_the_daemons_read_and_its_reply(of: Recorded) -> None
 
 # One thread of theirs reads a request, others work on it.
 HAND_OVER = ("rclone",)
+# Go lets any of its threads go on with what one did before it waited: a request is handed over, or
+# the thread answers that took it, by chance.
+MOVES = ("gocryptfs",)
+
+
+def requests(of: Recorded) -> dict[int, dict[str, Any]]:
+    """What slow says of each, by its number."""
+    return {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
 
 
 def test_slow_says_the_daemon_was_blocked(of: Recorded) -> None:
     delays = Counter(int(row["unique"]) for row in around(of).values())
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
+    slowest = requests(of)
     for unique, times in delays.items():
         request = slowest[unique]
         meanwhile = request["meanwhile"]
-        if of.fs.name in HAND_OVER:
-            # By chance its runtime lets the thread answer that took it.
+        if of.fs.name in HAND_OVER + MOVES:
             handed = request["reader"] != request["replier"]
             assert request["replier"] and request["handed"] == handed, request
             assert (meanwhile is None) == handed, request
-            continue
+            if handed or of.fs.name in HAND_OVER:
+                continue
         assert meanwhile and meanwhile["blocked_ns"] is not None, request
         assert meanwhile["blocked_ns"] >= times * SLEPT, request
         # So it was not on a CPU while it slept. How long it was before and after that, no limit
         # holds for: a hypervisor that takes a CPU away does so unseen.
         rest = (meanwhile["on_cpu_ns"] or 0) + (meanwhile["runnable_ns"] or 0)
         assert meanwhile["blocked_ns"] + rest <= request["duration_ns"], request
-    if of.fs.name in HAND_OVER:
-        assert any(slowest[unique]["handed"] for unique in delays)
+    moved = [unique for unique in delays if slowest[unique]["handed"]]
+    assert moved if of.fs.name in HAND_OVER else len(moved) < len(delays), moved
 
 
 def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
@@ -253,17 +261,25 @@ def test_slow_names_the_daemons_system_call(of: Recorded) -> None:
         text = " ".join(of.ask("slow", "-n", "10000").split())
         assert "which threads worked on it is not known" in text
         return
-    slowest = {request["unique"]: request for request in of.json("slow", "-n", "10000")["requests"]}
+    slowest = requests(of)
     for row in around(of).values():
+        request = slowest[int(row["unique"])]
+        if of.fs.name in MOVES and request["handed"]:
+            continue
         calls = {
             call["syscall"]: call["time_ns"]
-            for call in (slowest[int(row["unique"])]["meanwhile"] or {}).get("syscalls", ())
+            for call in (request["meanwhile"] or {}).get("syscalls", ())
         }
         assert max(calls.values(), default=0) >= SLEPT, (row["operation"], calls)
 
 
 def test_stages_say_the_daemon_was_blocked(of: Recorded) -> None:
-    operations = Counter(row["operation"] for row in around(of).values())
+    slowest = requests(of)
+    operations = Counter(
+        row["operation"]
+        for row in around(of).values()
+        if of.fs.name not in MOVES or not slowest[int(row["unique"])]["handed"]
+    )
     blocked: Counter[str] = Counter()
     for found in of.json("stages")["operations"]:
         for stage in found["stages"]:

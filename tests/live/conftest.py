@@ -13,7 +13,7 @@ import mounts
 import pytest
 from hanging import Hang, Hanging
 from left import RUN, nothing_left
-from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer
+from sample import BUILD, ROOT, Mounter, SampleMount, SlowServer, make_tree
 from script import needs_perf
 
 
@@ -52,8 +52,14 @@ def leaves_no_file(tmp_path: Path) -> Iterator[None]:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.fixture(scope="session")
+def sample_tree(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all mounts serve, which is only read."""
+    return make_tree(tmp_path_factory.mktemp("served") / "tree")
+
+
 @pytest.fixture
-def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounter]:
+def sample_mount(sample_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounter]:
     """Mounts the sample file system, with kernel caching off unless asked for."""
     made: list[SampleMount] = []
 
@@ -65,13 +71,15 @@ def sample_mount(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         stripped: bool = False,
         as_shipped: bool = False,
         before: Sequence[str] = (),
+        own_tree: bool = False,
     ) -> SampleMount:
         arguments = ["--kernel-cache", str(kernel_cache), *options]
         arguments += [f"--delay={value}" for value in delay]
         arguments += [f"--error={value}" for value in error]
         build = "stripped" if stripped else "as-shipped" if as_shipped else "with-symbols"
         # In a directory with a short path: that of a socket has at most 107 bytes.
-        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build, before)
+        tree = None if own_tree else sample_tree
+        sample = SampleMount(tmp_path_factory.mktemp("fs"), arguments, build, before, tree)
         made.append(sample)
         sample.wait()
         return sample

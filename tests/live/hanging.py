@@ -83,7 +83,7 @@ class Hanging:
 
     def close(self) -> None:
         # Abort first: a daemon that waits for its own mount cannot even be killed.
-        abort(self.connection)
+        set_to_one(self.connection, "abort")
         subprocess.run(["umount", "-l", self.path], check=False)
         with contextlib.suppress(ProcessLookupError):
             for child in Path(f"/proc/{self.daemon.pid}/task").glob("*/children"):
@@ -106,9 +106,9 @@ def waits_in_fuse(pid: int) -> bool:
     return False
 
 
-def abort(connection: int) -> None:
+def set_to_one(connection: int, name: str) -> None:
     """Through a mount of fusectl in a mount namespace of its own."""
-    script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/abort"
+    script = f"mount -t fusectl none /mnt && echo 1 > /mnt/{connection}/{name}"
     subprocess.run(["unshare", "-m", "sh", "-c", script], check=False, stderr=subprocess.DEVNULL)
 
 

@@ -27,17 +27,28 @@ def until(condition: str) -> str:
     return f"n=0; until {condition}; do n=$((n+1)); [ $n -lt {tries} ] || exit 97; sleep 0.01; done"
 
 
+def make_tree(place: Path) -> Path:
+    """1,750 files, which take as long as a short recording."""
+    subprocess.run([BUILD / "make_tree", place], check=True)
+    return place
+
+
 class SampleMount:
-    """A mounted sample file system, a child process of the test."""
+    """A mounted sample file system, a child process of the test. ``tree``: what it serves, made by
+    make_tree; by default one of its own."""
 
     def __init__(
-        self, directory: Path, arguments: list[str], build: str, before: Sequence[str] = ()
+        self,
+        directory: Path,
+        arguments: list[str],
+        build: str,
+        before: Sequence[str] = (),
+        tree: Path | None = None,
     ) -> None:
-        self.tree = directory / "tree"
+        self.tree = tree or make_tree(directory / "tree")
         self.path = directory / "mount"
         self.socket = directory / "socket"
         self.build = BUILD / build
-        subprocess.run([BUILD / "make_tree", self.tree], check=True)
         self.path.mkdir()
 
         def in_child() -> None:
@@ -250,7 +261,7 @@ class Mounter(Protocol):
     """options: further arguments for samplefs; delay, error: values of --delay and --error.
 
     stripped, as_shipped: another build than the one with symbols and frame pointers; before: words
-    before the daemon's command.
+    before the daemon's command; own_tree: what it serves is its own, and may be changed.
     """
 
     def __call__(
@@ -262,4 +273,5 @@ class Mounter(Protocol):
         stripped: bool = False,
         as_shipped: bool = False,
         before: Sequence[str] = (),
+        own_tree: bool = False,
     ) -> SampleMount: ...

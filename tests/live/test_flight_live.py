@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -33,6 +34,8 @@ TRIES = int(os.environ.get("FUSETOOLS_FLIGHT_TRIES", "3"))
 MINUTES = float(os.environ.get("FUSETOOLS_FLIGHT_MINUTES", "0"))
 # Of a process that has written recordings before: what its allocator may add.
 GROWTH, FLAT = 16 << 20, 2 << 20  # bytes
+FULL = 3000  # calls of 0.5 ms, whose events fill buffers of 4 MiB on two CPUs several times
+F_SETPIPE_SZ = 1031  # fcntl's from Python 3.10 on
 
 
 @contextlib.contextmanager
@@ -95,6 +98,11 @@ def pass_by(seconds: float) -> None:
     wait_until(lambda: time.monotonic() > end, "time to pass")
 
 
+def fill_buffers(mount: SampleMount) -> None:
+    full = sum(mount.callbacks().values()) + FULL
+    wait_until(lambda: sum(mount.callbacks().values()) > full, "buffers that are full")
+
+
 def snap() -> Path:
     done = run("snap")
     assert done.returncode == 0, done.stderr
@@ -130,6 +138,7 @@ def hold_to_daemon(data: Path, mount: SampleMount) -> int:
     recorded = entries(data)
     own = {call.unique: call for call in affairs.calls(mount.ask("calls"))}
     first, last = min(recorded.values()), max(recorded.values())
+    assert min(recorded, key=recorded.__getitem__) in own, "the daemon's list begins later"
     # Its own time is taken in the call, a little after the probe's.
     expected = {n for n, call in own.items() if first < call.entered <= last}
     known = {n for n in recorded if n in own}
@@ -179,16 +188,17 @@ def test_it_holds_the_request_that_set_it_off(sample_mount: Mounter, tmp_path: P
 
 def test_what_it_holds_is_whole(sample_mount: Mounter, tmp_path: Path) -> None:
     """Two CPUs whose buffers reach back to different times, both overwritten long ago."""
-    mount = sample_mount()
-    arguments = ("--mount", mount.path, "--flight", 20, "--buffer", "1M")
+    # However long a recording takes to write, the daemon's list reaches back to it.
+    mount = sample_mount(delay=("lookup=500us", "getattr=500us"))
+    arguments = ("--mount", mount.path, "--flight", 20, "--buffer", "4M")
     with flight(tmp_path, *arguments) as process, load(mount):
         data = []
         for _ in range(3):
-            pass_by(1.5)  # buffers that are full
+            fill_buffers(mount)
             data.append(snap())
             assert hold_to_daemon(data[-1], mount) > 100
         said = ended(process)
-    assert said.count("the buffers of 1M were full (20.0 s were wanted)") == 3
+    assert said.count("the buffers of 4M were full (20.0 s were wanted)") == 3
     (seconds, wanted, fix) = re.findall(
         r"earlier than ([\d.]+) (m?s) before[^\n]*\n +fix: fusetools record (\S+ \S+ \S+ \S+)", said
     )[0]
@@ -420,11 +430,14 @@ def test_memory_and_disk_are_bounded(sample_mount: Mounter, tmp_path: Path) -> N
         return len(last) == 6 and all(max(of) - min(of) < FLAT for of in zip(*last))
 
     with flight(tmp_path, *arguments) as process, load(mount):
+        # What it says is read at the end, and would not fit into 64 KiB.
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr, F_SETPIPE_SZ, 1 << 20)
         pids = [process.pid, *children(process.pid, "perf")]
         end = time.monotonic() + 60 * MINUTES
         while not flat() or time.monotonic() < end:
             assert MINUTES or len(sizes) < 60, sizes
-            snap()
+            assert snap() == Path(written(process)["output"])
             sizes.append([memory(pid) for pid in pids])
             pass_by(1)  # more load
             disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from mounts import wait_until
 from recording import COMMAND, environment
-from sample import BUILD, Mounter, SampleMount
+from sample import BUILD, Mounter, SampleMount, make_tree
 
 import fusetools
 
@@ -39,7 +39,7 @@ class Odd(SampleMount):
         before: Inside = (),
     ) -> None:
         self.tree, self.path, self.socket, self.build = folder / "tree", path, folder / "s", build
-        subprocess.run([BUILD / "make_tree", self.tree], check=True)
+        make_tree(self.tree)
         make_all(path)
         words: list[str | Path] = [
             build / program,

@@ -19,7 +19,7 @@ import pytest
 from left import own_probes
 from mounts import wait_until
 from recording import COMMAND, begin, children, record, session
-from sample import BUILD, ROOT, Mounter, SampleMount
+from sample import BUILD, ROOT, Mounter, SampleMount, make_tree
 
 import fusetools
 
@@ -249,7 +249,7 @@ def behind(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     mount = SampleMount.__new__(SampleMount)
     mount.tree, mount.path = directory / "tree", directory / "mount"
     mount.socket, mount.build = directory / "socket", BUILD / "with-symbols"
-    subprocess.run([BUILD / "make_tree", mount.tree], check=True)
+    make_tree(mount.tree)
     mount.path.mkdir()
     hung = directory / "hung"
     script = NAMESPACE.format(

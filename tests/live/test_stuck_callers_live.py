@@ -13,7 +13,7 @@ from pathlib import Path
 
 import narrow
 import pytest
-from hanging import LONG, Hang, Hanging, abort, looked_at, stuck, waits_in_fuse
+from hanging import LONG, Hang, Hanging, looked_at, set_to_one, stuck, waits_in_fuse
 from mounts import wait_until
 
 from fusetools.now import bounded, children
@@ -98,7 +98,7 @@ def test_the_same_path_in_another_mount_namespace(hang: Hang, hangfs: Path) -> N
             assert list(found.values()) == [[there.pid]]
         finally:
             for connection in found:
-                abort(connection)
+                set_to_one(connection, "abort")
             there.kill()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mounts import HANGS
 from recording import COMMAND, Done, counts, session, start
-from sample import BUILD, Mounter, SampleMount, until
+from sample import BUILD, Mounter, SampleMount, make_tree, until
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
@@ -49,7 +49,7 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
     """It is recorded from then on: its own status, its children, and what it did before is said."""
     path, go = tmp_path / "mount", tmp_path / "go"
     path.mkdir()
-    subprocess.run([BUILD / "make_tree", tmp_path / "tree"], check=True)
+    make_tree(tmp_path / "tree")
     daemon = f"{BUILD}/with-symbols/samplefs --kernel-cache 0 --socket {tmp_path}/talk"
     work = f"""{daemon} {tmp_path}/tree {path}
         {until(f"[ -e {go} ]")}
@@ -71,7 +71,7 @@ def test_a_workload_that_mounts(tmp_path: Path) -> None:
 def test_who_waits_already_for_another_mount(sample_mount: Mounter, tmp_path: Path) -> None:
     hung, path = sample_mount(), tmp_path / "mount"
     path.mkdir()
-    subprocess.run([BUILD / "make_tree", tmp_path / "tree"], check=True)
+    make_tree(tmp_path / "tree")
     daemon = f"{BUILD}/with-symbols/samplefs --socket {tmp_path}/talk {tmp_path}/tree {path}"
     with hung.stopped():
         caller = subprocess.Popen(["stat", hung.path / "dir-00"], stdout=subprocess.DEVNULL)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import configparser
 import errno
+import json
 import os
 import re
 import shlex
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from fusetools.plan.instances import THREADS
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import DETAILS, Flight
 from fusetools.record.perf import overwriting
+from fusetools.results.flight import Written
 
 ROOT = Path(__file__).parents[2]
 
@@ -263,6 +266,45 @@ def test_only_requests_are_watched() -> None:
     ]
     with pytest.raises(Error, match="requests cannot be watched here"):
         now.requests_only(replace(plan, events=plan.events[:1]))
+
+
+def test_who_asks_is_answered_although_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    data, said = tmp_path / "perf.data.1", list[str]()
+    client, server = socket.socketpair()
+
+    def written(_: Written) -> None:
+        assert client.recv(1 << 16) == json.dumps({"output": str(data)}).encode()
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    recorder = object.__new__(flight.FlightRecorder)
+    recorder._recording = lambda cause: Written(why=cause.why, output=data)  # type: ignore[method-assign]
+    recorder.written, recorder.warn = written, said.append
+    with client:
+        recorder._take(now.Cause("fusetools snap", None), [server])
+    assert said == [f"cannot print that {data} was written: Broken pipe"]
+
+
+def test_a_recorder_that_does_not_answer_yet_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flight, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(flight, "LONG", 0.01)
+    place = tmp_path / "0" / "perf.1"
+    place.mkdir(parents=True)
+    said = list[str]()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(place / flight.SOCKET))
+        listener.listen()
+
+        def warn(text: str) -> None:
+            said.append(text)
+            client, _ = listener.accept()
+            with client:
+                client.sendall(json.dumps({"output": "perf.data.1"}).encode())
+
+        assert list(flight.snap(warn)) == ["perf.data.1"]
+    pid = os.getpid()
+    assert said == [f"waiting for the flight recorder (pid {pid}); Ctrl-C ends the waiting"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fusetools.host.mounts import BEYOND, is_on, parse_autofs
-from fusetools.now import machine, threads
+from fusetools.now import machine
 from fusetools.now.moment import (
     RING,
     Connection,
@@ -665,14 +665,6 @@ def test_a_runtime_s_idle_threads_are_no_cause() -> None:
     )
     (cause,) = causes(caller(), idle, reader(102), connections=(replace(MOUNT, waiting=1),))
     assert cause.text.startswith("sshfs has read the request that waits and waits for more: ")
-    for name in ("internal/runtime/syscall/linux.EpollWait", "runtime/internal/syscall.EpollWait"):
-        assert threads.idles(replace(idle, call="epoll_pwait", user=("Syscall6", name)))
-    park = "tokio::runtime::scheduler::multi_thread::park::Parker::park"
-    assert threads.idles(replace(idle, user=("syscall", park)))
-    works = ("syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "fs::read")
-    for below in ("tokio::runtime::scheduler::multi_thread::worker::run", "tokio::runtime::park"):
-        assert not threads.idles(replace(idle, user=(*works, below)))
-    assert not threads.idles(replace(idle, user=("golang.org/x/sys/unix.EpollWait", "main.work")))
     spins = thread(104, 0.0, state="R", user=("main.work",))
     assert [c.kind for c in causes(caller(), idle, sysmon, spins, reader(102))] == ["on_cpu"]
     server = Descriptor(5, "socket:[5]", Socket("tcp", "10.0.0.1:80", "ESTABLISHED"))

@@ -561,6 +561,27 @@ def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.parametrize("answer", ["the kernel", "an error", "no netlink"])
+def test_the_other_end_of_a_unix_socket(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Or that the kernel does not tell it: without unix_diag it answers with an error."""
+    ours, other = socket.socketpair()
+    inode, peer = (os.fstat(end.fileno()).st_ino for end in (ours, other))
+    if answer == "the kernel" and not sockets._unix_ends():
+        pytest.skip("this kernel does not tell the other ends of unix sockets")
+    if answer == "an error":
+        monkeypatch.setattr(sockets, "_SOCK_DIAG_BY_FAMILY", 0x7FFF)
+    elif answer == "no netlink":
+        monkeypatch.setattr(sockets, "_NETLINK_SOCK_DIAG", 99)
+    ((found, fields, others),), why = sockets.read("/proc/self", True, {inode: ""})
+    assert (found, fields[0]) == (inode, "unix")
+    if answer == "the kernel":
+        assert (others, why) == ([peer], "")
+    else:
+        assert (others, why) == ([], "the kernel does not tell; fix: modprobe unix_diag")
+    ours.close()
+    other.close()
+
+
 def test_a_thread_of_this_host_through_a_child() -> None:
     """One that waits for a socket: its call, its descriptor, since when."""
     if os.geteuid() != 0 or os.uname().machine not in ("x86_64", "aarch64"):
