@@ -401,16 +401,19 @@ class _Graph:
         oldest = max((task.age for task in late if task.age is not None), default=None)
         # A thread that waits for longer than the oldest caller does not work for any of them. Their
         # clocks may differ: a thread that seems to wait for a little longer counts if there is no
-        # other.
-        for most in (SKEW, TAKEN + PART_TAKEN * (oldest or 0.0)):
-            for task in waits:
-                if task.age is None or oldest is None or task.age <= oldest + most:
-                    key, cause = self._cause(connection, daemon, task)
-                    counts[key] += 1
-                    if key not in by_key or _ORDER[cause.kind] < _ORDER[by_key[key].kind]:
-                        by_key[key] = cause
-            if by_key:
-                break
+        # other, or if it ends where another one does.
+        def within(most: float) -> list[Task]:
+            return [t for t in waits if t.age is None or oldest is None or t.age <= oldest + most]
+
+        little = within(TAKEN + PART_TAKEN * (oldest or 0.0))
+        ends = {task.tid: self._cause(connection, daemon, task) for task in little}
+        sure = {ends[task.tid][0] for task in within(SKEW)}
+        for key, cause in ends.values():
+            if sure and key not in sure:
+                continue
+            counts[key] += 1
+            if key not in by_key or _ORDER[cause.kind] < _ORDER[by_key[key].kind]:
+                by_key[key] = cause
         many = f" of {len(self.of.get(daemon.pid, ()))} threads of {daemon.comm}"
         for key, cause in by_key.items():
             if counts[key] > 1:

@@ -266,6 +266,12 @@ def test_clocks_that_differ_hide_no_cause() -> None:
     (cause, *_) = causes(asks, connects(102, 301.0), connects(103, 299.0), reader(101))
     assert "thread 103" in " ".join((cause.text, *cause.chain))
 
+    # It waits for one that began to wait since: both are on the same chain.
+    joins = thread(102, 301.0, call="futex", lock=Lock("thread", 0x10, 103))
+    (cause, *_) = causes(asks, joins, thread(103, 299.9, call="clock_nanosleep"), reader(101))
+    assert cause.text.startswith("sshfs waits for the end of sshfs (thread 103), which sleeps")
+    assert cause.chain[0].startswith("sshfs (thread 102) waits for the end of")
+
 
 def test_a_deadlock_is_one_cause_from_whichever_thread() -> None:
     one = thread(101, call="futex", lock=Lock("mutex", 1, 102))
