@@ -399,6 +399,7 @@ class _Graph:
         by_key: dict[object, Cause] = {}
         counts: Counter[object] = Counter()
         oldest = max((task.age for task in late if task.age is not None), default=None)
+
         # A thread that waits for longer than the oldest caller does not work for any of them. Their
         # clocks may differ: a thread that seems to wait for a little longer counts if there is no
         # other, or if it ends where another one does.
