@@ -447,6 +447,16 @@ class Interval(TypedDict):
 class CoreError(Exception):
     """`args` is `(what, why)`: what could not be done and why, a line each."""
 
+def btf(
+    vmlinux: bytes, module: bytes | None, members: Sequence[str], structures: Sequence[str]
+) -> tuple[dict[str, tuple[int, int, int]], dict[str, list[str]]]:
+    """Of the kernel's BTF, and of a module's, if that is not None: where ``members`` are, such as
+    "fuse_req.in.h.unique" (bytes from the structure's begin; of a bit field its first bit in that
+    byte and how many, else 0, 0), without those that are not there; and the functions, of the
+    module if it is not None, that take a pointer to one of ``structures``, with what each parameter
+    points to: the structure's name, "" for anything else. ValueError: it is no BTF, or damaged.
+    """
+
 def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
     """Whether the regular expression matches in each, in linear time. ValueError: it is invalid."""
 

@@ -400,17 +400,16 @@ class _Graph:
         counts: Counter[object] = Counter()
         oldest = max((task.age for task in late if task.age is not None), default=None)
 
-        # A thread that waits for longer than the oldest caller does not work for any of them. Their
-        # clocks may differ: a thread that seems to wait for a little longer counts if there is no
-        # other, or if it ends where another one does.
+        # A thread that waits for longer than the oldest caller works for none of them. Clocks may
+        # differ: one a little longer counts if there is no other, or if it ends where another does.
         def within(most: float) -> list[Task]:
             return [t for t in waits if t.age is None or oldest is None or t.age <= oldest + most]
 
-        little = within(TAKEN + PART_TAKEN * (oldest or 0.0))
-        ends = {task.tid: self._cause(connection, daemon, task) for task in little}
-        sure = {ends[task.tid][0] for task in within(SKEW)}
+        about = within(TAKEN + PART_TAKEN * (oldest or 0.0))
+        ends = {task.tid: self._cause(connection, daemon, task) for task in about}
+        known = {ends[task.tid][0] for task in within(SKEW)}
         for key, cause in ends.values():
-            if sure and key not in sure:
+            if known and key not in known:
                 continue
             counts[key] += 1
             if key not in by_key or _ORDER[cause.kind] < _ORDER[by_key[key].kind]:

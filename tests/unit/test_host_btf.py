@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fusetools.host.btf import MAGIC, Btf, Damaged, Member, read_fuse
+from fusetools.core import native
+from fusetools.host.btf import read_fuse
+
+MAGIC = 0xEB9F
 
 
 class Maker:
@@ -62,21 +65,24 @@ def kernel(maker: Maker, u64: int) -> None:
     maker.function("other", u64)
 
 
+CARRIERS = ["fuse_req", "fuse_copy_state"]
+
+
 def test_members_and_functions() -> None:
     maker = Maker()
     kernel(maker, maker.add(8, "u64", maker.add(1, "long", 8, 64)))
-    btf = Btf(maker.bytes())
-    numbers = btf.structures("fuse_req", "fuse_copy_state", "nothing")
-    assert set(numbers) == {"fuse_req", "fuse_copy_state"}
-    assert btf.member(numbers["fuse_req"], "in.h.unique") == Member(64)
-    assert btf.member(numbers["fuse_req"], "in.h.nothing") is None
-    assert btf.member(numbers["fuse_req"], "list.h") is None  # no structure
-    assert btf.member(numbers["fuse_copy_state"], "req") == Member(8)  # of a nameless union
-    assert btf.member(numbers["fuse_copy_state"], "write") == Member(64, 1, 1)
-    assert btf.functions("fuse_req", "fuse_copy_state") == {
-        "fuse_request_end": ("fuse_req",),
-        "fuse_copy_args": ("fuse_copy_state", ""),
-        "fuse_trace": ("", "fuse_req"),
+    request = ("fuse_req.in.h.unique", "fuse_req.in.h.nothing", "fuse_req.list.h", "nothing.list")
+    state = ("fuse_copy_state.req", "fuse_copy_state.write")
+    members, functions = native.btf(maker.bytes(), None, [*request, *state], CARRIERS)
+    assert members == {
+        "fuse_req.in.h.unique": (64, 0, 0),
+        "fuse_copy_state.req": (8, 0, 0),  # of a nameless union
+        "fuse_copy_state.write": (64, 1, 1),
+    }
+    assert functions == {
+        "fuse_request_end": ["fuse_req"],
+        "fuse_copy_args": ["fuse_copy_state", ""],
+        "fuse_trace": ["", "fuse_req"],
     }
 
 
@@ -102,23 +108,24 @@ def test_damaged_files_are_refused_or_read_without_harm() -> None:
     kernel(maker, maker.add(1, "u64", 8, 64))
     good = maker.bytes()
     for length in range(len(good)):
-        with pytest.raises(Damaged):
-            Btf(good[:length])
+        with pytest.raises(ValueError):
+            native.btf(good[:length], None, [], [])
+        assert read_fuse(good[:length], None) == ((), ())
     for at in range(len(good)):
         for value in (0x00, 0x7F, 0xFF):
-            read_fuse(good[:at] + bytes([value]) + good[at + 1 :], None)
-    with pytest.raises(Damaged, match="no BTF"):
-        Btf(b"\xeb\x9f" + good[2:])  # the other byte order
+            damaged = good[:at] + bytes([value]) + good[at + 1 :]
+            read_fuse(damaged, None)
+            read_fuse(good, damaged)
+    with pytest.raises(ValueError, match="no BTF"):
+        native.btf(b"\xeb\x9f" + good[2:], None, [], [])  # the other byte order
 
 
 def test_a_type_that_holds_itself_ends() -> None:
     maker = Maker()
     loop = maker.add(8, "a", 2)
     maker.add(8, "b", loop)
-    request = maker.structure("fuse_req", 8, ("in", loop, 0), ("", maker.next, 0))
-    btf = Btf(maker.bytes())
-    assert btf.member(request, "in.h") is None
-    assert btf.member(request, "nothing") is None
+    maker.structure("fuse_req", 8, ("in", loop, 0), *[("", maker.next, 0)] * 100)
+    assert native.btf(maker.bytes(), None, ["fuse_req.in.h", "fuse_req.no"], []) == ({}, {})
 
 
 def test_this_kernel() -> None:
@@ -126,9 +133,9 @@ def test_this_kernel() -> None:
     path = Path("/sys/kernel/btf/vmlinux")
     if not path.exists():
         pytest.skip("this kernel has no BTF")
-    btf = Btf(path.read_bytes())
-    numbers = btf.structures("fuse_in_header", "task_struct", "list_head")
-    assert btf.member(numbers["list_head"], "prev") == Member(8)
-    if "fuse_in_header" in numbers:  # include/uapi/linux/fuse.h
-        told = [btf.member(numbers["fuse_in_header"], name) for name in ("opcode", "unique", "pid")]
-        assert told == [Member(4), Member(8), Member(32)]
+    header = {"opcode": 4, "unique": 8, "pid": 32}  # include/uapi/linux/fuse.h
+    wanted = ["list_head.prev", *(f"fuse_in_header.{name}" for name in header)]
+    members, _ = native.btf(path.read_bytes(), None, wanted, [])
+    assert members.pop("list_head.prev") == (8, 0, 0)
+    if members:  # FUSE is no module
+        assert members == {f"fuse_in_header.{name}": (at, 0, 0) for name, at in header.items()}

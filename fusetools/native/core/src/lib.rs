@@ -1,6 +1,7 @@
 //! fusetools' native core: reads and writes perf.data, pairs calls and requests. No Python in it.
 
 pub mod analysis;
+pub mod btf;
 mod calls;
 pub mod cost;
 pub mod daemons;

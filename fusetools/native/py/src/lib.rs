@@ -1,5 +1,6 @@
 //! The thin Python binding, `fusetools._core`. Its types and docstrings are in `fusetools/_core.pyi`.
 
+mod btf;
 mod flame;
 mod now;
 mod requests;
@@ -643,6 +644,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(demangle, module)?)?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(live_stacks, module)?)?;
+    module.add_function(wrap_pyfunction!(btf::btf, module)?)?;
     module.add_function(wrap_pyfunction!(matching, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate, module)?)?;
     module.add_function(wrap_pyfunction!(describe, module)?)?;
