@@ -77,6 +77,25 @@ pub(super) struct Past {
     forgotten: u64,
 }
 
+/// The first of these waits, one after the other, that ends after `time`: sought from the last one on, as most requests
+/// are short.
+fn ending_after<T>(waits: &VecDeque<Wait<T>>, time: u64) -> usize {
+    let ends_after = |at: usize| waits[at].to > time;
+    let (mut first, mut last, mut step) = (waits.len(), waits.len(), 1);
+    while first > 0 && ends_after(first - 1) {
+        (first, last) = (first.saturating_sub(step), first - 1);
+        step *= 2;
+    }
+    while first < last {
+        let middle = (first + last) / 2;
+        match ends_after(middle) {
+            true => last = middle,
+            false => first = middle + 1,
+        }
+    }
+    first
+}
+
 /// By thread.
 #[derive(Default)]
 pub(super) struct Pasts {
@@ -199,7 +218,7 @@ impl Engine<'_> {
         let whole = self.switched.contains(&tid) && forgotten <= from;
         // One after the other, as they belong to one thread.
         let known = past.into_iter().flat_map(|past| {
-            let first = past.waits.partition_point(|wait| wait.to <= from);
+            let first = ending_after(&past.waits, from);
             past.waits.range_mut(first..)
         });
         let known = known.take_while(|wait| wait.from < to);
@@ -699,6 +718,22 @@ mod tests {
         ";
         let expected = [("[unfinished];[queue]", 800)];
         assert_eq!(flame(Graph::Requests, unread), stacks(&expected));
+    }
+
+    #[test]
+    fn waits_that_end_after_a_time() {
+        for count in 0..40_u64 {
+            let mut off = crate::offcpu::OffCpu::new(0xff);
+            let mut waits = VecDeque::new();
+            for number in 0..count {
+                off.out(1, 1, 20 * number, 1, ());
+                waits.push_back(off.on(1, 20 * number + 10).unwrap());
+            }
+            for time in 0..20 * count + 20 {
+                let expected = waits.partition_point(|wait| wait.to <= time);
+                assert_eq!(ending_after(&waits, time), expected);
+            }
+        }
     }
 
     #[test]
