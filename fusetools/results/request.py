@@ -39,10 +39,10 @@ class Meanwhile:
     """What the daemon's thread did between the callback's entry and its reply.
 
     ``helpers``: the thread that ended its longest wait, the thread that ended that thread's longest
-    wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to another
-    thread; all None if its switches were not recorded. ``unsplit_ns``: the part of ``blocked_ns``
-    that may be ``runnable_ns``, as no wake-up was recorded. ``syscalls``: (name, calls, ns),
-    longest first.
+    wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to
+    another thread, or ended; all None if its switches were not recorded. ``unsplit_ns``: the
+    part of ``blocked_ns`` that may be ``runnable_ns``, as no wake-up was recorded.
+    ``syscalls``: (name, calls, ns), longest first.
     """
 
     on_cpu_ns: Ns | None

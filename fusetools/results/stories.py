@@ -32,7 +32,7 @@ class Stories(Columns):
     took it did something else (``no_thread_ns``), did so only because it had no CPU
     (``no_cpu_ns``), was woken up, or another thread was (``asleep_ns``). Parts of the time from the
     callback's entry to the reply: ``blocked_ns`` while the callback's thread slept, ``runnable_ns``
-    while it had no CPU, ``elsewhere_ns`` after it had left the request to another thread.
+    while it had no CPU, ``elsewhere_ns`` after it had left the request to another thread, or ended.
     """
 
     operations: tuple[str, ...]

@@ -114,6 +114,34 @@ def test_a_killed_daemon(sample_mount: Mounter, tmp_path: Path) -> None:
     assert sum(gone.values()) >= 2 and "ENOTCONN" in said("errors", output)
 
 
+def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
+    """Its thread sleeps in a callback until then: that is no work on a CPU, though the thread's end
+    comes before the request's."""
+    mount, output = sample_mount("--delay", "lookup=30s"), tmp_path / "perf.data"
+    workload = f"stat {mount.path}/etc & "
+    workload += f"{mount.until_in('lookup')}; sleep 0.2; kill -KILL {mount.pid}; wait; true"
+    record(output, mount.path, workload)
+    (aborted,) = (
+        r for r in fusetools.open(output).slowest(most=100).requests if r.fate != "matched"
+    )
+    seen = script.events(output)
+    (enter,) = (e for e in seen if e.name == "fuse_daemon:cvmfs_lookup")
+    later = [e for e in seen if e.time > enter.time]
+    switches = [e for e in later if e.name == "sched:sched_switch"]
+    wakings = [e for e in later if e.name == "sched:sched_waking"]
+    asleep = next(e for e in switches if e.number("prev_pid") == enter.tid)
+    woken = next(e for e in wakings if e.number("pid") == enter.tid)
+    meanwhile = aborted.meanwhile
+    assert meanwhile and meanwhile.blocked_ns == woken.time - asleep.time >= 200_000_000
+    daemon = dict(aborted.stages)["daemon"]
+    parts = (meanwhile.runnable_ns, meanwhile.elsewhere_ns, meanwhile.on_cpu_ns)
+    assert daemon == meanwhile.blocked_ns + sum(part or 0 for part in parts)
+    assert "daemon" in said("slow", output) and "(blocked" in said("slow", output)
+    (operation,) = fusetools.open(output).stages("lookup").operations
+    (stage,) = (stage for stage in operation.stages if stage.name == "daemon")
+    assert stage.parts_ns["blocked"] == meanwhile.blocked_ns
+
+
 def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
     """All requests have been answered, and none is made any more: each command says why."""
     mount, output = sample_mount(), tmp_path / "perf.data"

@@ -30,7 +30,7 @@ PARTS = {
     "copy": "copy",
     "on_cpu": "on CPU",
     "blocked": "blocked",
-    "elsewhere": "with another thread",
+    "elsewhere": "left by its thread",
     "unknown": "unknown",
 }
 

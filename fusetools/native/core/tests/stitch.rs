@@ -1333,6 +1333,58 @@ fn what_is_not_answered_counts_to_the_end() {
     );
 }
 
+/// The daemon is killed while a thread works on a request: the thread's sleep stays known though its last switch comes
+/// after its end, and what follows its end is nobody's.
+#[test]
+fn what_a_thread_did_that_ended_meanwhile() {
+    let parts = |story: &Story| (story.blocked, story.runnable, story.elsewhere);
+    let killed = "
+        100 900 enter 262
+        110 900 begin 2 1
+        120 900 switch 900 2 0
+        130 500 exit 0 49
+        140 500 lookup 2
+        150 500 switch 500 1 0
+        650 501 waking 500
+        660 0 switch 0 0 500
+        700 500 ends
+        710 500 switch 500 128 0
+        ";
+    let aborted = format!("{killed}\n1000 501 end 2 -103\n1100 900 exit 262 -103");
+    let stories = Script::new().run(&aborted);
+    assert_eq!(stories[0].fate, Fate::Aborted);
+    assert_eq!(parts(&stories[0]), (500, 10, 300));
+    assert_eq!(
+        cut(&stories[0]),
+        "vfs_entry+setup 10, queue 20, dispatch 10, daemon 860"
+    );
+    // Another process has the device open, too: nobody ends the request.
+    let held = format!("{killed}\n2000 0 switch 0 0 7");
+    let stories = Script::new().run(&held);
+    assert_eq!(stories[0].fate, Fate::Unfinished);
+    assert_eq!(parts(&stories[0]), (500, 10, 1300));
+    // Another thread of the daemon answers.
+    let answered = format!("{killed}\n990 501 enter 1\n1000 501 end 2 0\n1100 900 exit 262 0");
+    let stories = Script::new().run(&answered);
+    assert_eq!(stories[0].fate, Fate::Matched);
+    assert_eq!(parts(&stories[0]), (500, 10, 290));
+    // Without a callback that is known.
+    let window = aborted
+        .replace("140 500 lookup 2\n", "\n")
+        .replace("110 900 begin 2 1", "110 900 begin 2 1\n111 900 bytes 2 49");
+    let stories = Script::new()
+        .without(&["lookup", "lookup__return"])
+        .run(&window);
+    assert_eq!(parts(&stories[0]), (500, 10, 300));
+    // It had answered before: nothing was left.
+    let done = killed.replace(
+        "700 500 ends",
+        "690 500 enter 1\n691 500 end 2 0\n700 500 ends",
+    );
+    let stories = Script::new().run(&done);
+    assert_eq!(parts(&stories[0]), (500, 10, 0));
+}
+
 /// Another task has the CPU that a thread is to run on; or none has.
 #[test]
 fn waiting_for_a_cpu_is_no_wake_up() {

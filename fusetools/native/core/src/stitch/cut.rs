@@ -69,7 +69,7 @@ impl Stage {
     }
 
     /// How its thread spent the time. Of the queue: no thread free, that thread without a CPU, one being woken up; of
-    /// the daemon: asleep, ready but without a CPU, with another thread; of the caller's waking: ready but without a
+    /// the daemon: asleep, ready but without a CPU, left by its thread; of the caller's waking: ready but without a
     /// CPU; of other stages: asleep, ready but without a CPU. The rest of the stage is copying, on a CPU, or waking.
     /// ns; None if unknown.
     pub fn parts(&self, story: &Story) -> Option<[u64; 3]> {

@@ -459,10 +459,11 @@ impl Stitch {
             self.unanswered(slot, until);
             return;
         }
+        let moved = moved && open.left.is_none();
         if !switches || moved || (callback.is_none() && !(own && story.daemon_tid == ev.tid)) {
             return;
         }
-        match story.at(Mark::CallbackReturn) {
+        match story.at(Mark::CallbackReturn).or(open.left) {
             Some(left) if story.blocked != ABSENT && story.daemon_tid != ev.tid => {
                 story.elsewhere = replied.saturating_sub(left);
             }

@@ -100,6 +100,9 @@ impl Stitch {
         let Some(task) = self.tasks.remove(tid) else {
             return;
         };
+        if self.switches && self.servants.contains(&task.pid) {
+            self.leaves(tid, task.idle_at(time), time);
+        }
         if let Some(reading) = self.reading.get_mut(&task.pid) {
             reading.remove(&tid);
         }

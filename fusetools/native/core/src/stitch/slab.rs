@@ -27,6 +27,8 @@ pub(super) struct Open {
     pub(super) paired: Option<i32>,
     /// More requests of its length were read at once than can be distinguished.
     pub(super) maybe_read: bool,
+    /// When its thread in the daemon ended, without an answer.
+    pub(super) left: Option<u64>,
     /// Number of events of its thread by then.
     pub(super) events: u32,
     /// When its callback's thread had finished the request before.
@@ -49,6 +51,7 @@ impl Open {
             idle: Idle::default(),
             paired: None,
             maybe_read: false,
+            left: None,
             events: 0,
             freed: Freed::default(),
         }
@@ -182,24 +185,48 @@ impl Stitch {
         } else {
             Mark::End
         };
-        let (tid, before) = (story.daemon_tid, open.idle);
-        let hands = self.hand.contains(&story.daemon_pid);
-        let called = seen(Mark::CallbackEnter) && (open.daemon_open || !hands);
-        // The thread may have left it to another thread, and wait for its next one.
-        let reads = self.reading.get(&story.daemon_pid);
-        let again = reads.is_some_and(|threads| threads.contains(&tid));
-        let own = called || (seen(Mark::Read) && !hands && !again);
+        let (tid, before, left) = (story.daemon_tid, open.idle, open.left);
+        let own = left.is_some() || self.works_on(open);
         let handed = !own && seen(Mark::Read);
         let idle = self.tasks.get(tid).map(|task| task.idle_at(until));
         let idle = idle.filter(|_| self.switches && own && next == Mark::Reply);
         if let Some(open) = self.get_mut(slot) {
-            open.story.next = next;
-            open.story.until = until.max(begin);
-            open.story.handed |= handed;
-            if let Some(idle) = idle.filter(|_| open.story.blocked == ABSENT) {
-                open.story.slept(idle, before);
-                open.story.elsewhere = 0;
+            let story = &mut open.story;
+            story.next = next;
+            story.until = until.max(begin);
+            story.handed |= handed;
+            if let Some(left) = left {
+                story.elsewhere = until.saturating_sub(left);
+            } else if let Some(idle) = idle.filter(|_| story.blocked == ABSENT) {
+                story.slept(idle, before);
+                story.elsewhere = 0;
             }
+        }
+    }
+
+    /// Whether the thread in the daemon that a request is known to have come to still works on it.
+    fn works_on(&self, open: &Open) -> bool {
+        let story = &open.story;
+        let hands = self.hand.contains(&story.daemon_pid);
+        let called = story.at(Mark::CallbackEnter).is_some() && (open.daemon_open || !hands);
+        // The thread may have left it to another thread, and wait for its next one.
+        let reads = self.reading.get(&story.daemon_pid);
+        let again = reads.is_some_and(|threads| threads.contains(&story.daemon_tid));
+        called || (story.at(Mark::Read).is_some() && !hands && !again)
+    }
+
+    /// A thread of a daemon ends, having slept for so long: what it worked on is nobody's from then on.
+    pub(super) fn leaves(&mut self, tid: i32, idle: Idle, time: u64) {
+        for place in 0..self.slab.len() {
+            let open = &self.slab[place];
+            let story = &open.story;
+            let over = open.ended || story.at(Mark::Reply).is_some() || story.blocked != ABSENT;
+            if open.generation == 0 || story.daemon_tid != tid || over || !self.works_on(open) {
+                continue;
+            }
+            let open = &mut self.slab[place];
+            open.story.slept(idle, open.idle);
+            open.left = Some(time);
         }
     }
 
