@@ -14,8 +14,9 @@ RING_WAIT = "io_cqring_wait"  # where a thread waits for what a ring brings
 @dataclass(frozen=True)
 class Socket:
     """A socket: ``protocol`` is tcp, udp, unix …; ``peer`` its address or the path of its server,
-    ``state`` as in /proc/net/tcp (SYN-SENT …), queues in bytes; ``other``: the pids that have its
-    other end, if that is on this host, or that listen there if it is not ``accepted``."""
+    ``state`` as in /proc/net/tcp (SYN-SENT …; of unix only LISTEN), queues in bytes; ``other``: the
+    pids that have its other end, if that is on this host, or that listen there if it is not
+    ``accepted``."""
 
     protocol: str
     peer: str = ""

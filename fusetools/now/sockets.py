@@ -42,9 +42,12 @@ def read(
     sockets = _internet(place, wanted)
     paths: dict[int, str] = {}
     servers: dict[str, int] = {}
+    listening = set()
     for inode, listens, path in _unix(place):
         if inode:  # one that is not accepted yet has none
             paths[inode] = path
+        if listens:
+            listening.add(inode)
         if listens and path:
             servers[path] = inode
     unix = wanted.keys() & paths.keys()
@@ -62,7 +65,8 @@ def read(
         others = [other for other in others if other and other != inode]
         path = next((paths[other] for other in others if paths.get(other)), "")
         path = path or wanted[inode] or paths[inode]
-        fields = ("unix", path, "", 0, 0, inode not in pending)
+        state = _STATES[_LISTEN] if inode in listening else ""
+        fields = ("unix", path, state, 0, 0, inode not in pending)
         sockets.append((inode, fields, others))
     return sockets, why
 

@@ -15,7 +15,15 @@ from dataclasses import replace
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
-from fusetools.now.threads import cannot_send, has_work, idles, in_reload, waits_for_workers
+from fusetools.now.threads import (
+    SLEEPS,
+    cannot_send,
+    has_work,
+    idles,
+    in_reload,
+    kind_of_wait,
+    waits_for_workers,
+)
 from fusetools.results.stuck import KINDS, Blocked, Cause, Fix, Stuck, StuckMount, ago
 
 OLDER = 1.0  # seconds after which a caller counts as stuck
@@ -29,7 +37,6 @@ _LOCKS = ("d_alloc_parallel", "fuse_lock_inode")
 _PAGES = ("folio_", "__folio_", "wait_on_page", "__lock_page", "io_schedule", "wait_on_bit")
 _MEMORY = ("mem_cgroup", "try_charge", "charge_memcg", "__mem_cgroup")
 _NOTIFY = ("fuse_notify", "fuse_reverse_inval", "fuse_dev_do_write")
-_TIMED = ("nanosleep", "clock_nanosleep")
 
 
 def stuck(moment: Moment, mounts: Iterable[str] = (), older: float = OLDER) -> Stuck:
@@ -239,7 +246,7 @@ class _Graph:
             return "waits for a task of its runtime (Go, tokio)"
         if task.call == "futex":
             return "waits for a condition, a semaphore or a lock that does not name its holder"
-        if task.call in _TIMED:
+        if task.call in SLEEPS:
             return f"sleeps in {task.call}"
         if task.holders:
             held = ", ".join(map(self._process, task.holders[:3]))
@@ -379,7 +386,7 @@ class _Graph:
         waits = [task for task in threads if has_work(task)]
         waits.sort(key=lambda task: -(task.age or 0.0))
         causes = self._of_threads(connection, daemon, waits, late)
-        if causes and causes[0].kind == "condition":
+        if any(cause.kind == "condition" for cause in causes):
             causes = self._with_outside(connection, daemon, waits, causes)
         if autofs:
             text = f"which of the threads of {daemon.comm} should mount it cannot be known"
@@ -394,8 +401,8 @@ class _Graph:
     def _of_threads(
         self, connection: Connection, daemon: Process, waits: list[Task], late: list[Task]
     ) -> list[Cause]:
-        """Why those of the daemon's threads that wait do not answer, one cause for all that wait
-        for the same; those alone that are sure, if there are any."""
+        """Why the daemon's threads that wait do not answer, one cause for all that wait for the
+        same; the sure ones alone, if there are any."""
         by_key: dict[object, Cause] = {}
         counts: Counter[object] = Counter()
         oldest = max((task.age for task in late if task.age is not None), default=None)
@@ -516,20 +523,7 @@ class _Graph:
                 "request into the file system's library until the new one is loaded"
             )
             return "reload", Cause("reload", text, lines)
-        kind = "unknown"
-        if last.state in "Tt":
-            kind = "traced" if last.tracer else "stopped"
-        elif last.state == "R":
-            kind = "on_cpu"
-        elif any(fd.socket for fd in last.descriptors):
-            kind = "socket"
-        elif last.call in _TIMED:
-            kind = "sleep"
-        elif last.call == "futex":
-            kind = "condition"
-        elif last.path or last.state == "D" or last.descriptors:
-            kind = "file"
-        return last.tid, Cause(kind, text, lines)
+        return last.tid, Cause(kind_of_wait(last), text, lines)
 
     def _with_outside(
         self, connection: Connection, daemon: Process, waits: list[Task], causes: list[Cause]
@@ -557,7 +551,8 @@ class _Graph:
         if lines:
             more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
             text = f"what ends it may come from one of: {', '.join(lines[:3])}{more}"
-            causes = [replace(causes[0], chain=(*causes[0].chain, text)), *causes[1:]]
+            at = next(n for n, cause in enumerate(causes) if cause.kind == "condition")
+            causes[at] = replace(causes[at], chain=(*causes[at].chain, text))
         return [*silent.values(), *causes]
 
     def _follow(

@@ -29,10 +29,40 @@ def idles(task: Task) -> bool:
     return idle and task.state in "DS" and not sockets
 
 
+def accepts(task: Task) -> bool:
+    """It waits for connections, which nobody may ever make, and for nothing else but to be woken up
+    by its own process (a pipe, an eventfd)."""
+    others = [
+        fd
+        for fd in task.descriptors
+        if not fd.own and (fd.other or not fd.link.startswith("anon_inode:"))
+    ]
+    listening = [fd for fd in others if fd.socket and fd.socket.state == "LISTEN"]
+    return bool(others) and len(listening) == len(others)
+
+
 def has_work(task: Task) -> bool:
     """It has not ended, and does not just wait for something to do, as far as its stack shows."""
-    idle = task.reads_device or task.may_read_device or waits_for_workers(task) or idles(task)
-    return task.state not in "ZX" and not idle
+    idle = task.reads_device or task.may_read_device or waits_for_workers(task)
+    return task.state not in "ZX" and not (idle or idles(task) or accepts(task))
+
+
+SLEEPS = ("nanosleep", "clock_nanosleep")
+
+
+def kind_of_wait(task: Task) -> str:
+    """One of results.stuck.KINDS, of a thread that waits for no other thread, process or mount."""
+    if task.state in "Tt":
+        return "traced" if task.tracer else "stopped"
+    if task.state == "R":
+        return "on_cpu"
+    if any(fd.socket for fd in task.descriptors):
+        return "socket"
+    if task.call in SLEEPS:
+        return "sleep"
+    if task.call == "futex":
+        return "condition"
+    return "file" if task.path or task.state == "D" or task.descriptors else "unknown"
 
 
 # fs/fuse/dev.c and file.c; Linux 3.10 to 4.0 by other names.

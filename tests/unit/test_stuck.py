@@ -1,4 +1,7 @@
-"""What is stuck, from facts: who waits for whom, and what is said of it."""
+"""What is stuck, from facts: who waits for whom, and what is said of it.
+
+Long, since each pattern has its test, all of the same few facts.
+"""
 
 from __future__ import annotations
 
@@ -249,6 +252,41 @@ def test_whose_answer_ends_a_condition() -> None:
     answers = thread(101, 5000.0, call="read", descriptors=(pipe,))
     (cause,) = causes(caller(), waits, answers, reader(100), processes=(DAEMON, CALLER, server))
     assert cause.kind == "socket"
+
+
+def test_a_thread_that_waits_for_connections_is_no_cause() -> None:
+    """It polls anew each second, so not for longer than the caller waits."""
+    listens = Descriptor(5, "socket:[8]", Socket("tcp", "", "LISTEN"))
+    own = (Descriptor(6, "anon_inode:[eventfd]"), Descriptor(7, "pipe:[9]", own=True))
+    accepts = thread(101, 0.8, call="poll", descriptors=(listens, *own))
+    (cause,) = causes(caller(), accepts, thread(102, call="futex"), reader(100))
+    assert cause.kind == "condition" and "thread 102" in cause.text
+    assert [c.kind for c in causes(caller(), accepts, reader(100))] == ["unanswered"]
+    # One that waits for an answer as well, or for a process, is asked.
+    peer = Descriptor(8, "socket:[9]", Socket("tcp", "10.0.0.1:3128", "ESTABLISHED"))
+    child = Descriptor(9, "anon_inode:[pidfd]", other=(300,))
+    for other in (peer, child):
+        both = replace(accepts, descriptors=(listens, other))
+        (cause, *_) = causes(caller(), both, reader(100))
+        assert "thread 101" in cause.text
+
+
+def test_a_stopped_server_is_surer_than_a_thread_that_sleeps() -> None:
+    """MooseFS: some threads sleep for a second each, workers wait for a condition, and the thread
+    that would end that waits for a server since before the call."""
+    server = Process(300, 1, "mfsmaster", "T", threads=(300,))
+    tcp = Socket("tcp", "127.0.0.1:9421", "ESTABLISHED", other=(300,))
+    answers = thread(101, 310.0, call="poll", descriptors=(Descriptor(4, "socket:[8]", tcp),))
+    sleeps, waits = thread(102, 0.3, call="clock_nanosleep"), thread(103, call="futex")
+    everybody = (DAEMON, CALLER, server)
+    found = causes(caller(), answers, sleeps, waits, reader(100), processes=everybody)
+    assert [cause.kind for cause in found] == ["process", "sleep", "condition"]
+    assert found[0].text == "mfsmaster (pid 300), which sshfs waits for, is stopped (SIGSTOP)"
+    # It runs: what may end the wait is a part of the condition's account.
+    everybody = (DAEMON, CALLER, replace(server, state="S"))
+    found = causes(caller(), answers, sleeps, waits, reader(100), processes=everybody)
+    assert [cause.kind for cause in found] == ["sleep", "condition"]
+    assert "may come from one of: sshfs (thread 101) waits in poll" in found[1].chain[-1]
 
 
 def test_clocks_that_differ_hide_no_cause() -> None:

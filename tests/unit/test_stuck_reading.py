@@ -582,6 +582,22 @@ def test_the_other_end_of_a_unix_socket(monkeypatch: pytest.MonkeyPatch, answer:
     other.close()
 
 
+def test_sockets_that_listen(tmp_path: Path) -> None:
+    """Of both kinds: who waits for them alone waits for nobody."""
+    with socket.socket(socket.AF_UNIX) as unix, socket.socket() as tcp:
+        unix.bind(str(tmp_path / "socket"))
+        tcp.bind(("127.0.0.1", 0))
+        wanted = {os.fstat(it.fileno()).st_ino: "" for it in (unix, tcp)}
+        states = []
+        for _ in range(2):
+            rows, _ = sockets.read("/proc/self", True, wanted)
+            states.append({fields[0]: fields[2] for _, fields, _ in rows})
+            unix.listen()
+            tcp.listen()
+    assert states[0].get("unix") == "" and states[0].get("tcp") != "LISTEN"
+    assert states[1] == {"unix": "LISTEN", "tcp": "LISTEN"}
+
+
 def test_a_thread_of_this_host_through_a_child() -> None:
     """One that waits for a socket: its call, its descriptor, since when."""
     if os.geteuid() != 0 or os.uname().machine not in ("x86_64", "aarch64"):
