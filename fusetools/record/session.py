@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -28,7 +28,8 @@ from fusetools.figures import binary, plural, size
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
-from fusetools.host.processes import Sleeper, code, family, read_stat
+from fusetools.host.mounts import read_mounts
+from fusetools.host.processes import Sleeper, code, family, open_files, read_stat
 from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
@@ -603,14 +604,26 @@ class Recording(Probing, Finishing):
         for probe in (probe for probe in self.plan.probes if probe.in_kernel):
             if (count := missed.get(probe.recorded_as.partition(":")[2], 0)) > 0:
                 self.misses[probe.event] = count
-        for pid, start in self.daemons.items():
-            if started(pid) != start:
+        ended = {pid for pid, start in self.daemons.items() if started(pid) != start}
+        for pid in self.daemons:
+            if pid in ended:
                 self.outcome.warnings.append(f"the daemon, pid {pid}, ended during the recording")
             elif _is_stopped(files, pid):
                 self.stopped_daemons.add(pid)
                 self.outcome.warnings.append(
                     f"the daemon, pid {pid}, was stopped at the recording's end (kill -CONT {pid})"
                 )
+
+        if ended:
+            self.outcome.warnings += self._followers(files, ended)
+
+    def _followers(self, files: Files, ended: set[int]) -> Iterator[str]:
+        """That another process answers the mount of a daemon that has ended."""
+        now = {mount.path: mount.daemon_pid for mount in read_mounts(files, open_files(files))}
+        for mount in (target.mount for target in self.plan.targets):
+            pid = now.get(mount.path)
+            if mount.daemon_pid in ended and pid not in (None, mount.daemon_pid):
+                yield f"pid {pid} answers {mount.path} since: its callbacks were not recorded"
 
     def _unmake(self) -> None:
         """Removes ftrace's instance, the probes, the cgroup, once: 0.2 s, in which the recording is

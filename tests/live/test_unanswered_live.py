@@ -21,6 +21,9 @@ from sample import Mounter, SampleMount, until
 from script import needs_perf
 
 import fusetools
+from fusetools.host.files import Files
+from fusetools.host.mounts import read_mounts
+from fusetools.host.processes import open_files
 from fusetools.results.hist import READ_TO_REPLY
 
 pytestmark = pytest.mark.live
@@ -140,6 +143,27 @@ def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
     (operation,) = fusetools.open(output).stages("lookup").operations
     (stage,) = (stage for stage in operation.stages if stage.name == "daemon")
     assert stage.parts_ns["blocked"] == meanwhile.blocked_ns
+
+
+def test_a_daemon_that_another_one_follows(sample_mount: Mounter, tmp_path: Path) -> None:
+    """It is mounted anew on the same path: the new one's requests are recorded, its callbacks are
+    not, and "never called" is not all that is said of them."""
+    mount, output = sample_mount(), tmp_path / "perf.data"
+    again = f"{mount.samplefs} --kernel-cache 0 {mount.tree} {mount.path}"
+    workload = f"ls {mount.path} > /dev/null; umount -l {mount.path}; {again}; "
+    workload += f"cat {mount.path}/dir-00/file-000 > /dev/null"
+    try:
+        printed = record(output, mount.path, workload)
+        files = Files(Path("/"))
+        (entry,) = (m for m in read_mounts(files, open_files(files)) if m.path == str(mount.path))
+    finally:
+        subprocess.run(["umount", mount.path], check=True)
+    follows = f"pid {entry.daemon_pid} answers {mount.path} since: its callbacks were not recorded"
+    assert f"the daemon, pid {mount.pid}, ended during the recording" in printed
+    assert entry.daemon_pid != mount.pid and f"warning: {follows}" in " ".join(printed.split())
+    assert follows in said("count", output)
+    counts = {row.function: row.count for row in fusetools.open(output).counts().counts}
+    assert counts["FUSE_READ"] > 0 and "cvmfs_read" not in counts
 
 
 def test_a_daemon_killed_while_nothing_waits_for_it(sample_mount: Mounter, tmp_path: Path) -> None:
