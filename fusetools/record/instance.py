@@ -211,7 +211,7 @@ class Instance:
 
 def remove(path: Path, patience: float = 5.0) -> bool:
     """Switches an instance's events off, and removes it; whether it is gone. It cannot be removed
-    while somebody reads it."""
+    while somebody reads it, or where tracefs has been unmounted."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -219,7 +219,7 @@ def remove(path: Path, patience: float = 5.0) -> bool:
             write(path / "events/enable", "0")
             path.rmdir()
         except FileNotFoundError:
-            return not path.exists()
+            return path.parent.exists() and not path.exists()
         except OSError:
             if time.monotonic() > end:
                 return False

@@ -214,8 +214,8 @@ class Case:
             self.process.send_signal(signal.SIGINT)
         elif fault == "perf killed":
             if phase == "arming":
-                wait_until(lambda: bool(self.state().get("processes")), "perf")
-            for child in children(pid, "perf") + children(pid, "perf-exec"):
+                wait_until(lambda: bool(perfs(pid)) or self.ended(), "perf")
+            for child in perfs(pid):
                 os.kill(child, signal.SIGKILL)
         elif fault == "tracefs unmounted" and not self.ended():
             ours, theirs = os.stat("/proc/self/ns/mnt"), os.stat(f"/proc/{pid}/ns/mnt")
@@ -231,6 +231,10 @@ class Case:
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
+
+
+def perfs(pid: int) -> list[int]:
+    return children(pid, "perf") + children(pid, "perf-exec")
 
 
 def out_of_memory(pid: int) -> None:
