@@ -1,3 +1,19 @@
-from fusetools.cli import run
+"""The program: `python -m fusetools`, and the command that setup.cfg installs."""
 
-run()
+import signal
+
+
+def run() -> None:
+    """Until somebody catches it, Ctrl-C ends the program without a traceback of its imports."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from fusetools.cli import run as program
+
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    program()
+
+
+if __name__ == "__main__":
+    run()

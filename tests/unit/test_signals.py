@@ -7,7 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
+
+FUSETOOLS = str(Path(sys.prefix) / "bin" / "fusetools")
 CODE = """
 import signal, sys
 from fusetools.record.signals import SIGNALS, arrived
@@ -43,3 +47,15 @@ def test_a_signal_is_told_once() -> None:
         os.kill(process.pid, signal.SIGTERM)
         words = process.stdout.read().split()
     assert len(words) == 20 and words.count("SIGTERM") == 1 and words.count("None") == 19
+
+
+@pytest.mark.parametrize("program", [[sys.executable, "-m", "fusetools"], [FUSETOOLS]])
+def test_an_interrupt_during_the_imports_leaves_no_traceback(
+    program: list[str], tmp_path: Path
+) -> None:
+    """While what the program imports first is read."""
+    code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    (tmp_path / "click.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([*program, "--help"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
