@@ -53,6 +53,8 @@ FEW = (
     *(
         ("term", "arming"),
         ("int", "merging"),
+        ("int", "cleaning"),
+        ("tracefs unmounted", "arming"),
         ("enospc", "recording"),
         ("perf killed", "recording"),
         ("eio", "recording"),
