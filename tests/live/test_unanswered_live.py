@@ -139,7 +139,8 @@ def test_a_daemon_killed_at_work(sample_mount: Mounter, tmp_path: Path) -> None:
     daemon = dict(aborted.stages)["daemon"]
     parts = (meanwhile.runnable_ns, meanwhile.elsewhere_ns, meanwhile.on_cpu_ns)
     assert daemon == meanwhile.blocked_ns + sum(part or 0 for part in parts)
-    assert "daemon" in said("slow", output) and "(blocked" in said("slow", output)
+    text = said("slow", output)
+    assert "daemon" in text and "(blocked" in text
     (operation,) = fusetools.open(output).stages("lookup").operations
     (stage,) = (stage for stage in operation.stages if stage.name == "daemon")
     assert stage.parts_ns["blocked"] == meanwhile.blocked_ns

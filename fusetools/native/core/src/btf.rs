@@ -4,8 +4,9 @@
 //! Format: Documentation/bpf/btf.rst. A type is a record of 32-bit words: its name, its kind with a count, its size or another
 //! type's number, and what follows by kind.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+
+use crate::record::u32_at;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
@@ -92,13 +93,13 @@ impl<'a> Btf<'a> {
         if data.len() < HEADER {
             return Err("it is too short");
         }
-        if u16::from_ne_bytes([data[0], data[1]]) != MAGIC || data[2] != 1 {
+        if data[..2] != MAGIC.to_le_bytes() || data[2] != 1 {
             return Err("it is no BTF of this byte order");
         }
-        let word = |at| number(data, at) as usize;
+        let word = |at| u32_at(data, at).map(|word| word as usize);
         let section = |at: usize| {
-            let begin = word(4).checked_add(word(at))?;
-            data.get(begin..begin.checked_add(word(at + 4))?)
+            let begin = word(4)?.checked_add(word(at)?)?;
+            data.get(begin..begin.checked_add(word(at + 4)?)?)
         };
         let (Some(types), Some(strings)) = (section(8), section(16)) else {
             return Err("its sections lie outside of it");
@@ -106,7 +107,10 @@ impl<'a> Btf<'a> {
         if types.len() % 4 > 0 {
             return Err("its types are no whole words");
         }
-        let words: Vec<u32> = types.chunks_exact(4).map(|word| number(word, 0)).collect();
+        let words: Vec<u32> = types
+            .chunks_exact(4)
+            .filter_map(|word| u32_at(word, 0))
+            .collect();
         let at = walk(&words).ok_or("its last type is cut off")?;
         Ok(Btf {
             base,
@@ -171,10 +175,10 @@ impl<'a> Btf<'a> {
 
     /// Where a member is, such as "in.h.unique"; members of nameless parts by their own name.
     pub fn member(&self, structure: u32, path: &str) -> Option<Member> {
-        let left = Cell::new(MOST_MEMBERS);
+        let mut left = MOST_MEMBERS;
         let (mut offset, mut bits, mut within) = (0_u32, 0, structure);
         for name in path.split('.') {
-            let place = self.direct(within, name.as_bytes(), 0, &left)?;
+            let place = self.direct(within, name.as_bytes(), 0, &mut left)?;
             offset = offset.checked_add(place.0)?;
             (bits, within) = (place.1, place.2);
         }
@@ -192,14 +196,14 @@ impl<'a> Btf<'a> {
         structure: u32,
         name: &[u8],
         depth: usize,
-        left: &Cell<usize>,
+        left: &mut usize,
     ) -> Option<(u32, u32, u32)> {
         let it = self.plain(structure)?;
         if depth > DEPTH || !matches!(it.kind(), STRUCT | UNION) {
             return None;
         }
         for index in 0..it.count() {
-            left.set(left.get().checked_sub(1)?);
+            *left = left.checked_sub(1)?;
             let [own, number, place] = [3, 4, 5].map(|word| it.word(word + 3 * index));
             let (offset, bits) = if it.has_bits() {
                 (place & 0xff_ffff, place >> 24)
@@ -268,10 +272,6 @@ impl<'a> Btf<'a> {
         own.filter_map(|(number, it)| Some((number, *targets.get(&it.word(2))?)))
             .collect()
     }
-}
-
-fn number(data: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
 }
 
 /// Where each type begins, in words. None: the last one is cut off.

@@ -77,23 +77,11 @@ pub(super) struct Past {
     forgotten: u64,
 }
 
-/// The first of these waits, one after the other, that ends after `time`: sought from the last one on, as most requests
-/// are short.
+/// The first of these waits, one after the other, that ends after `time`: sought from the last one on, as the caller
+/// looks at all that follow it, and most requests are short.
 fn ending_after<T>(waits: &VecDeque<Wait<T>>, time: u64) -> usize {
-    let ends_after = |at: usize| waits[at].to > time;
-    let (mut first, mut last, mut step) = (waits.len(), waits.len(), 1);
-    while first > 0 && ends_after(first - 1) {
-        (first, last) = (first.saturating_sub(step), first - 1);
-        step *= 2;
-    }
-    while first < last {
-        let middle = (first + last) / 2;
-        match ends_after(middle) {
-            true => last = middle,
-            false => first = middle + 1,
-        }
-    }
-    first
+    let later = waits.iter().rev().take_while(|wait| wait.to > time);
+    waits.len() - later.count()
 }
 
 /// By thread.
