@@ -5,6 +5,8 @@
 //! request ends. A function that is entered again inside itself for the same request counts as one call: the modules of
 //! a library do so.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
@@ -12,7 +14,9 @@ use crate::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};
 /// Calls of one thread inside one another; more are some whose return was lost.
 const DEEPEST: usize = 64;
 
-#[derive(Default)]
+type Tasks = FxHashMap<i32, Task>;
+
+#[derive(Clone, Debug, Default)]
 struct Task {
     unique: Option<u64>,
     /// A call's own number has identified the request: calls without one belong to it.
@@ -28,7 +32,7 @@ pub(crate) struct Join {
     functions: Vec<usize>,
     /// Functions whose returns are recorded.
     returns: Vec<bool>,
-    tasks: FxHashMap<i32, Task>,
+    tasks: Tasks,
     /// Something had no number.
     pub used: bool,
 }
@@ -60,13 +64,18 @@ impl Join {
             roles: catalogue.iter().map(role).collect(),
             functions,
             returns,
-            tasks: FxHashMap::default(),
+            tasks: Tasks::default(),
             used: false,
         }
     }
 
     /// Of batches in their order.
     pub fn number(&mut self, batch: &mut Batch) {
+        self.number_again(batch, &mut &[][..]);
+    }
+
+    /// The same in a further pass, to which all before some times may be missing: with what was noted then.
+    pub fn number_again(&mut self, batch: &mut Batch, begins: &mut &[Begin]) {
         if !self.roles.iter().any(Option::is_some) {
             return;
         }
@@ -75,18 +84,30 @@ impl Join {
         let mut due = Side::due(next.as_deref());
         batch.events.retain_mut(|event| {
             while let Some(record) = next.take_if(|_| due <= event.time) {
+                self.begin(due, begins);
                 self.name(record);
                 next = side.next();
                 due = Side::due(next.as_deref());
             }
+            self.begin(event.time, begins);
             match self.roles.get(event.kind as usize) {
                 Some(Some(role)) => self.event(event, *role),
                 _ => true,
             }
         });
-        next.into_iter()
-            .chain(side)
-            .for_each(|record| self.name(record));
+        for record in next.into_iter().chain(side) {
+            self.begin(Side::due(Some(record)), begins);
+            self.name(record);
+        }
+    }
+
+    /// A further pass has come to that time.
+    #[inline]
+    fn begin(&mut self, time: u64, begins: &mut &[Begin]) {
+        while let Some((begin, later)) = begins.split_first().filter(|(b, _)| b.from <= time) {
+            self.tasks.clone_from(&begin.tasks);
+            *begins = later;
+        }
     }
 
     fn name(&mut self, record: &mut Side) {
@@ -106,7 +127,7 @@ impl Join {
                         ..
                     }) => (*unique, *named) = (*taken, true),
                     _ => {
-                        name.clear();
+                        *name = "".into();
                         *handle = ABSENT;
                     }
                 }
@@ -172,6 +193,64 @@ impl Join {
             }
             _ => true,
         }
+    }
+}
+
+/// What was known at a time: what is joined from then on does not depend on anything before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Begin {
+    pub from: u64,
+    tasks: Arc<Tasks>,
+}
+
+/// Times from which a further pass can begin, as far apart as it takes to keep few threads in all.
+pub(crate) struct Begins {
+    noted: Vec<Begin>,
+    threads: usize,
+    /// Of how many batches one is noted, and how many have come since.
+    every: usize,
+    since: usize,
+}
+
+impl Begins {
+    /// Threads that are kept: some 5 MB.
+    const MOST: usize = 1 << 16;
+
+    pub fn new() -> Begins {
+        Begins {
+            noted: vec![Begin::default()],
+            threads: 0,
+            every: 1,
+            since: 0,
+        }
+    }
+
+    /// After a batch, with its latest time.
+    pub fn note(&mut self, last: u64, join: &Join) {
+        self.since += 1;
+        if self.since < self.every {
+            return;
+        }
+        self.since = 0;
+        self.threads += join.tasks.len() + 1;
+        self.noted.push(Begin {
+            from: last.saturating_add(1),
+            tasks: Arc::new(join.tasks.clone()),
+        });
+        while self.threads > Begins::MOST && self.noted.len() > 1 {
+            let mut at = 0;
+            self.noted.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.threads = self.noted.iter().map(|begin| begin.tasks.len() + 1).sum();
+            self.every = self.every.saturating_mul(2);
+        }
+    }
+
+    /// By time; the first is the recording's begin.
+    pub fn finish(self) -> Vec<Begin> {
+        self.noted
     }
 }
 

@@ -33,14 +33,14 @@ use crate::events::{Batch, Chain, Ev, Layer, Map, Meaning, Role, Side, ABSENT};
 use crate::file::{self, feature, until_nul, Attr, Bytes, Parts, Tracing};
 use crate::files::VDSO;
 use crate::format::{number, Field, Format, Shape, Value};
-use crate::join::Join;
+use crate::join::{Begins, Join};
 use crate::narrow::Narrow;
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
 use blocks::{unpack, Block, Blocks};
 use fields::Take;
 use ids::Ids;
-use order::{Order, Sink};
+use order::{latest, Order, Sink};
 use places::Place;
 pub use places::Places;
 pub use records::{Record, Records};
@@ -379,8 +379,11 @@ impl Reader {
         let mut join = Join::new(catalogue);
         let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
         let mut changes = Vec::new();
+        let mut begins = Begins::new();
         let mut numbered = |mut batch: Batch| {
+            let last = latest(&batch);
             join.number(&mut batch);
+            begins.note(last, &join);
             narrow.number(&mut batch, &mut changes);
             sink(batch);
         };
@@ -391,8 +394,13 @@ impl Reader {
         order.places = Some(Vec::new());
         self.scan_part(&plan, &mut order, self.data());
         let (info, places) = order.finish();
-        let places = places.filter(|_| !join.used);
-        Ok((info, Places::new(places.unwrap_or_default(), changes)))
+        let begins = if join.used {
+            begins.finish()
+        } else {
+            Vec::new()
+        };
+        let places = Places::new(places.unwrap_or_default(), changes, begins);
+        Ok((info, places))
     }
 
     /// A further pass, with the catalogue of the one that noted the places: of system calls and the scheduler's events
@@ -407,10 +415,11 @@ impl Reader {
     ) -> ScanInfo {
         let mut join = Join::new(catalogue);
         let mut narrow = Narrow::new(catalogue, self.arch().as_deref());
-        let parts = places.within(&windows);
-        let mut changes = places.changes();
+        let (wider, begins) = places.joined(&windows);
+        let parts = places.within(&wider);
+        let (mut changes, mut begins) = (places.changes(), &begins[..]);
         let mut numbered = |mut batch: Batch| {
-            join.number(&mut batch);
+            join.number_again(&mut batch, &mut begins);
             match &parts {
                 Some(_) => narrow.number_again(&mut batch, &mut changes),
                 None => narrow.number(&mut batch, &mut Vec::new()),

@@ -291,7 +291,7 @@ fn all_is_read_where_the_order_is_not_the_times() {
 }
 
 #[test]
-fn all_is_read_where_a_call_depends_on_those_before_it() {
+fn what_is_before_is_read_where_a_call_depends_on_it() {
     let mut file = threads();
     let callback = file.events[5].sample(&at(18, 25, 7, vec![0; 8]));
     file.records = vec![switch(&file, 10, 7, 8), callback, switch(&file, 30, 7, 8)];
@@ -303,6 +303,81 @@ fn all_is_read_where_a_call_depends_on_those_before_it() {
         to: 30,
     };
     assert_eq!(samples_read(&reader, &[span]), (3, 3));
+}
+
+const TAKE: &str = "name: take\nID: 603\nformat:\n\
+    \tfield:u64 unique;\toffset:0;\tsize:8;\tsigned:0;\n\
+    \nprint fmt: \"\"\n";
+
+/// Requests taken, callbacks inside one another and their returns, and switches, of four threads.
+fn called(random: &mut Random, events: u64) -> (PerfData, Vec<Meaning>) {
+    let mut file = threads();
+    file.formats.push(("fuse_daemon", TAKE));
+    let back = CALLBACK.replace("cb", "cb__return").replace("602", "604");
+    file.formats.push(("fuse_daemon", back.leak()));
+    file.events.push(Event::new("fuse_daemon:take", 603, &[19]));
+    file.events
+        .push(Event::new("fuse_daemon:cb__return", 604, &[20]));
+    for time in 1000..1000 + events {
+        let tid = 1 + random.below(4) as i32;
+        let sample = |index: usize, id, word: u64| {
+            file.events[index].sample(&at(id, time, tid, word.to_le_bytes().to_vec()))
+        };
+        file.records.push(match random.below(64) {
+            0 => sample(6, 19, time),
+            1..=9 => sample(5, 18, 0),
+            10..=18 => sample(7, 20, 0),
+            19 => file.events[1].sample(&at(13, time, tid, perf_data::end(4, time - 9, 0))),
+            _ => switch(&file, time, tid as u32, 9),
+        });
+        if time % 500 == 0 {
+            file.records.push(perf_data::round());
+        }
+    }
+    let daemon = |event, role| Meaning {
+        layer: Layer::Daemon,
+        function: "cb".into(),
+        ..meaning(event, role)
+    };
+    let mut rows = rows();
+    rows[3].function = "cb".into();
+    rows.push(daemon("fuse_daemon:take", Role::Taken));
+    rows.push(daemon("fuse_daemon:cb__return", Role::Return));
+    (file, rows)
+}
+
+#[test]
+fn calls_are_joined_as_if_all_had_been_read() {
+    const EVENTS: u64 = 30_000;
+    let mut random = Random(7);
+    let (file, rows) = called(&mut random, EVENTS);
+    let mut reader = Reader::from_bytes(file.bytes()).unwrap();
+    reader.set_chunk(4000);
+    let (whole, places) = reader.scan_noting(&rows, &mut |_| ()).unwrap();
+    let (mut read, mut numbered) = (0, 0);
+    for _ in 0..100 {
+        let mut span = || {
+            let from = 1000 + random.below(EVENTS);
+            let (to, tid) = (from + random.below(500), 1 + random.below(4) as i32);
+            Span { tid, from, to }
+        };
+        let mut spans = [span(), span()];
+        spans.sort_by_key(|span| span.from);
+        let all = gather(&reader, &rows, &Places::default(), &spans);
+        assert_eq!(gather(&reader, &rows, &places, &spans), all, "{spans:?}");
+        let number =
+            |what: &What| matches!(what, What::Event(3 | 5, [unique, ..]) if *unique != u64::MAX);
+        let moments = all.iter().flatten();
+        numbered += moments.filter(|moment| number(&moment.what)).count();
+        let windows = vec![(spans[0].from, spans[0].to)];
+        let some = reader.scan_within(&rows, &places, windows, &mut |_| ());
+        read += some.counts.iter().sum::<u64>();
+    }
+    let all = 100 * whole.counts.iter().sum::<u64>();
+    assert!(
+        numbered > 100 && read < all / 2,
+        "{numbered}; {read} of {all}"
+    );
 }
 
 /// 7 runs a program of 32 bits from 10 to 30, its child 9 too; i386: 3 is read, x86-64: 3 is close.

@@ -19,6 +19,12 @@ impl Sink for Vec<Batch> {
     }
 }
 
+/// The latest time in a batch.
+pub(super) fn latest(batch: &Batch) -> u64 {
+    let event = batch.events.last().map_or(0, |event| event.time);
+    event.max(batch.side.last().map_or(0, side_time))
+}
+
 /// Puts parts in time order and hands batches on.
 pub(super) struct Order<S> {
     pub(super) sink: S,
@@ -155,12 +161,7 @@ impl<S: Sink> Order<S> {
         self.late += batch
             .side
             .partition_point(|side| side_time(side) < self.handed) as u64;
-        if let Some(last) = batch.events.last() {
-            self.handed = self.handed.max(last.time);
-        }
-        if let Some(last) = batch.side.last() {
-            self.handed = self.handed.max(side_time(last));
-        }
+        self.handed = self.handed.max(latest(&batch));
         if !(batch.events.is_empty() && batch.side.is_empty()) {
             self.sink.take(batch);
         }

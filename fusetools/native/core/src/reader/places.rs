@@ -1,6 +1,7 @@
 //! Where in the file which times are: one pass notes it, and further ones read only the parts that they need.
 
 use super::*;
+use crate::join::Begin;
 use crate::narrow::Change;
 
 /// Neighbours are joined where there are more: these are 2 MiB.
@@ -12,6 +13,8 @@ pub struct Places {
     places: Vec<Place>,
     /// What records of tasks show that are not read again.
     changes: Vec<Change>,
+    /// From where calls can be joined with requests, by time; empty: they need not be joined.
+    begins: Vec<Begin>,
 }
 
 /// A part of the file with whole records.
@@ -24,11 +27,34 @@ pub(super) struct Place {
 }
 
 impl Places {
-    pub(super) fn new(places: Vec<Place>, changes: Vec<Change>) -> Places {
-        match changes.len() {
-            Change::MOST.. => Places::default(),
-            _ => Places { places, changes },
+    pub(super) fn new(places: Vec<Place>, changes: Vec<Change>, begins: Vec<Begin>) -> Places {
+        if places.is_empty() || changes.len() >= Change::MOST {
+            return Places::default();
         }
+        Places {
+            places,
+            changes,
+            begins,
+        }
+    }
+
+    /// The windows with what stands before them that calls in them depend on, and what is known where they begin then.
+    pub(super) fn joined(&self, windows: &[(u64, u64)]) -> (Vec<(u64, u64)>, Vec<Begin>) {
+        let mut wider: Vec<(u64, u64)> = Vec::new();
+        let mut begins = Vec::new();
+        for (from, to) in windows {
+            let before = self.begins.partition_point(|begin| begin.from <= *from);
+            let begin = before.checked_sub(1).map(|at| &self.begins[at]);
+            let from = begin.map_or(*from, |begin| begin.from);
+            match wider.last_mut() {
+                Some(last) if from <= last.1 => last.1 = *to,
+                _ => {
+                    wider.push((from, *to));
+                    begins.extend(begin.cloned());
+                }
+            }
+        }
+        (wider, begins)
     }
 
     pub(super) fn changes(&self) -> &[Change] {
@@ -88,7 +114,7 @@ mod tests {
     }
 
     fn read(places: &[Place], windows: &[(u64, u64)]) -> Vec<(usize, usize)> {
-        let places = Places::new(places.to_vec(), Vec::new());
+        let places = Places::new(places.to_vec(), Vec::new(), Vec::new());
         let found = places.within(windows).unwrap();
         found.iter().map(|part| (part.start, part.end)).collect()
     }
