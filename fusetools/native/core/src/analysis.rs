@@ -21,7 +21,7 @@ use crate::operations::{Arch, Operation};
 use crate::reader::{Reader, ScanInfo};
 use crate::requests::Requests;
 use crate::serves::Serves;
-use crate::stitch::{self, Cut, Mark, RequestCounts, Stitch, Story};
+use crate::stitch::{self, Cut, Mark, RequestCounts, Stitch, Story, Tell};
 use crate::tree::{Single, Tree};
 
 use daemon::{Reads, Replied};
@@ -330,9 +330,9 @@ impl Analysis {
 
     /// Forwards to the stitching of requests.
     #[inline]
-    fn follow(&mut self, hand: impl FnOnce(&mut Stitch, &mut dyn FnMut(&Story))) {
+    fn follow(&mut self, hand: impl FnOnce(&mut Stitch, Tell)) {
         if let Some(mut stitch) = self.stitch.take() {
-            hand(&mut stitch, &mut |story| self.story(story));
+            hand(&mut stitch, &mut |story, _| self.story(story));
             self.stitch = Some(stitch);
         }
     }
@@ -443,7 +443,7 @@ impl Analysis {
         }
         if let Some(mut stitch) = self.stitch.take() {
             stitch.end_at(self.now);
-            stitch.finish(&mut |story| self.story(story));
+            stitch.finish(&mut |story, _| self.story(story));
         }
         for (_, replied) in std::mem::take(&mut self.replied) {
             self.replied(replied);

@@ -198,7 +198,7 @@ pub enum Side {
         ino: u64,
         /// Of an open file.
         handle: u64,
-        name: String,
+        name: Arc<str>,
     },
     /// A request for a directory's list is answered with this, among others. Only if the catalogue requests it
     /// (Role::Listed).
@@ -208,7 +208,7 @@ pub enum Side {
         tid: i32,
         unique: u64,
         ino: u64,
-        name: String,
+        name: Arc<str>,
     },
     /// PERF_RECORD_SWITCH: `out` false = the task runs again.
     Switch {

@@ -355,7 +355,7 @@ impl<'a> Engine<'a> {
         }
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
-            stitch.side(record, &mut |story| complete.push(story.clone()));
+            stitch.side(record, &mut |story, _| complete.push(story.clone()));
         }
         self.stories();
     }
@@ -400,7 +400,7 @@ impl<'a> Engine<'a> {
         }
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
-            stitch.event(ev, &mut |story| complete.push(story.clone()));
+            stitch.event(ev, &mut |story, _| complete.push(story.clone()));
             if what == Use::End {
                 self.answered(ev);
             }
@@ -587,7 +587,7 @@ impl<'a> Engine<'a> {
         if let Some(stitch) = &mut self.stitch {
             let complete = &mut self.complete;
             stitch.end_at(last);
-            stitch.rest(&mut |story| complete.push(story.clone()));
+            stitch.rest(&mut |story, _| complete.push(story.clone()));
             self.stories();
         }
         self.settle_all();

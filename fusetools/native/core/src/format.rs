@@ -3,6 +3,8 @@
 //! Fields mean what libtraceevent takes them for: arrays by their brackets or `__data_loc`, strings by an
 //! element type with `char`, `u8` or `s8` in it, the sign by `signed:`.
 
+use crate::file::before_nul;
+
 /// How a field's bytes are laid out in the sample's raw data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -212,7 +214,7 @@ impl Field {
             }
         };
         Some(if self.string {
-            Value::Text(bytes.split(|&b| b == 0).next().unwrap_or(bytes))
+            Value::Text(before_nul(bytes))
         } else {
             Value::Bytes(bytes)
         })

@@ -1,5 +1,7 @@
 //! What threads did in some spans of time, event by event.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::events::{Batch, Ev, Item, Meaning, Role, Side, ABSENT};
@@ -34,7 +36,7 @@ pub enum What {
     /// PERF_RECORD_SWITCH.
     Switch { out: bool, preempt: bool },
     /// A callback's name and inode.
-    Name(String, u64),
+    Name(Arc<str>, u64),
 }
 
 /// A further pass, with the catalogue of the one that noted the places; for each span its moments by time, at most

@@ -1,5 +1,7 @@
 //! Each request's story with the names of files, for whoever wants requests one by one.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
@@ -121,8 +123,6 @@ pub fn tell(
 pub struct Teller<L> {
     roles: Vec<Role>,
     stitch: Stitch,
-    /// Stories to report.
-    complete: Vec<Story>,
     all: All<L>,
 }
 
@@ -140,7 +140,6 @@ impl<L: Listener> Teller<L> {
         Teller {
             roles: catalogue.iter().map(|row| row.role).collect(),
             stitch,
-            complete: Vec::new(),
             all: All {
                 names,
                 followed: Followed::new(catalogue),
@@ -155,10 +154,9 @@ impl<L: Listener> Teller<L> {
             Item::Event(event) => self.event(event),
             Item::Side(record) => self.side(record),
         });
-        let complete = &mut self.complete;
+        let all = &mut self.all;
         self.stitch
-            .settle(&mut |story| complete.push(story.clone()));
-        self.all.tell(&mut self.complete, self.stitch.comms());
+            .settle(&mut |story, comms| all.story(story, comms));
     }
 
     pub fn listener(&mut self) -> &mut L {
@@ -208,10 +206,9 @@ impl<L: Listener> Teller<L> {
             let daemon = self.daemon(event.pid, event.tid, event.v[0]);
             self.all.names.event(daemon, event);
         }
-        let complete = &mut self.complete;
+        let all = &mut self.all;
         self.stitch
-            .event(event, &mut |story| complete.push(story.clone()));
-        self.all.tell(&mut self.complete, self.stitch.comms());
+            .event(event, &mut |story, comms| all.story(story, comms));
         if let Some(role) = self.roles.get(event.kind as usize) {
             self.all.listener.event(event, *role);
         }
@@ -228,20 +225,17 @@ impl<L: Listener> Teller<L> {
             _ => (-1, ABSENT),
         };
         self.all.names.side(daemon, record);
-        let complete = &mut self.complete;
+        let all = &mut self.all;
         self.stitch
-            .side(record, &mut |story| complete.push(story.clone()));
-        self.all.tell(&mut self.complete, self.stitch.comms());
+            .side(record, &mut |story, comms| all.story(story, comms));
         self.all.listener.side(record);
     }
 
     /// Tells the rest.
     pub fn finish(self) -> RequestCounts {
-        let (mut all, mut complete) = (self.all, self.complete);
-        let comms = self
-            .stitch
-            .finish(&mut |story| complete.push(story.clone()));
-        all.tell(&mut complete, &comms);
+        let mut all = self.all;
+        self.stitch
+            .finish(&mut |story, comms| all.story(story, comms));
         all.names.end();
         all.listener.end(&all.names);
         all.counts
@@ -249,27 +243,18 @@ impl<L: Listener> Teller<L> {
 }
 
 impl<L: Listener> All<L> {
-    #[inline]
-    fn tell(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
-        if !complete.is_empty() {
-            self.tell_all(complete, comms);
-        }
-    }
-
-    fn tell_all(&mut self, complete: &mut Vec<Story>, comms: &[String]) {
-        for story in complete.drain(..) {
-            let daemon = self.names.daemon(story.daemon_pid, story.connection);
-            let details = self.names.take(daemon, story.unique);
-            let details = details.as_ref().unwrap_or(&NOTHING);
-            self.counts.add(&story);
-            self.followed.story(&story, details, &mut self.names);
-            self.listener.story(&Known {
-                story: &story,
-                details,
-                names: &self.names,
-                comms,
-            });
-        }
+    fn story(&mut self, story: &Story, comms: &[String]) {
+        let daemon = self.names.daemon(story.daemon_pid, story.connection);
+        let details = self.names.take(daemon, story.unique);
+        let details = details.as_ref().unwrap_or(&NOTHING);
+        self.counts.add(story);
+        self.followed.story(story, details, &mut self.names);
+        self.listener.story(&Known {
+            story,
+            details,
+            names: &self.names,
+            comms,
+        });
     }
 }
 
@@ -283,7 +268,7 @@ struct Followed {
 
 /// Stories may be reported in another order.
 enum Half {
-    Lookup(Daemon, u64, String),
+    Lookup(Daemon, u64, Arc<str>),
     Next(Daemon, u64),
 }
 
@@ -328,7 +313,7 @@ impl Followed {
             (Half::Lookup(daemon, directory, name), Some(Half::Next(same, ino)))
             | (Half::Next(same, ino), Some(Half::Lookup(daemon, directory, name))) => {
                 if daemon == same && !names.knows(daemon, ino) {
-                    names.learn(daemon, directory, &name, ino);
+                    names.learn(daemon, directory, name, ino);
                 }
             }
             (half, _) => {

@@ -2,6 +2,8 @@
 //! joined they are paths. A daemon that is given neither inode nor path of an open file knows the file by the handle in
 //! its answer to the open; so does this.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::events::{Ev, Layer, Meaning, Role, Side, ABSENT};
@@ -21,7 +23,7 @@ pub struct Details {
     /// The file's, or that of `name`'s directory.
     pub ino: u64,
     /// Of a file in a directory, or of an attribute.
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// Of the open file.
     handle: u64,
     /// Requested bytes, and their offset.
@@ -82,10 +84,16 @@ pub struct Names {
 #[derive(Clone, Debug)]
 struct Name {
     directory: u64,
-    /// Or the path from that directory on.
-    name: Box<str>,
+    /// Or the path from that directory on, with a slash before it.
+    name: Arc<str>,
     /// When.
     learned: u64,
+}
+
+impl Name {
+    fn text(&self) -> &str {
+        self.name.strip_prefix('/').unwrap_or(&self.name)
+    }
 }
 
 /// What a daemon has answered with one handle.
@@ -176,13 +184,13 @@ impl Names {
             }
             Some(Some((Role::Handle, _))) => {
                 let path = self.details(daemon, unique).name.clone();
-                self.opened(daemon, ino, path.as_deref());
+                self.opened(daemon, ino, path);
             }
             Some(Some((Role::Inode, _))) => {
                 let details = self.details(daemon, unique);
                 details.answer = ino;
                 if let (Some(name), directory) = (details.name.clone(), details.ino) {
-                    self.learn(daemon, directory, &name, ino);
+                    self.learn(daemon, directory, name, ino);
                 }
             }
             _ => {}
@@ -199,8 +207,7 @@ impl Names {
         } = record
         {
             // Empty: the kernel could not read it, or libfuse gives the daemon no path.
-            let name = Some(name.as_str()).filter(|name| !name.is_empty());
-            let name = name.map(str::to_owned);
+            let name = Some(name.clone()).filter(|name| !name.is_empty());
             let name = name.or_else(|| self.open_file(daemon, *handle));
             let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
@@ -211,7 +218,7 @@ impl Names {
         {
             let directory = self.details_of(daemon, *unique).ino;
             if directory != ABSENT {
-                self.learn(daemon, directory, name, *ino);
+                self.learn(daemon, directory, name.clone(), *ino);
             }
         }
         if let Side::Lost { .. } = record {
@@ -221,20 +228,19 @@ impl Names {
     }
 
     /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
-    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<&str>) {
+    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<Arc<str>>) {
         // 0: the daemon does not use handles.
         if matches!(handle, 0 | ABSENT) {
             return;
         }
         self.moment += 1;
-        let name = path
-            .and_then(|path| path.strip_prefix('/'))
-            .map(|path| Name {
-                directory: ROOT,
-                name: path.into(),
-                learned: self.moment,
-            });
-        let same = self.open_file(daemon, handle).as_deref() == path;
+        let same = self.open_file(daemon, handle) == path;
+        let path = path.filter(|path| path.starts_with('/'));
+        let name = path.map(|path| Name {
+            directory: ROOT,
+            name: path,
+            learned: self.moment,
+        });
         match self.files.get_mut(&(daemon, handle)) {
             Some(file) => {
                 file.times = file.times.saturating_add(1);
@@ -248,10 +254,10 @@ impl Names {
     }
 
     /// The path of an open file.
-    fn open_file(&self, daemon: Daemon, handle: u64) -> Option<String> {
+    fn open_file(&self, daemon: Daemon, handle: u64) -> Option<Arc<str>> {
         let name = self.files.get(&(daemon, handle))?.name.as_ref()?;
         let stands = self.stands(daemon, name);
-        stands.then(|| format!("/{}", name.name))
+        stands.then(|| name.name.clone())
     }
 
     fn released(&mut self, daemon: Daemon, handle: u64) {
@@ -296,19 +302,21 @@ impl Names {
         let Some(moved) = self.moved.get(&(daemon, name.directory)) else {
             return true;
         };
-        let ends = name.name.match_indices('/').map(|(at, _)| at);
-        let mut ends = ends.chain([name.name.len()]);
-        !ends.any(|end| since(moved.get(&name.name[..end])))
+        let text = name.text();
+        let ends = text.match_indices('/').map(|(at, _)| at);
+        let mut ends = ends.chain([text.len()]);
+        !ends.any(|end| since(moved.get(&text[..end])))
     }
 
     /// In `directory` `name` leads to `ino`.
-    pub fn learn(&mut self, daemon: Daemon, directory: u64, name: &str, ino: u64) {
-        let (directory, name) = from_root(directory, name);
-        if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(name, "" | "." | "..") {
+    pub fn learn(&mut self, daemon: Daemon, directory: u64, name: impl Into<Arc<str>>, ino: u64) {
+        let name = name.into();
+        let (directory, text) = from_root(directory, &name);
+        if matches!(ino, 0 | ROOT | ABSENT) || ino == directory || matches!(text, "" | "." | "..") {
             return;
         }
         self.moment += 1;
-        let (name, learned) = (name.into(), self.moment);
+        let learned = self.moment;
         let name = Name {
             directory,
             name,
@@ -395,7 +403,7 @@ impl Names {
             let Some(name) = name.filter(|name| self.is_sure(daemon, name)) else {
                 break;
             };
-            names.push(&name.name);
+            names.push(name.text());
             at = name.directory;
         }
         names.reverse();

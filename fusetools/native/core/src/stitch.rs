@@ -122,7 +122,7 @@ pub fn stories(
     reader: &Reader,
     catalogue: &[Meaning],
     filters: Filters,
-    tell: &mut dyn FnMut(&Story, &[String]),
+    tell: Tell,
 ) -> Result<Summary, Error> {
     let first = filters.first(reader)?;
     let mut stitch = Stitch::new(
@@ -132,13 +132,10 @@ pub fn stories(
         first,
         asleep(reader),
     );
-    let mut tell_story = |stitch: &[String], story: &Story| tell(story, stitch);
-    let info = reader.scan(catalogue, &mut |batch| {
-        stitch.push_with(&batch, &mut tell_story)
-    })?;
+    let info = reader.scan(catalogue, &mut |batch| stitch.push(&batch, tell))?;
     let event_cost = stitch.event_cost();
     stitch.end_at(info.last);
-    let comms = stitch.finish_with(&mut tell_story);
+    let comms = stitch.finish(tell);
     Ok(Summary {
         info,
         comms,
@@ -252,14 +249,10 @@ impl Stitch {
     }
 
     /// The next batch: all its events are later than those before.
-    pub fn push(&mut self, batch: &Batch, tell: &mut dyn FnMut(&Story)) {
-        self.push_with(batch, &mut |_, story| tell(story));
-    }
-
-    fn push_with(&mut self, batch: &Batch, tell: Tell) {
+    pub fn push(&mut self, batch: &Batch, tell: Tell) {
         batch.in_order(|item| match item {
-            Item::Event(event) => self.event_with(event, tell),
-            Item::Side(record) => self.side_with(record, tell),
+            Item::Event(event) => self.event(event, tell),
+            Item::Side(record) => self.side(record, tell),
         });
     }
 
@@ -271,11 +264,7 @@ impl Stitch {
     }
 
     /// Reports requests that have ended. For an eager one, at the end of a batch.
-    pub fn settle(&mut self, tell: &mut dyn FnMut(&Story)) {
-        self.settle_with(&mut |_, story| tell(story));
-    }
-
-    fn settle_with(&mut self, tell: Tell) {
+    pub fn settle(&mut self, tell: Tell) {
         if let Some(slot) = self.ended_last.take() {
             self.tell(slot, tell);
         }
@@ -310,23 +299,15 @@ impl Stitch {
         }
     }
 
-    /// One event, or side-band record, for those who look at them one by one (`waiting`, `in_hand`).
-    pub fn event(&mut self, ev: &Ev, tell: &mut dyn FnMut(&Story)) {
-        self.event_with(ev, &mut |_, story| tell(story));
-    }
-
-    pub fn side(&mut self, record: &Side, tell: &mut dyn FnMut(&Story)) {
-        self.side_with(record, &mut |_, story| tell(story));
-    }
-
+    /// One event, for those who look at them one by one (`waiting`, `in_hand`); side-band records: `side`.
     #[inline]
-    fn event_with(&mut self, ev: &Ev, tell: Tell) {
+    pub fn event(&mut self, ev: &Ev, tell: Tell) {
         let Some(&kind) = self.kinds.get(ev.kind as usize) else {
             return;
         };
         self.now = self.now.max(ev.time);
         if kind.role != Role::Length {
-            self.settle_with(tell);
+            self.settle(tell);
         }
         match kind.role {
             Role::SysEnter => self.sys_enter(ev, tell),
@@ -367,21 +348,13 @@ impl Stitch {
     }
 
     /// Reports the rest. Returns the names of threads.
-    pub fn finish(self, tell: &mut dyn FnMut(&Story)) -> Vec<String> {
-        self.finish_with(&mut |_, story| tell(story))
-    }
-
-    fn finish_with(mut self, tell: Tell) -> Vec<String> {
-        self.rest_with(tell);
+    pub fn finish(mut self, tell: Tell) -> Vec<String> {
+        self.rest(tell);
         self.comms
     }
 
     /// Reports the rest: no more events come.
-    pub fn rest(&mut self, tell: &mut dyn FnMut(&Story)) {
-        self.rest_with(&mut |_, story| tell(story));
-    }
-
-    fn rest_with(&mut self, tell: Tell) {
+    pub fn rest(&mut self, tell: Tell) {
         for place in 0..self.slab.len() {
             match self.slab[place].generation {
                 0 => {} // free
@@ -391,4 +364,5 @@ impl Stitch {
     }
 }
 
-type Tell<'a> = &'a mut dyn FnMut(&[String], &Story);
+/// Takes a story with the names of threads, by `Story::comm`.
+pub type Tell<'a> = &'a mut dyn FnMut(&Story, &[String]);

@@ -109,7 +109,7 @@ impl Script {
             unique,
             ino: inode,
             handle: ABSENT,
-            name: name.to_owned(),
+            name: name.into(),
         });
         self.call(501, INODE, &[unique, answer]);
         self.call(501, ENTER, &[20]);
@@ -453,7 +453,7 @@ proptest! {
             batch.events.push(ev(time, tid, kind, &v));
         }
         for (time, unique, ino, handle, name) in names {
-            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, handle, name });
+            batch.side.push(Side::Name { time, pid: DAEMON, tid: 501, unique, ino, handle, name: name.into() });
         }
         batch.events.sort_by_key(|event| event.time);
         batch.side.sort_by_key(|side| match side {

@@ -146,8 +146,8 @@ impl Script {
             });
         }
         let mut stories = Vec::new();
-        stitch.push(&batch, &mut |story| stories.push(story.clone()));
-        stitch.finish(&mut |story| stories.push(story.clone()));
+        stitch.push(&batch, &mut |story, _| stories.push(story.clone()));
+        stitch.finish(&mut |story, _| stories.push(story.clone()));
         stories.sort_by_key(Story::start);
         stories
     }
@@ -971,7 +971,7 @@ fn at_any_time() {
             cpu: 0,
             v,
         };
-        stitch.event(&ev, &mut |_| stories += 1);
+        stitch.event(&ev, &mut |_, _| stories += 1);
         let unique = |story: Option<&Story>| story.map(|story| story.unique);
         (
             unique(stitch.waiting(900)),

@@ -263,7 +263,9 @@ impl Threads {
                     let v = [Some(u64::from(out)), Some(u64::from(preempt)), None, None];
                     (-1, v, None)
                 }
-                What::Name(name, ino) => (-2, [known(ino), None, None, None], Some(name)),
+                What::Name(name, ino) => {
+                    (-2, [known(ino), None, None, None], Some(name.to_string()))
+                }
             };
             (moment.time, moment.tid, moment.cpu, kind, v, text)
         };

@@ -107,11 +107,12 @@ impl Calls {
                 unique: self.unique,
                 ino: ABSENT,
                 handle,
-                name: path.to_owned(),
+                name: path.into(),
             },
         );
         self.event(kind, ABSENT);
-        self.names.details_of(DAEMON, self.unique).name.clone()
+        let name = self.names.details_of(DAEMON, self.unique).name.as_deref();
+        name.map(str::to_owned)
     }
 
     fn open(&mut self, path: &str, handle: u64) {
@@ -166,7 +167,7 @@ fn of_inode(names: &mut Names, kind: u32, ino: u64, name: &str) {
             unique: 2,
             ino,
             handle: ABSENT,
-            name: name.to_owned(),
+            name: name.into(),
         },
     );
     names.event(DAEMON, &called(kind, 2, ino));
@@ -270,7 +271,7 @@ fn a_list_names_its_files() {
                 tid: 7,
                 unique: 2,
                 ino,
-                name: name.to_owned(),
+                name: name.into(),
             },
         );
     }

@@ -391,9 +391,9 @@ impl ScanPlan {
                 ]
             };
             if let Some(name) = &take.name {
-                if let Some(Value::Text(text)) = name.value(raw) {
+                if let Some(Value::Text(name)) = name.value(raw) {
                     let [unique, ino, handle, _] = v;
-                    let name = until_nul(text);
+                    let name = file::text(name).into();
                     part.side.push(match take.listed {
                         true => Side::Listed {
                             time,

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Stitch {
-    pub(super) fn side_with(&mut self, record: &Side, tell: Tell) {
+    pub fn side(&mut self, record: &Side, tell: Tell) {
         match record {
             Side::Comm { pid, tid, comm, .. } => {
                 let comm = self.comm_number(comm);

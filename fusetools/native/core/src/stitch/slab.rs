@@ -134,7 +134,7 @@ impl Stitch {
             && (filters.connections.is_empty()
                 || connection.is_some_and(|c| filters.connections.contains(&c)));
         if wanted {
-            tell(&self.comms, story);
+            tell(story, &self.comms);
         }
     }
 
