@@ -8,7 +8,6 @@ mount. A chain ends in a circle (a deadlock), or in a thread that waits for some
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from fusetools.now.threads import (
     cannot_send,
     has_work,
     idles,
+    in_callback,
     in_reload,
     kind_of_wait,
     waits_for_workers,
@@ -354,7 +354,7 @@ class _Graph:
         text = (
             f"autofs waits for its daemon to mount {what or 'what callers asked for'}: {why.text}"
         )
-        return Cause("autofs", text, why.chain, why.fixes)
+        return replace(why, kind="autofs", text=text)
 
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
@@ -384,7 +384,7 @@ class _Graph:
             return []
         threads = self.of.get(daemon.pid, [])
         waits = [task for task in threads if has_work(task)]
-        waits.sort(key=lambda task: -(task.age or 0.0))
+        waits.sort(key=lambda task: (not in_callback(task), -(task.age or 0.0)))
         causes = self._of_threads(connection, daemon, waits, late)
         if any(cause.kind == "condition" for cause in causes):
             causes = self._with_outside(connection, daemon, waits, causes)
@@ -394,8 +394,8 @@ class _Graph:
         causes += self._general(connection, daemon, threads, late, bool(causes))
         ends = (*abort, *self._kill(connection, daemon))
         return [
-            Cause(c.kind, c.text, c.chain, c.fixes or (ends if not n else ()))
-            for n, c in enumerate(causes)
+            replace(cause, fixes=cause.fixes or (ends if not n else ()))
+            for n, cause in enumerate(causes)
         ]
 
     def _of_threads(
@@ -404,7 +404,7 @@ class _Graph:
         """Why the daemon's threads that wait do not answer, one cause for all that wait for the
         same; the sure ones alone, if there are any."""
         by_key: dict[object, Cause] = {}
-        counts: Counter[object] = Counter()
+        tids: dict[object, list[int]] = {}
         oldest = max((task.age for task in late if task.age is not None), default=None)
 
         # A thread that waits for longer than the oldest caller works for none of them. Clocks may
@@ -415,17 +415,16 @@ class _Graph:
         about = within(TAKEN + PART_TAKEN * (oldest or 0.0))
         ends = {task.tid: self._cause(connection, daemon, task) for task in about}
         known = {ends[task.tid][0] for task in within(SKEW)}
-        for key, cause in ends.values():
+        for tid, (key, cause) in ends.items():
             if known and key not in known:
                 continue
-            counts[key] += 1
+            tids.setdefault(key, []).append(tid)
             if key not in by_key or _ORDER[cause.kind] < _ORDER[by_key[key].kind]:
                 by_key[key] = cause
         many = f" of {len(self.of.get(daemon.pid, ()))} threads of {daemon.comm}"
         for key, cause in by_key.items():
-            if counts[key] > 1:
-                lines = (*cause.chain, f"{counts[key]}{many} end there")
-                by_key[key] = replace(cause, chain=lines)
+            more = (f"{len(tids[key])}{many} end there",) if len(tids[key]) > 1 else ()
+            by_key[key] = replace(cause, chain=cause.chain + more, threads=tuple(tids[key]))
         # Threads at their own ends that wait for the same are one cause.
         alike: dict[str, list[object]] = {}
         for key, cause in by_key.items():
@@ -434,7 +433,9 @@ class _Graph:
         for first, *rest in alike.values():
             if rest:
                 line = f"{1 + len(rest)}{many} wait like that"
-                by_key[first] = replace(by_key[first], chain=(*by_key[first].chain, line))
+                all_ = tuple(tid for key in (first, *rest) for tid in tids[key])
+                chain = (*by_key[first].chain, line)
+                by_key[first] = replace(by_key[first], chain=chain, threads=all_)
             by_key = {key: cause for key, cause in by_key.items() if key not in rest}
         causes = sorted(by_key.values(), key=lambda cause: _ORDER[cause.kind])
         sure = [cause for cause in causes if _ORDER[cause.kind] < _ORDER["sleep"]]

@@ -47,6 +47,11 @@ def has_work(task: Task) -> bool:
     return task.state not in "ZX" and not (idle or idles(task) or accepts(task))
 
 
+def in_callback(task: Task) -> bool:
+    """libfuse has called it, as far as its stack shows: there is a request that it works for."""
+    return any(name.startswith(("fuse_", "[libfuse")) for name in task.user)
+
+
 SLEEPS = ("nanosleep", "clock_nanosleep")
 
 

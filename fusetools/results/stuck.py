@@ -41,12 +41,13 @@ class Fix(NamedTuple):
 @dataclass(frozen=True)
 class Cause:
     """``kind``: one of KINDS; ``text``: a sentence; ``chain``: who waits for whom, starting at the
-    mount; ``fixes``: never run by fusetools."""
+    mount; ``fixes``: never run by fusetools; ``threads``: the daemon's that it keeps waiting."""
 
     kind: str
     text: str
     chain: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    threads: tuple[int, ...] = ()
 
 
 # The surest first.

@@ -670,6 +670,33 @@ def test_threads_that_wait_alike_are_one_cause() -> None:
     assert "and 44 more causes (--json has all)" in text
 
 
+def test_where_each_thread_waits_that_does_not_answer() -> None:
+    """A Java virtual machine: many threads wait for conditions, and two of them in a request."""
+    sleeps = thread(101, call="futex", user=("pthread_cond_timedwait", "JVM_Sleep"))
+    enters = thread(102, 299.5, call="futex", user=("pthread_cond_wait", "monitorenter", "x"))
+    works = [thread(n, 9.0, call="futex", user=("sem_wait", "GangWorker")) for n in range(110, 115)]
+    old = [thread(n, 900.0, call="futex", user=("sem_wait", "Finalizer")) for n in (120, 121)]
+    result = stuck(moment(caller(), *works, *old, sleeps, enters))
+    (cause,) = [cause for cause in result.mounts[0].causes if cause.kind == "condition"]
+    assert cause.threads == (102, 101, 110, 111, 112, 113, 114)
+    assert cause.text.startswith("sshfs (thread 102) waits for a condition")
+    listed = [line.strip() for line in render(result).splitlines() if line.startswith("      in ")]
+    assert listed == [
+        "in pthread_cond_wait < monitorenter < x",
+        "in pthread_cond_timedwait < JVM_Sleep",
+        "in sem_wait < GangWorker",
+        "in sem_wait < Finalizer",
+    ]
+    # Who is in a callback works for a request.
+    called = replace(works[4], user=("sem_wait", "fuse_fs_read_buf", "[libfuse.so.2.9.9]"))
+    (cause, *_) = causes(caller(), *works[:4], called, sleeps)
+    assert cause.threads[0] == 114 and "(thread 114)" in cause.text
+    # All at places of their own: the first ones, and how many more there are.
+    own = [thread(n, 9.0, call="futex", user=(f"at_{n}",)) for n in range(110, 150)]
+    text = render(stuck(moment(caller(), *own)))
+    assert text.count("      in at_") == 10 and "and 30 threads at other places" in text
+
+
 def test_a_loop_of_events_waits_for_nobody_in_particular() -> None:
     """Go's poller has an idle connection and a pipe of its own; a child's two pipes are one."""
     server = Process(301, 1, "squid", "S", threads=(301,))

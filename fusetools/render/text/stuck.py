@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fusetools.figures import number, plural
 from fusetools.printable import printable
@@ -13,6 +12,8 @@ from fusetools.results.stuck import Blocked, Stuck, StuckMount, ago
 MOST_CALLERS = 10
 MOST_CAUSES = 6
 MOST_CHAINS = 8
+MOST_PLACES = 10
+FRAMES = 6
 
 
 def render(result: Stuck) -> str:
@@ -121,22 +122,31 @@ def _daemon(mount: StuckMount) -> Iterator[str]:
     yield from _prose(
         f"{mount.comm} (pid {mount.daemon}), {plural(len(mount.threads), 'thread')}:", "  "
     )
-    yield from _threads(mount.threads)
+    # Those that do not answer with each place where they wait, the others by what for.
+    known = {thread.tid: thread for thread in mount.threads}
+    guilty = [known.pop(tid) for cause in mount.causes for tid in cause.threads if tid in known]
+    yield from _threads(guilty, FRAMES)
+    yield from _threads(known.values())
 
 
-def _threads(threads: tuple[Blocked, ...]) -> Iterator[str]:
-    alike = Counter(thread.waits for thread in threads)
-    first: dict[str, Blocked] = {}
+def _threads(threads: Iterable[Blocked], frames: int = 0) -> Iterator[str]:
+    """One line for all that wait for the same, most first; or also with the same innermost frames,
+    in their order."""
+    alike: dict[tuple[str, ...], list[Blocked]] = {}
     for thread in threads:
-        first.setdefault(thread.waits, thread)
-    for waits, count in alike.most_common():
-        thread = first[waits]
+        alike.setdefault((thread.waits, *thread.user_stack[:frames]), []).append(thread)
+    ranked = list(alike.values()) if frames else sorted(alike.values(), key=len, reverse=True)
+    for thread, *rest in ranked[:MOST_PLACES]:
+        waits, count = thread.waits, 1 + len(rest)
         who = f"thread {thread.tid}" if count == 1 else plural(count, "thread")
         verb = waits if count == 1 else _many(waits)
         age = f", for {ago(thread.age_seconds)}" if count == 1 and thread.age_seconds else ""
         yield from _prose(f"{who} {verb}{age}", "    ")
         if thread.user_stack:
-            yield from _prose("in " + " < ".join(thread.user_stack[:6]), "      ")
+            yield from _prose("in " + " < ".join(thread.user_stack[:FRAMES]), "      ")
+    if len(ranked) > MOST_PLACES:
+        more = sum(map(len, ranked[MOST_PLACES:]))
+        yield f"    and {plural(more, 'thread')} at other places (--json has all)"
 
 
 def _many(waits: str) -> str:

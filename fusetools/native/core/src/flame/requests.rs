@@ -18,18 +18,19 @@ impl Engine<'_> {
             return;
         }
         let mut complete = std::mem::take(&mut self.complete);
-        for story in complete.drain(..) {
+        for story in &complete {
             let served = match self.served.remove(&story.id) {
                 Some(served) => served,
-                None => self.claim(&story),
+                None => self.claim(story),
             };
-            if self.among(&story) && self.within(story.start()) {
-                self.flame.requests.add(&story);
+            if self.among(story) && self.within(story.start()) {
+                self.flame.requests.add(story);
             }
             if self.ask.graph == Graph::Requests {
-                self.story(&story, &served);
+                self.story(story, &served);
             }
         }
+        complete.clear();
         self.complete = complete;
     }
 
