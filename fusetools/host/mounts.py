@@ -80,6 +80,7 @@ def of_own_namespace(files: Files) -> list[Mount]:
 def parse_mountinfo(text: str) -> list[Mount]:
     """The FUSE mounts of a /proc/PID/mountinfo, whole file systems before bind mounts of a part."""
     mounts = []
+    known: dict[str, int] = {}
     for line in text.split("\n"):
         before, separator, after = line.partition(" - ")
         fields, types = before.split(" "), after.split(" ")
@@ -88,21 +89,35 @@ def parse_mountinfo(text: str) -> list[Mount]:
         fstype = unescape(types[0])
         if fstype.partition(".")[0] not in FUSE_TYPES:
             continue
-        number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
-        if not number:
+        connection = device(fields, types, known)
+        if connection is None:
             continue
         options = dict(option.partition("=")[::2] for option in types[2].split(","))
         mount = Mount(
             path=unescape(fields[4]),
             fstype=fstype,
             source=unescape(types[1]),
-            connection=int(number[1]) << 20 | int(number[2]),
+            connection=connection,
             user=_number(options.get("user_id")),
             group=_number(options.get("group_id")),
             allow_other="allow_other" in options,
         )
         mounts.append((fields[3] != "/", mount))
     return [mount for _, mount in sorted(mounts, key=lambda item: item[0])]
+
+
+def device(fields: list[str], types: list[str], known: dict[str, int]) -> int | None:
+    """The number of the device of a mountinfo's line, None if it has none. What virtiofs mounts by
+    itself, where its host has another file system in the shared directory, has a device of its own
+    and the connection of the mount above it: its number (fuse_dentry_automount in the kernel's
+    fs/fuse/dir.c). ``known``: virtiofs's lines so far, by the mount."""
+    number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
+    if not number:
+        return None
+    found = int(number[1]) << 20 | int(number[2])
+    if types[0] == VIRTIOFS:
+        found = known[fields[0]] = known.get(fields[1], found) if types[1] == "none" else found
+    return found
 
 
 def parse_autofs(text: str) -> list[tuple[int, str, int]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fusetools.host.mounts import is_on, unescape
+from fusetools.host.mounts import device, is_on, unescape
 
 DEEPEST = 8  # overlays above overlays
 
@@ -68,13 +68,13 @@ class Table:
 
 
 def _rows(text: str) -> Iterator[Row]:
+    known: dict[str, int] = {}
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
         fields, types = before.split(" "), after.split(" ")
-        device = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2]) if len(fields) > 4 else None
-        if device and fields[0].isdecimal():
+        number = device(fields, types, known) if len(fields) > 4 and len(types) > 1 else None
+        if number is not None and fields[0].isdecimal():
             lower = _lower(unescape(types[2])) if types[0] == "overlay" and len(types) > 2 else ()
-            number = int(device[1]) << 20 | int(device[2])
             yield Row(int(fields[0]), number, unescape(fields[4]), lower)
 
 

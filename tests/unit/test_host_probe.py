@@ -20,6 +20,7 @@ from fusetools.host.probe import (
     read_host,
 )
 from fusetools.host.tools import known_options
+from fusetools.now.places import Table
 
 TRACEFS = "/sys/kernel/tracing"
 OURS = "mnt:[4026531841]"
@@ -127,6 +128,30 @@ def test_mountinfo_names_and_numbers() -> None:
         Mount("/run/v", "virtiofs", "vfs", 35, allow_other=False),
         Mount("/bind", "fuse.sshfs", "me@h:", 45, allow_other=False),
     ]
+
+
+def test_what_virtiofs_mounts_by_itself_has_the_connection_above_it() -> None:
+    text = "\n".join(
+        (
+            "40 22 0:35 / /run/v rw,relatime - virtiofs none rw",
+            "41 40 0:36 / /run/v/sub rw,relatime - virtiofs none rw",
+            "42 41 0:37 / /run/v/sub/deeper rw,relatime - virtiofs none rw",
+            "43 40 0:38 / /run/v/other rw,relatime - virtiofs tag rw",
+            "44 22 0:45 / /a rw - fuse.sshfs h: rw",
+            "45 44 0:46 / /a/b rw - fuse.sshfs none rw",
+        )
+    )
+    found = [(mount.path, mount.connection) for mount in parse_mountinfo(text)]
+    assert found == [
+        ("/run/v", 35),
+        ("/run/v/sub", 35),
+        ("/run/v/sub/deeper", 35),
+        ("/run/v/other", 38),
+        ("/a", 45),
+        ("/a/b", 46),
+    ]
+    table = Table(text)
+    assert (table.along("/run/v/sub/deeper/x")[0], table.along("/a/b/x")[0]) == (35, 46)
 
 
 @pytest.mark.parametrize(

@@ -26,16 +26,21 @@ PATIENT = f"{sys.executable} {REPOSITORY / 'tests/live/patient.py'}"
 
 @pytest.mark.skipif(not VIRTIOFSD.exists(), reason="no virtiofsd of QEMU 7 here")
 def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
-    """Its requests are recorded; while its daemon is stopped `stuck` names it, and who waits."""
+    """Its requests are recorded; while its daemon is stopped `stuck` names it, and who waits. Where
+    its host has a file system mounted in the shared directory, the guest has, too."""
     share, socket = tmp_path / "share", tmp_path / "socket"
-    share.mkdir()
+    sub = share / "sub"
+    sub.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", sub], check=True)
     for n in range(FILES):
         (share / f"file{n}").write_text("x" * 5000)
+        (sub / f"file{n}").write_text("x" * 5000)
     daemon = subprocess.Popen(
         [
             VIRTIOFSD,
             f"--socket-path={socket}",
             *("-f", "-o", f"source={share}", "-o", "sandbox=chroot", "-o", "cache=none"),
+            *("-o", "announce_submounts"),
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -61,14 +66,17 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
             mkdir /run/v
             mount -t virtiofs share /run/v
             {FUSETOOLS} record --mount /run/v -- sh -c 'cat /run/v/file*' > recorded
+            cat /run/v/sub/file0 > /dev/null
+            grep " /run/v/sub " /proc/self/mountinfo > mountinfo
+            {FUSETOOLS} record --mount /run/v/sub -o sub.data -- cat /run/v/sub/file* > recorded2
             {PATIENT} stuck --json > quiet.json
             echo it is stopped > /dev/console
-            cat /run/v/file3 > /dev/null &
+            cat /run/v/sub/file3 > /dev/null &
             sleep 3
             {PATIENT} stuck --json > stuck.json && exit 1
             echo it goes on > /dev/console
             wait
-            umount /run/v""",
+            umount -R /run/v""",
             devices=(
                 *("-object", memory, "-numa", "node,memdev=memory"),
                 *("-chardev", f"socket,id=share,path={socket}"),
@@ -82,6 +90,7 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
         daemon.wait()
         if thread.ident:
             thread.join()
+        subprocess.run(["umount", "-l", sub], check=True)
 
     recording = fusetools.open(tmp_path / "perf.data")
     counted = recording.counts()
@@ -90,6 +99,13 @@ def test_virtiofs(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     requests = counted.facts.requests
     assert requests.matched == requests.begun == sum(counts.values())
     assert [missing.what for missing in counted.facts.missing] == ["daemon of /run/v"]
+    assert (tmp_path / "mountinfo").read_text().count(" virtiofs none ") == 1
+    (opens,) = (
+        count.count
+        for count in fusetools.open(tmp_path / "sub.data").counts().counts
+        if (count.operation, count.layer) == ("open", "request")
+    )
+    assert opens == FILES
     (mount,) = json.loads((tmp_path / "quiet.json").read_text())["mounts"]
     assert (mount["path"], mount["fstype"], mount["state"]) == ("/run/v", "virtiofs", "quiet")
     (mount,) = json.loads((tmp_path / "stuck.json").read_text())["mounts"]
