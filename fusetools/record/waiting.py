@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from fusetools.errors import Error
@@ -68,8 +69,8 @@ def record(
 def until_mounted(paths: Sequence[str], warn: Callable[[str], None]) -> None:
     """Returns when each is on a FUSE mount."""
     if absent := _absent(paths):
-        warn(f"waiting for a FUSE file system on {', '.join(absent)} (Ctrl-C ends)")
-        _wait(paths, None)
+        text = f"waiting for a FUSE file system on {', '.join(absent)} (Ctrl-C ends)"
+        _wait(paths, None, partial(warn, text))
 
 
 @contextlib.contextmanager
@@ -96,11 +97,14 @@ def _absent(paths: Sequence[str]) -> list[str]:
     return [path for path in paths if not any(is_on(path, mount) for mount in mounts)]
 
 
-def _wait(paths: Sequence[str], workload: Workload | None) -> None:
-    """Returns when each is on a FUSE mount. Interrupted: by a signal, which the workload gets, too.
-    Error: it has ended."""
+def _wait(
+    paths: Sequence[str], workload: Workload | None, tell: Callable[[], None] = lambda: None
+) -> None:
+    """Returns when each is on a FUSE mount. Interrupted: by a signal, which the workload gets, too;
+    from ``tell`` on. Error: it has ended."""
     files = Files(Path("/"))
     with held_signals(Outcome()), Path("/proc/self/mountinfo").open("rb") as own:
+        tell()
         changes = select.poll()
         changes.register(own, select.POLLERR | select.POLLPRI)
         looked, changed = time.monotonic(), True  # what changes after open() is told once
