@@ -89,6 +89,9 @@ def patiently(files: Files, name: str) -> str:
     return bounded(lambda: files.read(name, quiet=True) or "", 2.0) or ""
 
 
+ANONYMOUS = "//anon"  # as perf calls it: code made at run time, by a Java virtual machine, say
+
+
 class Code(NamedTuple):
     """A part of a process's memory that holds code: addresses, the offset in its file, the file."""
 
@@ -109,10 +112,10 @@ def parse_maps(text: str) -> tuple[Code, ...]:
     """The executable mappings of a /proc/PID/maps (proc(5))."""
     ranges = []
     for line in text.split("\n"):
-        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s+(\S.*)", line)
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) (\S+) (\d+)\s*(\S.*)?", line)
         if match:
             start, end, offset = (int(part, 16) for part in match.group(1, 2, 3))
-            path = match[6].replace("\\012", "\n")
+            path = (match[6] or ANONYMOUS).replace("\\012", "\n")
             ranges.append(Code(start, end, offset, match[4], int(match[5]), path))
     return tuple(ranges)
 

@@ -12,8 +12,8 @@ use crate::spaces::{MappedFile, Spaces};
 use crate::stacks::{Frames, Reach};
 use crate::unwind::{Copied, Unwinding};
 
-/// perf's mask of BP, SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
-const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+/// perf's mask of SP and IP, lowest first (arch/x86/include/uapi/asm/perf_regs.h).
+const REGISTERS: u64 = 1 << 7 | 1 << 8;
 
 /// Code that a process has mapped: addresses, the offset in its file, its path there, and the name that reaches it here.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Thread {
 }
 
 /// Names of the functions that each thread is in, innermost first, and whether they go on to where the thread began. The
-/// frame pointer is not known, so a stack ends where a function's caller can be found by it alone. x86-64 only. Debug files
-/// are not looked for below the mount points `avoid`.
+/// frame pointer is not shown: where a function's caller is found by it alone, the function's own code tells where it is,
+/// or the stack ends. x86-64 only. Debug files are not looked for below the mount points `avoid`.
 pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Vec<String>, bool)> {
     let pid = 1; // any: there is but this process
     let mut spaces = Spaces::default();
@@ -65,7 +65,7 @@ pub fn stacks(code: &[Code], threads: &[Thread], avoid: Vec<PathBuf>) -> Vec<(Ve
     for thread in threads {
         let copy = Copied {
             mask: REGISTERS,
-            registers: &[0, thread.sp, thread.ip],
+            registers: &[thread.sp, thread.ip],
             stack: &thread.stack,
             full: false,
         };

@@ -2,11 +2,14 @@
 //! single-steps the others, which takes 1.5 us more, and 15 us in some virtual machines.
 //!
 //! Any doubt ends the search: a probe inside an instruction would break the program.
+//!
+//! And how far a function has moved the stack pointer below its frame pointer.
 
 /// Bytes that are looked at: the first instructions.
 const FARTHEST: usize = 128;
 /// Registers of the first three arguments: rdx, rsi, rdi.
 const ARGUMENTS: [u8; 3] = [2, 6, 7];
+const RSP: u8 = 4;
 
 /// Bytes from a function's entry (x86-64) to the first instruction that the kernel emulates, if the function always comes
 /// to it with its first three arguments in their registers; else None.
@@ -25,9 +28,80 @@ pub fn emulated(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of an instruction that changes none of these registers and goes on to the next one. None: it changes one,
-/// or is unknown here.
+/// Bytes by which a function has moved the stack pointer down once it has set its frame pointer: `code` is what follows
+/// that, up to where the thread is. All that counts comes before the first call or jump. None: it moves it otherwise, or an
+/// instruction is unknown here.
+pub fn moved(code: &[u8]) -> Option<u64> {
+    let (mut at, mut moved, mut last) = (0, 0u64, 0);
+    while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
+        let number = |from: usize| {
+            Some(i32::from_le_bytes(
+                rest.get(from..from + 4)?.try_into().ok()?,
+            ))
+        };
+        // A loop that moves it moves it any number of times.
+        let ends = |length: usize, by: i32| {
+            let to = at.checked_add(length)?.checked_add_signed(by as isize)?;
+            (by >= 0 || to > last).then_some(moved)
+        };
+        let (length, down) = match rest {
+            // push
+            [0x50..=0x57, ..] => (1, 8),
+            [0x41, 0x50..=0x57, ..] => (2, 8),
+            // sub $…, %rsp; add $-128, %rsp
+            [0x48, 0x83, 0xec, by, ..] => (4, i64::from(*by as i8)),
+            [0x48, 0x81, 0xec, ..] => (7, i64::from(number(3)?)),
+            [0x48, 0x83, 0xc4, 0x80, ..] => (4, 128),
+            // call, near and by a register or memory; jmp; syscall
+            [0xe8 | 0xe9 | 0xeb, ..] | [0xff, ..] | [0x41, 0xff, ..] | [0x0f, 0x05, ..] => break,
+            [0x70..=0x7f, by, ..] => return ends(2, i32::from(*by as i8)),
+            [0x0f, 0x80..=0x8f, ..] => return ends(6, number(2)?),
+            _ => (step(rest, &[RSP])?, 0),
+        };
+        if down != 0 {
+            (moved, last) = (moved.checked_add_signed(down)?, at);
+        }
+        at += length;
+    }
+    Some(moved)
+}
+
+/// Bytes of a call, at most.
+pub const LONGEST_CALL: u64 = 7;
+
+/// Whether code ends with a call; `code`: LONGEST_CALL bytes.
+pub fn ends_with_call(code: &[u8]) -> bool {
+    // call *…: the second byte, without the bits that choose the instruction, and what may follow it.
+    let by = |modrm: u8, more: usize| {
+        let (mode, low) = (modrm >> 6, modrm & 7);
+        modrm >> 3 & 7 == 2
+            && more
+                == match (mode, low) {
+                    (3, _) => 0,
+                    (0, 5) => 4,
+                    (0, 4) => 1,
+                    (0, _) => 0,
+                    (1, 4) => 2,
+                    (1, _) => 1,
+                    (_, 4) => 5,
+                    _ => 4,
+                }
+    };
+    let near = matches!(code, [.., 0xe8, _, _, _, _]);
+    near || (2..=code.len().min(LONGEST_CALL as usize)).any(|length| {
+        let call = &code[code.len() - length..];
+        call[0] == 0xff && by(call[1], length - 2)
+    })
+}
+
+/// The length of an instruction that changes none of the arguments' registers and goes on to the next one. None: it
+/// changes one, or is unknown here.
 fn harmless(code: &[u8]) -> Option<usize> {
+    step(code, &ARGUMENTS)
+}
+
+/// The same with these registers.
+fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
     // endbr64
     if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
         return Some(4);
@@ -49,10 +123,10 @@ fn harmless(code: &[u8]) -> Option<usize> {
     at += 1;
     // (whether `reg` is written, whether `r/m` is, bytes of the immediate value)
     let (reg, rm, immediate) = match opcode {
-        0x8b | 0x8d | 0x33 | 0x03 | 0x23 | 0x2b | 0x0b => (true, false, 0),
+        0x8b | 0x8d | 0x33 | 0x03 | 0x23 | 0x2b | 0x0b | 0x63 => (true, false, 0),
         0x89 | 0x31 | 0x01 | 0x21 | 0x29 | 0x09 | 0x88 => (false, true, 0),
         0x85 | 0x84 | 0x39 | 0x3b | 0x38 | 0x3a => (false, false, 0),
-        0x83 => (false, true, 1),
+        0x83 | 0xc1 => (false, true, 1),
         0x81 => (false, true, 4),
         0xc7 if code.get(at)? & 0x38 == 0 => (false, true, 4),
         0xc6 if code.get(at)? & 0x38 == 0 => (false, true, 1),
@@ -76,19 +150,19 @@ fn harmless(code: &[u8]) -> Option<usize> {
         0xb8..=0xbf => {
             let written = (opcode & 7) | (rex & 1) << 3;
             let length = at + if rex & 8 != 0 { 8 } else { 4 };
-            return (!ARGUMENTS.contains(&written)).then_some(length);
+            return (!kept.contains(&written)).then_some(length);
         }
         _ => return None,
     };
     let modrm = *code.get(at)?;
     at += 1;
     let (mode, low) = (modrm >> 6, modrm & 7);
-    if reg && ARGUMENTS.contains(&((modrm >> 3 & 7) | (rex & 4) << 1)) {
+    if reg && kept.contains(&((modrm >> 3 & 7) | (rex & 4) << 1)) {
         return None;
     }
     // Of one byte without REX 6 and 7 are dh and bh: dh is part of rdx.
     let byte = matches!(opcode, 0x88 | 0xc6 | 0x80);
-    if rm && mode == 3 && (byte || ARGUMENTS.contains(&(low | (rex & 1) << 3))) {
+    if rm && mode == 3 && (byte || kept.contains(&(low | (rex & 1) << 3))) {
         return None;
     }
     let mut address = 0;
@@ -112,6 +186,69 @@ fn harmless(code: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_the_stack_is_below_the_frame() {
+        // push %r14; mov %rdi, %r14; push %rbx; sub $0x30, %rsp; mov %fs:0x28, %rax; call
+        let code = [
+            0x41, 0x56, 0x49, 0x89, 0xfe, 0x53, 0x48, 0x83, 0xec, 0x30, 0x64, 0x48, 0x8b, 4, 0x25,
+            0x28, 0, 0, 0, 0xe8, 1, 2, 3, 4, 0x50,
+        ];
+        assert_eq!(moved(&code), Some(64));
+        // Up to the byte before the end of the call; and where the thread has come no further.
+        assert_eq!(
+            (moved(&code[..23]), moved(&code[..6])),
+            (Some(64), Some(16))
+        );
+        assert_eq!(moved(&[]), Some(0));
+        // sub $0x1020, %rsp, or add $-128; xor %eax, %eax; syscall
+        assert_eq!(
+            moved(&[0x48, 0x81, 0xec, 0x20, 0x10, 0, 0, 0x31, 0xc0, 0x0f, 5]),
+            Some(0x1020)
+        );
+        assert_eq!(moved(&[0x48, 0x83, 0xc4, 0x80, 0x74, 9]), Some(128));
+        // Page by page: lea -0x4000(%rsp), %r11; sub $0x1000, %rsp; orq $0, (%rsp); cmp %r11, %rsp; jne back
+        let pages = [
+            0x4c, 0x8d, 0x9c, 0x24, 0, 0xc0, 0xff, 0xff, 0x48, 0x81, 0xec, 0, 0x10, 0, 0, 0x48,
+            0x83, 0xc, 0x24, 0, 0x4c, 0x39, 0xdc, 0x75, 0xef,
+        ];
+        assert_eq!(moved(&pages), None);
+        // Once, and goes on; or with another loop after it.
+        let once = [&pages[8..20], &[0xff, 0xd0]].concat();
+        assert_eq!(moved(&once), Some(0x1000));
+        let then = [&pages[8..20], &[0x31, 0xc0, 0x75, 0xfc]].concat();
+        assert_eq!(moved(&then), Some(0x1000));
+        // Aligned, by a register, or set: and $-32, %rsp; sub %rax, %rsp; lea -8(%rsp), %rsp; mov %rax, %rsp.
+        for unknown in [
+            &[0x48, 0x83, 0xe4, 0xe0][..],
+            &[0x48, 0x29, 0xc4],
+            &[0x48, 0x8d, 0x64, 0x24, 0xf8],
+            &[0x48, 0x89, 0xc4],
+        ] {
+            assert_eq!(moved(unknown), None, "{unknown:x?}");
+        }
+    }
+
+    #[test]
+    fn calls() {
+        for (call, is) in [
+            (&[0x90, 0x90, 0xe8, 1, 2, 3, 4][..], true),
+            (&[0, 0, 0, 0, 0, 0xff, 0xd0], true), // call *%rax
+            (&[0, 0, 0, 0, 0x41, 0xff, 0xd4], true), // call *%r12
+            (&[0, 0, 0, 0, 0xff, 0x50, 0x18], true), // call *0x18(%rax)
+            (&[0, 0xff, 0x15, 1, 2, 3, 4], true), // call *0x04030201(%rip)
+            (&[0, 0xff, 0x93, 1, 2, 3, 4], true), // call *0x04030201(%rbx)
+            (&[0, 0, 0, 0xff, 0x54, 0x24, 8], true), // call *8(%rsp)
+            (&[0, 0, 0, 0, 0xff, 0x14, 0xc3], true), // call *(%rbx,%rax,8)
+            (&[0xff, 0x94, 0xc3, 1, 2, 3, 4], true), // call *0x04030201(%rbx,%rax,8)
+            (&[0, 0, 0, 0, 0, 0xff, 0xe0], false), // jmp *%rax
+            (&[0, 0, 0, 0, 0, 0xff, 0x50], false),
+            (&[0, 0, 0, 0, 0xe8, 1, 2], false),
+            (&[0; 7], false),
+        ] {
+            assert_eq!(ends_with_call(call), is, "{call:x?}");
+        }
+    }
 
     #[test]
     fn instructions_before_the_first_that_is_emulated() {

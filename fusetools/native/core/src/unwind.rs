@@ -6,18 +6,16 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
-use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, Expression, LittleEndian,
-    Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, X86_64,
-};
-use object::elf::{FileHeader64, PF_X, PT_LOAD};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::Endianness;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::files::Files;
-use crate::spaces::{MappedFile, Space, Spaces};
+use crate::prologue;
+use crate::spaces::{Space, Spaces};
 use crate::stacks::{Reach, DEEPEST};
+
+mod tables;
+
+use tables::{load_of, Known, Section, Tables, PAGE};
 
 /// Bits of perf's register mask (arch/x86/include/uapi/asm/perf_regs.h).
 const BP: u32 = 6;
@@ -27,60 +25,14 @@ const IP: u32 = 8;
 /// Where code can be: not in the first pages, nor above what a program gets by default.
 const CODE: Range<u64> = 1 << 12..1 << 47;
 
-const PAGE: u64 = 4096;
-
 /// Maximum number of spaces whose tables are kept.
 const MOST_SPACES: usize = 64;
 
-type Section = Option<(u64, Arc<[u8]>)>;
-
-/// The code to which a signal's handler returns: `mov $15, %rax` or `%eax` (rt_sigreturn), `syscall`. Debuggers
-/// recognise it by this, too.
-const SIGRETURN: [&[u8]; 2] = [
-    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
-    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
-];
-
-/// Bytes of `syscall`. A sample may find a thread at it, or in the kernel, which goes back behind it.
-const SYSCALL: usize = 2;
 /// There the stack pointer points to a struct ucontext, which holds the registers at the interruption, at these offsets
 /// (arch/x86/include/uapi/asm/sigcontext.h).
 const SAVED_BP: u64 = 120;
 const SAVED_SP: u64 = 160;
 const SAVED_IP: u64 = 168;
-
-/// What unwinding needs of a file: sections with their addresses.
-struct Tables {
-    /// PT_LOAD of code: vaddr, size in the file, offset in it.
-    loads: Vec<(u64, u64, u64)>,
-    text: Section,
-    eh_frame: Section,
-    eh_frame_hdr: Section,
-    got: Section,
-    /// Addresses of SIGRETURN, of its second instruction, and behind it.
-    signals: Vec<u64>,
-    /// Go's own code, which keeps frame pointers and has no tables.
-    go: bool,
-    /// By address: the tables' description of the frame.
-    known: FxHashMap<u64, Known>,
-    /// Where each function begins and ends, and its part of .eh_frame; read when it is first needed.
-    functions: Option<Vec<(u64, u64, usize)>>,
-}
-
-/// Addresses of a file that are remembered.
-const MOST_ADDRESSES: usize = 1 << 16;
-
-/// Whether the program's own tables describe a frame's caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    ByTables,
-    /// Go's own code: by frame pointers.
-    Go,
-    /// There are no tables of that code: it may keep frame pointers, or not.
-    NoTables,
-    /// The tables of that file omit it, or need something that is not followed: frame pointers would be a guess.
-    No,
-}
 
 /// Of a program's address space.
 #[derive(Default)]
@@ -154,9 +106,10 @@ impl Unwinding {
         let register = |bit| register(copy.mask, copy.registers, bit);
         let cut = only_address(copy.mask, copy.registers);
         let ip = register(IP)?;
-        let (Some(sp), Some(bp), Some(space)) = (register(SP), register(BP), spaces.of(pid)) else {
+        let (Some(sp), Some(space)) = (register(SP), spaces.of(pid)) else {
             return cut;
         };
+        let (bp, mut has_bp) = (register(BP).unwrap_or(0), register(BP).is_some());
         if !self.spaces.contains_key(&space.version) {
             if self.spaces.len() == MOST_SPACES {
                 self.spaces.clear();
@@ -181,7 +134,7 @@ impl Unwinding {
         let mut frame = FrameAddress::from_instruction_pointer(ip);
         let mut chain = Vec::new();
         let mut reach = Reach::Cut;
-        let (mut guessed, mut followed) = (false, false);
+        let mut followed = false;
         while chain.len() < DEEPEST {
             let address = frame.address_for_lookup();
             // If a program's tables need a register that is not followed, the result is no code address.
@@ -196,7 +149,24 @@ impl Unwinding {
                 frame = FrameAddress::from_instruction_pointer(ip);
                 continue;
             }
-            let caller = match known(&mut self.tables, space, address) {
+            let known = known(&mut self.tables, space, address);
+            let guessed = known == Known::NoTables;
+            match known {
+                Known::ByTables { by_bp: true, .. } if !has_bp => {
+                    let sp = registers.sp();
+                    match frame_pointer(&mut self.tables, space, address, sp, &mut read) {
+                        Some(bp) => {
+                            registers.set_bp(bp);
+                            has_bp = true;
+                        }
+                        None => break,
+                    }
+                }
+                Known::ByTables { gives_bp, .. } => has_bp |= gives_bp,
+                Known::Go | Known::NoTables if !has_bp => break,
+                _ => {}
+            }
+            let caller = match known {
                 Known::No => break,
                 Known::Go => {
                     let begins = |ip| space.find(ip).is_some();
@@ -204,8 +174,7 @@ impl Unwinding {
                     followed = true;
                     caller.map_err(|()| framehop::Error::CouldNotReadStack(registers.sp()))
                 }
-                known => {
-                    guessed |= known == Known::NoTables;
+                _ => {
                     unwinder
                         .modules
                         .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
@@ -323,57 +292,47 @@ fn of_go(
 /// What the tables of the file mapped at an address describe. The unwinder itself silently continues by frame pointers where
 /// they describe nothing.
 fn known(tables: &mut FxHashMap<u32, Option<Tables>>, space: &Space, address: u64) -> Known {
-    let part = space.find(address);
-    let Some((part, Some(tables))) =
-        part.and_then(|part| Some((part, tables.get_mut(&part.file)?.as_mut())))
-    else {
-        return Known::NoTables;
-    };
-    let Some((vaddr, _, offset)) = load_of(&tables.loads, part.offset) else {
-        return Known::NoTables;
-    };
-    let in_file = vaddr.wrapping_sub(*offset).wrapping_add(part.offset);
-    tables.known(address.wrapping_sub(part.start).wrapping_add(in_file))
-}
-
-/// Whether an expression uses only registers that are followed, and reads no memory.
-fn followed(
-    expression: &UnwindExpression<usize>,
-    section: &EhFrame<EndianSlice<LittleEndian>>,
-) -> bool {
-    let encoding = gimli::Encoding {
-        address_size: 8,
-        format: gimli::Format::Dwarf32,
-        version: 4,
-    };
-    let Ok(Expression(code)) = expression.get(section) else {
-        return false;
-    };
-    let mut operations = Expression(code).operations(encoding);
-    loop {
-        match operations.next() {
-            Ok(Some(Operation::RegisterOffset { register, .. }))
-                if ![X86_64::RSP, X86_64::RBP, X86_64::RA].contains(&register) =>
-            {
-                return false
-            }
-            Ok(Some(Operation::Deref { .. })) | Err(_) => return false,
-            Ok(Some(_)) => {}
-            Ok(None) => return true,
-        }
+    match in_file(tables, space, address) {
+        Some((tables, at)) => tables.known(at),
+        None => Known::NoTables,
     }
 }
 
-/// The segment that is mapped from this offset on, which is that of a page: of the segment's first, if none begins there
-/// of one within it.
-fn load_of(loads: &[(u64, u64, u64)], mapped: u64) -> Option<&(u64, u64, u64)> {
-    let first = |load: &&(u64, u64, u64)| load.2 & !(PAGE - 1) == mapped;
-    let within =
-        |load: &&(u64, u64, u64)| (load.2..load.2.saturating_add(load.1)).contains(&mapped);
-    loads
-        .iter()
-        .find(first)
-        .or_else(|| loads.iter().find(within))
+/// The tables of the file mapped at an address, and the address that they know it by.
+fn in_file<'a>(
+    tables: &'a mut FxHashMap<u32, Option<Tables>>,
+    space: &Space,
+    address: u64,
+) -> Option<(&'a mut Tables, u64)> {
+    let part = space.find(address)?;
+    let tables = tables.get_mut(&part.file)?.as_mut()?;
+    let (vaddr, _, offset) = load_of(&tables.loads, part.offset)?;
+    let start = vaddr.wrapping_sub(*offset).wrapping_add(part.offset);
+    Some((tables, address.wrapping_sub(part.start).wrapping_add(start)))
+}
+
+/// The frame pointer of a thread in a function that keeps one, by the function's own code: how far it moves the stack
+/// pointer before it does anything else. None if there is any doubt, and where no return address stands above it.
+fn frame_pointer(
+    tables: &mut FxHashMap<u32, Option<Tables>>,
+    space: &Space,
+    address: u64,
+    sp: u64,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<u64> {
+    let (of_function, at) = in_file(tables, space, address)?;
+    let moved = prologue::moved(&of_function.since_frame(at)?)?;
+    let bp = sp.checked_add(moved)?;
+    let caller = read(bp.checked_add(8)?).ok()?;
+    space.find(caller)?;
+    // Of code that was made at run time there is none to look at.
+    if let Some((of_caller, at)) = in_file(tables, space, caller) {
+        let before = of_caller.code(at.checked_sub(prologue::LONGEST_CALL)?, at)?;
+        if !prologue::ends_with_call(&before) {
+            return None;
+        }
+    }
+    Some(bp)
 }
 
 /// Where a thread was when a signal interrupted it, if the frame is in what the signal's handler returns to. The tables
@@ -401,141 +360,10 @@ fn interrupted(
     Some(ip)
 }
 
-impl Tables {
-    fn of(file: &MappedFile, files: &Files) -> Option<Tables> {
-        let image = files.open(file)?;
-        let data: &[u8] = &image;
-        let header = FileHeader64::<Endianness>::parse(data).ok()?;
-        let endian = header.endian().ok()?;
-        let sections = header.sections(endian, data).ok()?;
-        let section = |name: &[u8]| {
-            let (_, section) = sections.section_by_name(endian, name)?;
-            let bytes = section.data(endian, data).ok()?;
-            Some((section.sh_addr(endian), Arc::from(bytes)))
-        };
-        let segments = header.program_headers(endian, data).ok()?;
-        let loads = segments
-            .iter()
-            .filter(|s| s.p_type(endian) == PT_LOAD && s.p_flags(endian).0 & PF_X.0 != 0);
-        let text: Section = section(b".text");
-        let signals = text.iter().flat_map(|(start, bytes)| {
-            SIGRETURN.iter().flat_map(move |code| {
-                let windows = bytes.windows(code.len()).enumerate();
-                windows
-                    .filter(move |(_, here)| here == code)
-                    .flat_map(move |(at, _)| [at, at + code.len() - SYSCALL, at + code.len()])
-                    .map(move |at| start.wrapping_add(at as u64))
-            })
-        });
-        let signals = signals.collect();
-        let is_go = |name: &[u8]| sections.section_by_name(endian, name).is_some();
-        let go = is_go(b".gopclntab") || is_go(b".data.rel.ro.gopclntab");
-        Some(Tables {
-            loads: loads
-                .map(|s| (s.p_vaddr(endian), s.p_filesz(endian), s.p_offset(endian)))
-                .collect(),
-            signals,
-            text,
-            eh_frame: section(b".eh_frame"),
-            eh_frame_hdr: section(b".eh_frame_hdr"),
-            got: section(b".got"),
-            go,
-            known: FxHashMap::default(),
-            functions: None,
-        })
-    }
-
-    fn known(&mut self, address: u64) -> Known {
-        if let Some(known) = self.known.get(&address) {
-            return *known;
-        }
-        if self.known.len() >= MOST_ADDRESSES {
-            self.known.clear();
-        }
-        let known = match self.eh_frame.is_some() {
-            _ if self.tells(address) => Known::ByTables,
-            _ if self.go => Known::Go,
-            true => Known::No,
-            false => Known::NoTables,
-        };
-        self.known.insert(address, known);
-        known
-    }
-
-    /// Whether the tables describe the caller of this address, by registers that are followed.
-    fn tells(&mut self, address: u64) -> bool {
-        let Some((start, bytes)) = self.eh_frame.clone() else {
-            return false;
-        };
-        let section = EhFrame::new(&bytes, LittleEndian);
-        let mut bases = BaseAddresses::default().set_eh_frame(start);
-        for (at, set) in [
-            (
-                &self.text,
-                BaseAddresses::set_text as fn(BaseAddresses, u64) -> BaseAddresses,
-            ),
-            (&self.got, BaseAddresses::set_got),
-            (&self.eh_frame_hdr, BaseAddresses::set_eh_frame_hdr),
-        ] {
-            if let Some((at, _)) = at {
-                bases = set(bases, *at);
-            }
-        }
-        let functions = self.functions.get_or_insert_with(|| {
-            let mut functions = Vec::new();
-            let mut entries = section.entries(&bases);
-            while let Ok(Some(entry)) = entries.next() {
-                let gimli::CieOrFde::Fde(fde) = entry else {
-                    continue;
-                };
-                let offset = fde.offset();
-                if let Ok(fde) = fde.parse(EhFrame::cie_from_offset) {
-                    let end = fde.initial_address().saturating_add(fde.len());
-                    functions.push((fde.initial_address(), end, offset));
-                }
-            }
-            functions.sort_unstable();
-            functions
-        });
-        let after = functions.partition_point(|(begin, _, _)| *begin <= address);
-        let Some((_, end, offset)) = functions[..after].last() else {
-            return false;
-        };
-        let fde = section.fde_from_offset(&bases, EhFrameOffset(*offset), EhFrame::cie_from_offset);
-        let mut context = UnwindContext::new();
-        let (Ok(fde), true) = (fde, address < *end) else {
-            return false;
-        };
-        let row = fde.unwind_info_for_address(&section, &bases, &mut context, address);
-        let Ok(row) = row else { return false };
-        let of_cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, .. } => {
-                [X86_64::RSP, X86_64::RBP].contains(register)
-            }
-            CfaRule::Expression(expression) => followed(expression, &section),
-        };
-        let end = matches!(
-            row.register(X86_64::RA),
-            None | Some(RegisterRule::Undefined)
-        );
-        let back = matches!(row.register(X86_64::RA), Some(RegisterRule::Offset(_)));
-        let of_bp = match row.register(X86_64::RBP) {
-            None
-            | Some(RegisterRule::Undefined | RegisterRule::SameValue | RegisterRule::Offset(_)) => {
-                true
-            }
-            Some(
-                RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression),
-            ) => followed(&expression, &section),
-            _ => false,
-        };
-        end || (of_cfa && back && of_bp)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::MappedFile;
 
     // Two functions that call on: of the first the tables tell nothing, of the second that a register is needed that
     // nobody follows.
@@ -583,11 +411,12 @@ mod tests {
         let (vaddr, _, at) = *load_of(&tables.loads, offset).unwrap();
         let mut known = |address: u64| tables.known(address - start + offset + vaddr - at);
         let plain: fn(&Vec<u64>) -> Vec<u64> = Vec::clone;
-        assert_eq!(known(plain as *const () as usize as u64), Known::ByTables);
+        let by_tables = |known| matches!(known, Known::ByTables { .. });
+        assert!(by_tables(known(plain as *const () as usize as u64)));
         let untold = fusetools_test_untold as *const () as usize as u64;
         assert_eq!(known(untold + 1), Known::No);
         let other = fusetools_test_other_register as *const () as usize as u64;
-        assert_eq!(known(other), Known::ByTables);
+        assert!(by_tables(known(other)));
         assert_eq!(known(other + 1), Known::No);
         // Through such code the unwinder would go on by the frame pointer, to what looks like the start of a thread.
         let mut spaces = Spaces::default();
@@ -683,18 +512,5 @@ mod tests {
         // The frame pointer is not known, or of another stack.
         assert_eq!(chain(0x7000, 0), (vec![], Err(())));
         assert_eq!(chain(0x7010, 0x7000), (vec![], Err(())));
-    }
-
-    #[test]
-    fn a_page_that_two_segments_share_is_of_the_one_that_begins_there() {
-        // As lld lays them out: code goes on in the file's page where what is before it ended, but in a page of its own
-        // in memory.
-        let loads = [(0x1000, 0x80b54, 0), (0x82b54, 0x23adec, 0x80b54)];
-        assert_eq!(load_of(&loads, 0), Some(&loads[0]));
-        assert_eq!(load_of(&loads, 0x80000), Some(&loads[1]));
-        // A mapping that was split, for a part of it was made writable.
-        assert_eq!(load_of(&loads, 0x10000), Some(&loads[0]));
-        assert_eq!(load_of(&loads, 0x90000), Some(&loads[1]));
-        assert_eq!(load_of(&loads, 0x400000), None);
     }
 }

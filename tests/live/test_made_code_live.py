@@ -1,0 +1,163 @@
+"""Stacks through code that a program makes at run time, as virtual machines do (Java, Node …), and
+of programs that keep frame pointers, as some distributions' all do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mounts import HANGS, wait_until
+from recording import Done, begin
+from sample import Mounter
+
+import fusetools
+from fusetools.host.files import Files
+from fusetools.host.processes import ANONYMOUS, code
+from fusetools.now import bounded, children
+from fusetools.now.moment import Task
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
+
+# Its made function calls another one: push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret
+PROGRAM = """
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+static char *path;
+static void looks(void) {
+  char byte;
+  struct stat found;
+  while (read(0, &byte, 1) == 1) stat(path, &found);
+}
+int main(int n, char **words) {
+  path = words[1];
+  int all = PROT_READ | PROT_WRITE | PROT_EXEC;
+  void *made = mmap(0, 4096, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(made, code, sizeof code);
+  ((void (*)(void (*)(void)))made)(looks);
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def program(sample_mount: Mounter, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """It looks at a file of the sample's for each byte that it is given."""
+    source, binary = tmp_path / "made.c", tmp_path / "made"
+    source.write_text(PROGRAM)
+    # What a sleeping thread has in that register the kernel does not tell: only who saved it does.
+    subprocess.run(["cc", "-O1", "-fno-omit-frame-pointer", "-o", binary, source], check=True)
+    path = sample_mount().path / "dir-00" / "file-000"
+    with subprocess.Popen([binary, path], stdin=subprocess.PIPE) as process:
+        wait_until(lambda: waits(process.pid), "its first read")
+        yield process
+        process.kill()
+
+
+def waits(pid: int) -> bool:
+    return "pipe" in Path(f"/proc/{pid}/wchan").read_text()
+
+
+def is_chain(names: list[str], wanted: list[str]) -> bool:
+    """Whether these stand one after the other, innermost first."""
+    at = names.index(wanted[0]) if wanted[0] in names else 0
+    return names[at : at + len(wanted)] == wanted
+
+
+def test_who_is_stuck_below_it(program: subprocess.Popen[bytes]) -> None:
+    pid = program.pid
+    (made,) = (part for part in code(Files(Path("/")), pid) if part.path == ANONYMOUS)
+    assert made.end - made.start == 4096
+    names, whole = stack(pid)
+    assert is_chain(names, ["looks", "[anon]", "main"]) and whole, names
+
+
+def stack(pid: int) -> tuple[list[str], bool]:
+    """What a process that sleeps is in, innermost first, and whether down to its start."""
+    _, _, row = children.task((pid, pid))
+    assert row is not None
+    _, _, sp, pc = row["syscall"]
+    task = Task(pid, pid, "made", "S", sp=sp or 0, pc=pc or 0)
+
+    def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
+        return children.user_stacks(pid, [task], lambda *_: False, [])
+
+    ((_, rows),) = bounded.each([pid], stacks, HANGS, bounded.Limit(60))
+    assert rows is not None
+    ((_, names, whole),) = rows
+    return names, whole
+
+
+# The innermost function sleeps in a system call of its own, so that nobody has saved the register.
+FRAMES = """
+static long pauses(void) {
+  long result = 34;
+  __asm__ volatile("syscall" : "+a"(result) : : "rcx", "r11", "memory");
+  return result;
+}
+volatile long seen[8];
+static void use(volatile char *bytes, long n) { for (long i = 0; i < n; i += 64) bytes[i] = 1; }
+__attribute__((noinline)) int plain(long n) { pauses(); return seen[0] + n; }
+__attribute__((noinline)) int saves(long n) {
+  long a = seen[1], b = seen[2], c = seen[3], d = seen[4], e = seen[5];
+  pauses();
+  return n + a + b * c + d * e;
+}
+__attribute__((noinline)) int locals(long n) {
+  char bytes[600];
+  use(bytes, 600);
+  pauses();
+  use(bytes, 600);
+  return n;
+}
+__attribute__((noinline)) int later(long n) { return n ? locals(n) + plain(n) : 0; }
+__attribute__((noinline)) int varying(long n) {
+  char bytes[n];
+  use(bytes, n);
+  pauses();
+  use(bytes, n);
+  return n;
+}
+__attribute__((noinline)) int calls(long n) { return SHAPE(n) + 1; }
+int main(int n, char **words) { return calls(n * 100) + words[0][0]; }
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
+@pytest.mark.parametrize("shape", ["plain", "saves", "locals", "later", "varying"])
+def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> None:
+    """Nothing tells what a sleeping thread has in that register but its code. Never a wrong caller:
+    where the code does not tell, the stack ends."""
+    source, binary = tmp_path / "frames.c", tmp_path / "frames"
+    source.write_text(FRAMES)
+    keeps = ["-fno-omit-frame-pointer", "-fstack-protector-strong", "-fno-optimize-sibling-calls"]
+    options = [level, *keeps, f"-DSHAPE={shape}", "-o", binary, source]
+    subprocess.run(["cc", *options], check=True)
+    with subprocess.Popen([binary]) as process:
+        wait_until(lambda: "pause" in Path(f"/proc/{process.pid}/wchan").read_text(), "its sleep")
+        names, whole = stack(process.pid)
+        process.kill()
+    names = [name for name in names if name != "pauses"]
+    wanted = [*(["locals", "later"] if shape == "later" else [shape]), "calls", "main"]
+    assert names[: len(wanted)] == wanted[: len(names)]
+    assert whole or shape == "varying"  # by as much as nobody knows
+
+
+def test_who_waits_below_it_in_a_recording(
+    program: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """The code was there before the recording: perf tells of what is mapped from then on."""
+    assert program.stdin is not None
+    recorder = begin(tmp_path, "--attach", program.pid)
+    program.stdin.write(b"x" * 31)
+    program.stdin.close()
+    done = Done(recorder)
+    assert done.status == 0, done.stderr
+    stacks = fusetools.open(tmp_path / "perf.data").stacks("off-cpu", layers=["syscall"]).stacks
+    chains = [stack.split(";")[::-1] for stack in stacks if stack.startswith("made;")]
+    # By frame pointers: the one that libc's function was called from is not among them.
+    assert chains and all(is_chain(c, ["[anon]", "main"]) for c in chains), stacks
