@@ -135,7 +135,7 @@ def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> No
     source, binary = tmp_path / "frames.c", tmp_path / "frames"
     source.write_text(FRAMES)
     keeps = ["-fno-omit-frame-pointer", "-fstack-protector-strong", "-fno-optimize-sibling-calls"]
-    options = [level, *keeps, f"-DSHAPE={shape}", "-o", binary, source]
+    options = [level, *keeps, f"-DSHAPE={shape}", "-o", str(binary), str(source)]
     subprocess.run(["cc", *options], check=True)
     with subprocess.Popen([binary]) as process:
         wait_until(lambda: "pause" in Path(f"/proc/{process.pid}/wchan").read_text(), "its sleep")
