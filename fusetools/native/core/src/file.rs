@@ -5,14 +5,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::fs::File;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::format::Format;
+use crate::format::{before_nul, Format};
 use crate::record::{self, Layout};
 
 /// Feature sections by their bit in the header.
@@ -228,10 +227,6 @@ impl<'a> Cursor<'a> {
 
 pub(crate) fn until_nul(bytes: &[u8]) -> String {
     text(before_nul(bytes)).into_owned()
-}
-
-pub(crate) fn before_nul(bytes: &[u8]) -> &[u8] {
-    CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes)
 }
 
 /// The same as from_utf8_lossy, which takes much longer for what is valid.

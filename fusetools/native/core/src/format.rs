@@ -3,7 +3,7 @@
 //! Fields mean what libtraceevent takes them for: arrays by their brackets or `__data_loc`, strings by an
 //! element type with `char`, `u8` or `s8` in it, the sign by `signed:`.
 
-use crate::file::before_nul;
+use std::ffi::CStr;
 
 /// How a field's bytes are laid out in the sample's raw data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +219,10 @@ impl Field {
             Value::Bytes(bytes)
         })
     }
+}
+
+pub(crate) fn before_nul(bytes: &[u8]) -> &[u8] {
+    CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes)
 }
 
 /// A little-endian number of 1, 2, 4 or 8 bytes.

@@ -163,7 +163,7 @@ impl Unwinding {
                     }
                 }
                 Known::ByTables { gives_bp, .. } => has_bp |= gives_bp,
-                Known::Go | Known::NoTables if !has_bp => break,
+                Known::NoTables if !has_bp => break,
                 _ => {}
             }
             let caller = match known {
