@@ -13,7 +13,7 @@ MOST_CALLERS = 10
 MOST_CAUSES = 6
 MOST_CHAINS = 8
 MOST_PLACES = 10
-FRAMES = 6
+FRAMES = 8
 
 
 def render(result: Stuck) -> str:

@@ -71,13 +71,100 @@ pub(crate) fn stack_check(code: &[u8]) -> u64 {
 /// (virtual address, name, size in bytes) of each function, by address; None where there is no table, or a damaged one.
 pub(crate) fn functions(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
     match FileKind::parse(data).ok()? {
-        FileKind::Elf64 => of_class::<FileHeader64<Endianness>>(data),
-        FileKind::Elf32 => of_class::<FileHeader32<Endianness>>(data),
+        FileKind::Elf64 => {
+            located::<FileHeader64<Endianness>, _>(data, |layout, text| layout.functions(text))
+        }
+        FileKind::Elf32 => {
+            located::<FileHeader32<Endianness>, _>(data, |layout, text| layout.functions(text))
+        }
         _ => None,
     }
 }
 
-fn of_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<(u64, String, u64)>> {
+/// What a function finds on the stack below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Below {
+    /// So many bytes of its own, then the address to which it returns.
+    Caller(u64),
+    /// Nothing: a goroutine, or a thread, begins there.
+    Nothing,
+    /// Another stack.
+    Other,
+}
+
+/// How far each instruction of a Go program (64 bits) finds the stack pointer below the address to which its function
+/// returns (`pcsp` of runtime.pcvalue, runtime/symtab.go).
+#[derive(Debug, Default)]
+pub(crate) struct Depths {
+    /// By address: start, end, and the place in `values`; a function that nobody called.
+    functions: Vec<(u64, u64, Result<u64, Below>)>,
+    values: Vec<u8>,
+    /// Bytes that an instruction has at least.
+    quantum: u64,
+}
+
+/// Functions in which the runtime ends its own tracebacks (topofstack, runtime/traceback.go), without their ABI: those
+/// with which goroutines and threads begin, and those that go on with another stack.
+const BEGINNINGS: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
+const SWITCHES: [&str; 5] = [
+    "runtime.mcall",
+    "runtime.systemstack",
+    "runtime.morestack",
+    "runtime.asmcgocall",
+    "runtime.cgocallback",
+];
+/// Changes of a function's stack pointer that are looked at.
+const MOST_CHANGES: usize = 1 << 16;
+
+impl Depths {
+    pub fn of(data: &[u8]) -> Option<Depths> {
+        located::<FileHeader64<Endianness>, _>(data, |layout, text| layout.depths(text))
+    }
+
+    /// At a virtual address; None: it is in no function, or the table is damaged.
+    pub fn at(&self, address: u64) -> Option<Below> {
+        let after = self
+            .functions
+            .partition_point(|(start, ..)| *start <= address);
+        let (start, end, place) = *self.functions[..after].last()?;
+        let place = match place {
+            _ if address >= end => return None,
+            Err(known) => return Some(known),
+            Ok(place) => usize::try_from(place).ok()?,
+        };
+        let mut bytes = self.values.get(place..)?.iter();
+        let mut number = || {
+            let mut number = 0u64;
+            for shift in (0..35).step_by(7) {
+                let byte = *bytes.next()?;
+                number |= u64::from(byte & 0x7f) << shift;
+                if byte < 0x80 {
+                    return Some(number);
+                }
+            }
+            None
+        };
+        let (mut value, mut upto) = (-1i64, start);
+        for change in 0..MOST_CHANGES {
+            let by = number()?;
+            if by == 0 && change > 0 {
+                return None;
+            }
+            value += (by >> 1) as i64 ^ -((by & 1) as i64);
+            upto = upto.checked_add(number()?.checked_mul(self.quantum)?)?;
+            if address < upto {
+                return u64::try_from(value).ok().map(Below::Caller);
+            }
+        }
+        None
+    }
+}
+
+/// What is found out of the table and where the code begins that it counts from.
+fn located<Elf: FileHeader<Endian = Endianness>, T>(
+    data: &[u8],
+    tell: impl FnOnce(&Layout, u64) -> Option<T>,
+) -> Option<T> {
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
@@ -101,7 +188,7 @@ fn of_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<(u6
                 .find_map(|(minpc, text)| (text.checked_add(entry)? == minpc).then_some(text))?
         }
     };
-    layout.functions(text)
+    tell(&layout, text)
 }
 
 /// (minpc, text) of each possible moduledata of the table at `address`.
@@ -206,6 +293,9 @@ impl<'a> Bytes<'a> {
 /// Where the parts of a table are.
 struct Layout<'a> {
     names: Bytes<'a>,
+    /// Tables of values by address.
+    values: Bytes<'a>,
+    quantum: u8,
     /// The list of functions: each its start and the place of its details; then the end of the last.
     list: Bytes<'a>,
     /// What that place counts from.
@@ -228,10 +318,10 @@ impl<'a> Layout<'a> {
         let size = u64::from(pointer);
         let word = |number: u64| table.word(8 + number * size, size);
         let count = word(0)?;
-        let (names, list, infos, relative) = match magic {
-            0xffff_fffb => (0, 8 + size, 0, false),
-            0xffff_fffa => (word(2)?, word(6)?, word(6)?, false),
-            0xffff_fff0 | 0xffff_fff1 => (word(3)?, word(7)?, word(7)?, true),
+        let (names, values, list, infos, relative) = match magic {
+            0xffff_fffb => (0, 0, 8 + size, 0, false),
+            0xffff_fffa => (word(2)?, word(5)?, word(6)?, word(6)?, false),
+            0xffff_fff0 | 0xffff_fff1 => (word(3)?, word(6)?, word(7)?, word(7)?, true),
             _ => return None,
         };
         let field = if relative { 4 } else { size };
@@ -242,6 +332,8 @@ impl<'a> Layout<'a> {
         }
         Some(Layout {
             names: table.from(names)?,
+            values: table.from(values)?,
+            quantum: *table.data.get(6)?,
             list,
             infos: table.from(infos)?,
             count,
@@ -256,20 +348,26 @@ impl<'a> Layout<'a> {
         self.list.word(2 * number * self.field, self.field)
     }
 
+    /// Its start, its end, its name and the place of its details.
+    fn function(&self, number: u64) -> Option<(u64, u64, &'a [u8], u64)> {
+        let (start, end) = (self.entry(number)?, self.entry(number + 1)?);
+        let info = self.list.word((2 * number + 1) * self.field, self.field)?;
+        let name = self.infos.word(info.checked_add(self.field)?, 4)?;
+        if end < start || self.infos.word(info, self.field)? != start {
+            return None;
+        }
+        let name = self.names.from(name)?.data;
+        let name = &name[..name.len().min(LONGEST)];
+        let name = &name[..name.iter().position(|byte| *byte == 0)?];
+        Some((start, end, name, info))
+    }
+
     fn functions(&self, text: u64) -> Option<Vec<(u64, String, u64)>> {
         let mut functions = Vec::new();
         // Damaged tables may all point at the same long name.
         let mut budget = self.names.data.len().saturating_mul(4);
         for number in 0..self.count {
-            let (start, end) = (self.entry(number)?, self.entry(number + 1)?);
-            let info = self.list.word((2 * number + 1) * self.field, self.field)?;
-            let name = self.infos.word(info.checked_add(self.field)?, 4)?;
-            if end < start || self.infos.word(info, self.field)? != start {
-                return None;
-            }
-            let name = self.names.from(name)?.data;
-            let name = &name[..name.len().min(LONGEST)];
-            let name = &name[..name.iter().position(|byte| *byte == 0)?];
+            let (start, end, name, _) = self.function(number)?;
             budget = budget.checked_sub(name.len() + 1)?;
             let name = std::str::from_utf8(name).ok()?;
             if !name.is_empty() {
@@ -277,6 +375,29 @@ impl<'a> Layout<'a> {
             }
         }
         Some(functions)
+    }
+
+    fn depths(&self, text: u64) -> Option<Depths> {
+        let mut functions = Vec::new();
+        for number in 0..self.count {
+            let (start, end, name, info) = self.function(number)?;
+            let name = name.strip_suffix(b".abi0").unwrap_or(name);
+            let among = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
+            // After its start: name, arguments, frame or deferreturn, each of 4 bytes.
+            let place = self.infos.word(info.checked_add(self.field + 12)?, 4)?;
+            let place = match () {
+                () if among(&BEGINNINGS) => Err(Below::Nothing),
+                () if among(&SWITCHES) => Err(Below::Other),
+                () => Ok(place),
+            };
+            functions.push((text.checked_add(start)?, text.checked_add(end)?, place));
+        }
+        functions.sort_unstable_by_key(|(start, ..)| *start);
+        Some(Depths {
+            functions,
+            values: self.values.data.to_vec(),
+            quantum: u64::from(self.quantum),
+        })
     }
 }
 
@@ -294,7 +415,11 @@ mod tests {
 
     /// A table of three functions, in each of the layouts.
     fn table(magic: u64, size: usize, big: bool) -> Vec<u8> {
-        let functions = [(0x40u64, "main.main"), (0x60, "a/b.(*T).Read"), (0xa0, "x")];
+        let functions = [
+            (0x40u64, "main.main"),
+            (0x60, "a/b.(*T).Read"),
+            (0xa0, "runtime.goexit.abi0"),
+        ];
         let relative = matches!(magic, 0xffff_fff0 | 0xffff_fff1);
         let field = if relative { 4 } else { size };
         let mut names = vec![0];
@@ -312,8 +437,15 @@ mod tests {
         let old = magic == 0xffff_fffb;
         let list_at = 8 + words * size;
         let list_len = (2 * functions.len() + 1) * field;
-        let infos_len = functions.len() * (field + 4);
+        let infos_len = functions.len() * (field + 16);
+        // 0 for 4 bytes, then 0x18; 0, 0x88 from the 8th to the 56th, 0; damaged.
+        let values: [&[u8]; 3] = [
+            &[2, 4, 0x30, 0x1c, 0],
+            &[2, 8, 0x90, 2, 48, 0x8f, 2, 8, 0],
+            &[0x80],
+        ];
         let names_at = list_at + list_len + infos_len;
+        let values_at = names_at + names.len();
         let base = if old { 0 } else { list_at };
         let mut out = Vec::new();
         put(&mut out, magic, 4, big);
@@ -323,22 +455,28 @@ mod tests {
                 (0, _) => functions.len() as u64,
                 (2, 0xffff_fffa) | (3, 0xffff_fff0 | 0xffff_fff1) => names_at as u64,
                 (6, 0xffff_fffa) | (7, 0xffff_fff0 | 0xffff_fff1) => list_at as u64,
+                (5, 0xffff_fffa) | (6, 0xffff_fff0 | 0xffff_fff1) => values_at as u64,
                 _ => 0,
             };
             put(&mut out, value, size, big);
         }
         for (i, (start, _)) in functions.iter().enumerate() {
             put(&mut out, *start, field, big);
-            let at = list_at + list_len + i * (field + 4) - base;
+            let at = list_at + list_len + i * (field + 16) - base;
             put(&mut out, at as u64, field, big);
         }
         put(&mut out, 0xb0, field, big);
-        for ((start, _), place) in functions.iter().zip(&places) {
+        let mut value_at = if old { values_at as u64 } else { 0 };
+        for (((start, _), place), values) in functions.iter().zip(&places).zip(values) {
             put(&mut out, *start, field, big);
             let place = place + if old { names_at as u64 } else { 0 };
             put(&mut out, place, 4, big);
+            out.extend([0; 8]);
+            put(&mut out, value_at, 4, big);
+            value_at += values.len() as u64;
         }
         out.extend(names);
+        out.extend(values.concat());
         out
     }
 
@@ -351,11 +489,36 @@ mod tests {
         let expected = Some(vec![
             (0x40, "main.main".to_owned(), 0x20),
             (0x60, "a/b.(*T).Read".to_owned(), 0x40),
-            (0xa0, "x".to_owned(), 0x10),
+            (0xa0, "runtime.goexit.abi0".to_owned(), 0x10),
         ]);
         for magic in [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
             for (size, big) in [(4, false), (4, true), (8, false), (8, true)] {
                 assert_eq!(read(&table(magic, size, big), big), expected, "{magic:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_deep_a_function_is_in_the_stack() {
+        for magic in [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
+            for (size, big) in [(8, false), (8, true)] {
+                let data = &table(magic, size, big);
+                let layout = Layout::of(Bytes { data, big }).unwrap();
+                let depths = layout.depths(0x1000).unwrap();
+                let at = |address: u64| depths.at(0x1000 + address);
+                let caller = |depth| Some(Below::Caller(depth));
+                let first = [0x3f, 0x40, 0x43, 0x44, 0x5f].map(at);
+                assert_eq!(
+                    first,
+                    [None, caller(0), caller(0), caller(0x18), caller(0x18)]
+                );
+                let second = [0x60, 0x67, 0x68, 0x97, 0x98, 0x9f].map(at);
+                assert_eq!(second, [0, 0, 0x88, 0x88, 0, 0].map(caller));
+                // Where a goroutine begins the table is not asked.
+                assert_eq!(
+                    [at(0xa0), at(0xaf), at(0xb0)],
+                    [Some(Below::Nothing), Some(Below::Nothing), None]
+                );
             }
         }
     }
@@ -397,6 +560,13 @@ mod tests {
                     let mut bad = good.clone();
                     bad[at] = byte;
                     let _ = (read(&bad, false), read(&bad, true));
+                    let layout = Layout::of(Bytes {
+                        data: &bad,
+                        big: false,
+                    });
+                    if let Some(depths) = layout.and_then(|layout| layout.depths(0)) {
+                        let _ = (0x30u64..0xc0).map(|at| depths.at(at)).count();
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::files::Files;
+use crate::gopclntab::{Below, Depths};
 use crate::prologue;
 use crate::spaces::{Space, Spaces};
 use crate::stacks::{Reach, DEEPEST};
@@ -86,6 +87,8 @@ fn register(mask: u64, registers: &[u64], bit: u32) -> Option<u64> {
 #[derive(Default)]
 pub struct Unwinding {
     tables: FxHashMap<u32, Option<Tables>>,
+    /// Of Go programs; read only where frame pointers are not known.
+    depths: FxHashMap<u32, Depths>,
     /// By the version of the space.
     spaces: FxHashMap<u64, Program>,
     cache: CacheX86_64,
@@ -169,8 +172,22 @@ impl Unwinding {
             let caller = match known {
                 Known::No => break,
                 Known::Go => {
+                    let below = match has_bp {
+                        true => None,
+                        false => {
+                            let known = (&mut self.tables, &mut self.depths);
+                            below(known, space, spaces, files, address)
+                        }
+                    };
                     let begins = |ip| space.find(ip).is_some();
-                    let caller = of_go(frame, &mut registers, followed, begins, &mut read);
+                    let caller = match below {
+                        Some(Below::Nothing) => Ok(None),
+                        Some(Below::Other) => break,
+                        Some(Below::Caller(depth)) => {
+                            called(&mut registers, depth, &mut read).map(Some)
+                        }
+                        None => of_go(frame, &mut registers, followed, begins, &mut read),
+                    };
                     followed = true;
                     caller.map_err(|()| framehop::Error::CouldNotReadStack(registers.sp()))
                 }
@@ -287,6 +304,41 @@ fn of_go(
     let caller = read(bp.checked_add(8).ok_or(())?)?;
     *registers = UnwindRegsX86_64::new(caller, bp.checked_add(16).ok_or(())?, read(bp)?);
     Ok(Some(caller))
+}
+
+/// What lies below a function of a Go program on its stack, by the program's own table.
+fn below(
+    (tables, depths): (
+        &mut FxHashMap<u32, Option<Tables>>,
+        &mut FxHashMap<u32, Depths>,
+    ),
+    space: &Space,
+    spaces: &Spaces,
+    files: &Files,
+    address: u64,
+) -> Option<Below> {
+    let number = space.find(address)?.file;
+    let (_, at) = in_file(tables, space, address)?;
+    let depths = depths.entry(number).or_insert_with(|| {
+        let file = spaces.files.get(number as usize);
+        let image = file.and_then(|file| files.open(file));
+        image
+            .and_then(|image| Depths::of(&image))
+            .unwrap_or_default()
+    });
+    depths.at(at)
+}
+
+/// The caller of code that finds the address to which it returns so many bytes above the stack pointer.
+fn called(
+    registers: &mut UnwindRegsX86_64,
+    depth: u64,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Result<u64, ()> {
+    let at = registers.sp().checked_add(depth).ok_or(())?;
+    let caller = read(at)?;
+    registers.set_sp(at.checked_add(8).ok_or(())?);
+    Ok(caller)
 }
 
 /// What the tables of the file mapped at an address describe. The unwinder itself silently continues by frame pointers where

@@ -1,14 +1,20 @@
-"""Stacks through code that a program makes at run time, as virtual machines do (Java, Node …), and
-of programs that keep frame pointers, as some distributions' all do."""
+"""Stacks through code that a program makes at run time, as virtual machines do (Java, Node …), of
+programs that keep frame pointers, as some distributions' all do, and of Go's."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from mounts import HANGS, wait_until
+from hanging import LONG, stuck, waits_in_fuse
+from mounts import HANGS, mount_entry, wait_until
 from recording import Done, begin
 from sample import Mounter
 
@@ -60,6 +66,10 @@ def program(sample_mount: Mounter, tmp_path: Path) -> Iterator[subprocess.Popen[
 
 def waits(pid: int) -> bool:
     return "pipe" in Path(f"/proc/{pid}/wchan").read_text()
+
+
+def is_mounted(place: Path) -> bool:
+    return mount_entry(place) is not None
 
 
 def is_chain(names: list[str], wanted: list[str]) -> bool:
@@ -161,3 +171,45 @@ def test_who_waits_below_it_in_a_recording(
     chains = [stack.split(";")[::-1] for stack in stacks if stack.startswith("made;")]
     # By frame pointers: the one that libc's function was called from is not among them.
     assert chains and all(is_chain(c, ["[anon]", "main"]) for c in chains), stacks
+
+
+def test_what_a_daemon_in_go_waits_in(tmp_path: Path) -> None:
+    """gocryptfs on a bindfs that is stopped: its handler down to where the goroutine began."""
+    for needed in ("gocryptfs", "bindfs"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"needs {needed}")
+    names = ("below", "cipher", "plain", "password")
+    below, cipher, plain, password = (tmp_path / name for name in names)
+    for folder in (below, cipher, plain):
+        folder.mkdir()
+    password.write_text("x")
+    quiet = ["-q", "-passfile", str(password)]
+    subprocess.run(["gocryptfs", "-init", "-scryptn", "10", *quiet, str(below)], check=True)
+    mounts = {
+        cipher: ["bindfs", "-f", str(below), str(cipher)],
+        plain: ["gocryptfs", "-fg", *quiet, str(cipher), str(plain)],
+    }
+    with contextlib.ExitStack() as ends:
+        daemons = []
+        for place, command in mounts.items():
+            daemons.append(ends.enter_context(subprocess.Popen(command)))
+            ends.callback(daemons[-1].kill)
+            wait_until(partial(is_mounted, place), "its mount")
+            ends.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
+        (plain / "file").write_text("secret")
+        daemons[0].send_signal(signal.SIGSTOP)
+        ends.callback(daemons[0].send_signal, signal.SIGCONT)
+        caller = ends.enter_context(subprocess.Popen(["stat", plain / "other"]))
+        ends.callback(daemons[0].send_signal, signal.SIGCONT)
+        wait_until(lambda: waits_in_fuse(caller.pid), "the caller")
+        time.sleep(LONG)
+        status, result = stuck("--mount", str(plain))
+        assert status == 3
+        (mount,) = result["mounts"]
+        (cause, *_) = mount["causes"]
+        threads = [t for t in mount["threads"] if t["tid"] in cause["threads"]]
+        assert threads
+        for thread in threads:
+            frames = thread["user_stack"]
+            assert any("go-fuse" in frame for frame in frames), frames
+            assert frames[-1].startswith("runtime.goexit"), frames
