@@ -1,9 +1,10 @@
 #![no_main]
-//! Any bytes as the function table of a Go program, in a valid ELF file around it.
+//! Any bytes as the function table of a Go program, in a valid ELF file around it, and a thread in one of its functions.
 
 mod common;
 
 use fusetools_core::elf;
+use fusetools_core::live::{stacks, Code, Thread};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -24,4 +25,14 @@ fuzz_target!(|data: &[u8]| {
     let functions = elf::functions_in(&file).expect("a valid file");
     assert!(functions.iter().all(|function| function.offset < file.len() as u64 + 64));
     assert_eq!(elf::about_in(&file).expect("a valid file").runtime, "Go");
+    let Some(function) = functions.first() else { return };
+    let base = 0x5555_0000_0000u64;
+    let end = base + file.len() as u64;
+    let mapped = Code { start: base, end, offset: 0, path: "/bin/x".into(), place: common::placed(&file) };
+    let word = |chunk: &[u8]| base + u64::from_le_bytes(chunk.try_into().unwrap()) % (2 * file.len() as u64);
+    let stack = code.chunks_exact(8).flat_map(|chunk| word(chunk).to_le_bytes()).collect();
+    let thread = Thread { ip: base + function.offset + u64::from(first), sp: 0x7fff_0000_0000, stack };
+    for (names, _) in stacks(&[mapped], &[thread], vec![]) {
+        assert!(names.len() <= 1 << 12);
+    }
 });

@@ -3,21 +3,9 @@
 
 mod common;
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::FileExt;
-use std::sync::LazyLock;
-
 use fusetools_core::live::{stacks, Code, Thread};
 use fusetools_core::{elf, frames};
 use libfuzzer_sys::fuzz_target;
-
-extern "C" {
-    fn memfd_create(name: *const std::ffi::c_char, flags: u32) -> i32;
-}
-
-// SAFETY: a new descriptor of ours.
-static IMAGE: LazyLock<File> = LazyLock::new(|| unsafe { File::from_raw_fd(memfd_create(c"x".as_ptr(), 1)) });
 
 fuzz_target!(|data: &[u8]| {
     if data.len() < 64 {
@@ -37,11 +25,9 @@ fuzz_target!(|data: &[u8]| {
         common::elf(62, &all[..if header.is_empty() { 2 } else { 4 }])
     };
     let _ = (frames::frame_pointers_in(&file), elf::functions_in(&file));
-    IMAGE.set_len(0).unwrap();
-    IMAGE.write_all_at(&file, 0).unwrap();
     let base = 0x5555_0000_0000u64;
-    let place = format!("/proc/self/fd/{}", IMAGE.as_raw_fd());
-    let mapped = Code { start: base, end: base + 0x10000, offset: 0, path: "/lib/x".into(), place: place.into() };
+    let place = common::placed(&file);
+    let mapped = Code { start: base, end: base + 0x10000, offset: 0, path: "/lib/x".into(), place };
     let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]) as u64;
     // The stack's words are likely to be of the code.
     let stack = stack.chunks_exact(8).flat_map(|chunk| {

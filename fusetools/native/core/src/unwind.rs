@@ -150,6 +150,7 @@ impl Unwinding {
                     break;
                 }
                 frame = FrameAddress::from_instruction_pointer(ip);
+                has_bp = true;
                 continue;
             }
             let known = known(&mut self.tables, space, address);

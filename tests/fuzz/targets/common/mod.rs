@@ -6,6 +6,12 @@ pub mod perf_data;
 #[path = "../../../../fusetools/native/core/tests/trace_data/mod.rs"]
 pub mod trace_data;
 
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
 use fusetools_core::analysis::{analyse, Detail};
 use fusetools_core::daemons::states;
 use fusetools_core::events::{Layer, Meaning, Role};
@@ -25,6 +31,20 @@ use fusetools_core::stitch::asleep;
 use fusetools_core::Reader;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use perf_data::{Event, PerfData, Sample};
+
+extern "C" {
+    fn memfd_create(name: *const std::ffi::c_char, flags: u32) -> i32;
+}
+
+// SAFETY: a new descriptor of ours.
+static IMAGE: LazyLock<File> = LazyLock::new(|| unsafe { File::from_raw_fd(memfd_create(c"x".as_ptr(), 1)) });
+
+/// A name that reaches these bytes as a file, until it has others.
+pub fn placed(file: &[u8]) -> PathBuf {
+    IMAGE.set_len(0).unwrap();
+    IMAGE.write_all_at(file, 0).unwrap();
+    std::format!("/proc/self/fd/{}", IMAGE.as_raw_fd()).into()
+}
 
 macro_rules! format {
     ($name:literal, $id:literal, $a:literal, $b:literal, $c:literal, $d:literal) => {
