@@ -43,7 +43,8 @@ shopt -s nullglob
 recordings=(../../samples/recordings/demo.data "${FUSETOOLS_KERNELS:-../../../shared/data/kernels}"/*/recording/{perf.data,trace.dat}.zst)
 "$built/seeds" "$cache/seeds" "$cache/recordings" "${recordings[@]}" >/dev/null
 
-export FUSETOOLS_RECORDINGS=$cache/recordings
+export FUSETOOLS_RECORDINGS=$cache/recordings FUSETOOLS_FUZZ_MEMORY=/dev/shm/fusetools-fuzz-$$
+trap 'rm -rf "$FUSETOOLS_FUZZ_MEMORY"' EXIT
 # Where memory came from is not noted: that takes half of the time.
 export ASAN_OPTIONS=detect_leaks=0:malloc_context_size=0:quarantine_size_mb=16
 failed=0
@@ -68,7 +69,6 @@ for each in "${chosen[@]}"; do
     grep -m 3 -E "panicked at|ERROR|SUMMARY|Test unit written" -A 1 "$log" || tail -n 5 "$log"
   fi
 done
-rm -rf /dev/shm/fusetools-fuzz-*
 echo "$total executions; of all runs together ($cache/executions):"
 awk '{ sum[$1] += $2; all += $2 } END { for (name in sum) print "  " name, sum[name]; print "  in all", all }' "$cache/executions"
 exit $failed

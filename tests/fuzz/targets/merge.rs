@@ -15,7 +15,8 @@ use libfuzzer_sys::fuzz_target;
 
 /// In memory.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = PathBuf::from(format!("/dev/shm/fusetools-fuzz-{}", std::process::id()));
+    let own = || format!("/dev/shm/fusetools-fuzz-{}", std::process::id());
+    let folder = PathBuf::from(std::env::var("FUSETOOLS_FUZZ_MEMORY").unwrap_or_else(|_| own()));
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 });
