@@ -128,11 +128,10 @@ def parse_autofs(text: str) -> list[tuple[int, str, int]]:
         fields, types = before.split(" "), after.split(" ")
         if len(fields) < 6 or len(types) < 3 or types[0] != "autofs":
             continue
-        number = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", fields[2])
+        number = device(fields, types, {})
         group = re.search(r"(?:^|,)pgrp=([0-9]{1,10})(?:,|$)", types[2])
-        if number and group:
-            device = int(number[1]) << 20 | int(number[2])
-            mounts.append((device, unescape(fields[4]), int(group[1])))
+        if number is not None and group:
+            mounts.append((number, unescape(fields[4]), int(group[1])))
     return mounts
 
 

@@ -9,15 +9,41 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
 import mounts
 from mounts import wait_until
 
+from fusetools.now import bounded, children
+from fusetools.now.moment import Task
+
 EMULATED = "FUSETOOLS_EMULATED" in os.environ  # tests/vm sets it
 PATIENT = [str(Path(__file__).parent / "patient.py")] if EMULATED else ["-m", "fusetools"]
 LONG = 1.5  # seconds that callers wait here before anybody looks: longer than stuck's threshold
+
+
+def user_stack(
+    pid: int,
+    tid: int,
+    hangs: Callable[[int, str], bool] = lambda *_: False,
+    places: Sequence[str] = (),
+) -> tuple[list[str], bool]:
+    """The functions that a sleeping thread is in, innermost first, and whether down to its start.
+    ``hangs``, ``places``: as children.user_stacks() takes them."""
+    _, _, row = children.task((pid, tid))
+    assert row is not None
+    _, _, sp, pc = row["syscall"]
+    task = Task(pid, tid, "", "S", sp=sp or 0, pc=pc or 0)
+
+    def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
+        return children.user_stacks(pid, [task], hangs, list(places))
+
+    ((_, rows),) = bounded.each([pid], stacks, mounts.HANGS, bounded.Limit(60))
+    assert rows is not None
+    ((_, names, whole),) = rows
+    return names, whole
 
 
 class Hanging:

@@ -13,16 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hanging import LONG, stuck, waits_in_fuse
-from mounts import HANGS, mount_entry, wait_until
+from hanging import LONG, stuck, user_stack, waits_in_fuse
+from mounts import mount_entry, wait_until
 from recording import Done, begin
 from sample import Mounter
 
 import fusetools
 from fusetools.host.files import Files
 from fusetools.host.processes import ANONYMOUS, code
-from fusetools.now import bounded, children
-from fusetools.now.moment import Task
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("leaves_nothing")]
 
@@ -82,24 +80,8 @@ def test_who_is_stuck_below_it(program: subprocess.Popen[bytes]) -> None:
     pid = program.pid
     (made,) = (part for part in code(Files(Path("/")), pid) if part.path == ANONYMOUS)
     assert made.end - made.start == 4096
-    names, whole = stack(pid)
+    names, whole = user_stack(pid, pid)
     assert is_chain(names, ["looks", "[anon]", "main"]) and whole, names
-
-
-def stack(pid: int) -> tuple[list[str], bool]:
-    """What a process that sleeps is in, innermost first, and whether down to its start."""
-    _, _, row = children.task((pid, pid))
-    assert row is not None
-    _, _, sp, pc = row["syscall"]
-    task = Task(pid, pid, "made", "S", sp=sp or 0, pc=pc or 0)
-
-    def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
-        return children.user_stacks(pid, [task], lambda *_: False, [])
-
-    ((_, rows),) = bounded.each([pid], stacks, HANGS, bounded.Limit(60))
-    assert rows is not None
-    ((_, names, whole),) = rows
-    return names, whole
 
 
 # The innermost function sleeps in a system call of its own, so that nobody has saved the register.
@@ -149,7 +131,7 @@ def test_who_keeps_a_frame_pointer(tmp_path: Path, shape: str, level: str) -> No
     subprocess.run(["cc", *options], check=True)
     with subprocess.Popen([binary]) as process:
         wait_until(lambda: "pause" in Path(f"/proc/{process.pid}/wchan").read_text(), "its sleep")
-        names, whole = stack(process.pid)
+        names, whole = user_stack(process.pid, process.pid)
         process.kill()
     names = [name for name in names if name != "pauses"]
     wanted = [*(["locals", "later"] if shape == "later" else [shape]), "calls", "main"]
@@ -198,7 +180,6 @@ def test_what_a_daemon_in_go_waits_in(tmp_path: Path) -> None:
             ends.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
         (plain / "file").write_text("secret")
         daemons[0].send_signal(signal.SIGSTOP)
-        ends.callback(daemons[0].send_signal, signal.SIGCONT)
         caller = ends.enter_context(subprocess.Popen(["stat", plain / "other"]))
         ends.callback(daemons[0].send_signal, signal.SIGCONT)
         wait_until(lambda: waits_in_fuse(caller.pid), "the caller")

@@ -13,11 +13,8 @@ from pathlib import Path
 
 import narrow
 import pytest
-from hanging import LONG, Hang, Hanging, looked_at, set_to_one, stuck, waits_in_fuse
+from hanging import LONG, Hang, Hanging, looked_at, set_to_one, stuck, user_stack, waits_in_fuse
 from mounts import wait_until
-
-from fusetools.now import bounded, children
-from fusetools.now.moment import Task
 
 pytestmark = [
     pytest.mark.live,
@@ -125,18 +122,10 @@ def test_no_file_on_a_mount_is_touched(hangfs: Path, open_to_all: Path, tmp_path
         mount.call("one")
         pid, tid = mount.daemon.pid, mount.thread("waits")
         wait_until(lambda: "futex" in Path(f"/proc/{pid}/task/{tid}/wchan").read_text(), "a wait")
-        _, _, row = children.task((pid, tid))
-        assert row is not None
-        _, _, sp, pc = row["syscall"]
-        task = Task(pid, tid, "hangfs", "S", sp=sp or 0, pc=pc or 0)
 
         def named(devices: set[int], places: list[str]) -> list[str]:
-            def stacks(pid: int) -> list[tuple[int, list[str], bool]]:
-                return children.user_stacks(pid, [task], lambda it, _: it in devices, places)
-
-            ((_, rows),) = bounded.each([pid], stacks, 10, bounded.Limit(60))
-            assert rows is not None
-            return rows[0][1]
+            names, _ = user_stack(pid, tid, lambda it, _: it in devices, places)
+            return names
 
         assert "hang" in named(set(), [])
         without = named(set(), [str(folder)])

@@ -5,6 +5,8 @@
 //!
 //! And how far a function has moved the stack pointer below its frame pointer.
 
+use crate::record::u32_at;
+
 /// Bytes that are looked at: the first instructions.
 const FARTHEST: usize = 128;
 /// Registers of the first three arguments: rdx, rsi, rdi.
@@ -34,11 +36,7 @@ pub fn emulated(code: &[u8]) -> Option<usize> {
 pub fn moved(code: &[u8]) -> Option<u64> {
     let (mut at, mut moved, mut last) = (0, 0u64, 0);
     while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
-        let number = |from: usize| {
-            Some(i32::from_le_bytes(
-                rest.get(from..from + 4)?.try_into().ok()?,
-            ))
-        };
+        let number = |at: usize| Some(u32_at(rest, at)? as i32);
         // A loop that moves it moves it any number of times.
         let ends = |length: usize, by: i32| {
             let to = at.checked_add(length)?.checked_add_signed(by as isize)?;

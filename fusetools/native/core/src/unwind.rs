@@ -176,8 +176,8 @@ impl Unwinding {
                     let below = match has_bp {
                         true => None,
                         false => {
-                            let known = (&mut self.tables, &mut self.depths);
-                            below(known, space, spaces, files, address)
+                            let (tables, depths) = (&mut self.tables, &mut self.depths);
+                            below(tables, depths, space, spaces, files, address)
                         }
                     };
                     let begins = |ip| space.find(ip).is_some();
@@ -309,10 +309,8 @@ fn of_go(
 
 /// What lies below a function of a Go program on its stack, by the program's own table.
 fn below(
-    (tables, depths): (
-        &mut FxHashMap<u32, Option<Tables>>,
-        &mut FxHashMap<u32, Depths>,
-    ),
+    tables: &mut FxHashMap<u32, Option<Tables>>,
+    depths: &mut FxHashMap<u32, Depths>,
     space: &Space,
     spaces: &Spaces,
     files: &Files,
