@@ -26,6 +26,8 @@ pub struct Details {
     pub name: Option<Arc<str>>,
     /// Of the open file.
     handle: u64,
+    /// It opens a directory.
+    opens_directory: bool,
     /// Requested bytes, and their offset.
     pub size: u64,
     pub offset: u64,
@@ -38,6 +40,7 @@ pub const NOTHING: Details = Details {
     ino: ABSENT,
     name: None,
     handle: ABSENT,
+    opens_directory: false,
     size: ABSENT,
     offset: ABSENT,
     answer: ABSENT,
@@ -103,6 +106,8 @@ struct OpenFile {
     name: Option<Name>,
     /// Not released yet.
     times: u32,
+    /// Its handle is libfuse's own, and none of the daemon's callbacks tells when it ends.
+    directory: bool,
 }
 
 impl Names {
@@ -170,6 +175,7 @@ impl Names {
                 }
                 let (handle, of, name) = (details.handle, details.ino, details.name.clone());
                 match operation {
+                    Operation::OPENDIR => details.opens_directory = true,
                     Operation::RELEASE => self.released(daemon, handle),
                     Operation::RENAME | Operation::RENAME2 => {
                         self.renamed(daemon, of, name.as_deref());
@@ -183,8 +189,9 @@ impl Names {
                 }
             }
             Some(Some((Role::Handle, _))) => {
-                let path = self.details(daemon, unique).name.clone();
-                self.opened(daemon, ino, path);
+                let details = self.details(daemon, unique);
+                let (path, directory) = (details.name.clone(), details.opens_directory);
+                self.opened(daemon, ino, path, directory);
             }
             Some(Some((Role::Inode, _))) => {
                 let details = self.details(daemon, unique);
@@ -228,7 +235,7 @@ impl Names {
     }
 
     /// The daemon answers that `handle` is the open file `path` from now on, until it is released.
-    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<Arc<str>>) {
+    fn opened(&mut self, daemon: Daemon, handle: u64, path: Option<Arc<str>>, directory: bool) {
         // 0: the daemon does not use handles.
         if matches!(handle, 0 | ABSENT) {
             return;
@@ -242,13 +249,19 @@ impl Names {
             learned: self.moment,
         });
         match self.files.get_mut(&(daemon, handle)) {
-            Some(file) => {
+            // An address of the heap is given again once the directory is closed.
+            Some(file) if !file.directory => {
                 file.times = file.times.saturating_add(1);
                 file.name = file.name.take().filter(|_| same);
             }
-            None => {
-                self.files
-                    .insert((daemon, handle), OpenFile { name, times: 1 });
+            _ => {
+                let times = 1;
+                let file = OpenFile {
+                    name,
+                    times,
+                    directory,
+                };
+                self.files.insert((daemon, handle), file);
             }
         }
     }

@@ -72,6 +72,7 @@ impl Operation {
     pub const RENAME: Operation = Operation(12);
     pub const BATCH_FORGET: Operation = Operation(42);
     pub const RELEASE: Operation = Operation(18);
+    pub const OPENDIR: Operation = Operation(27);
     pub const RENAME2: Operation = Operation(45);
     /// CUSE_INIT, 4096 in the enumeration.
     const CUSE_INIT: Operation = Operation(63);

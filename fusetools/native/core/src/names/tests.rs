@@ -58,6 +58,7 @@ const READ: u32 = 1;
 const RELEASE: u32 = 2;
 const RENAME: u32 = 3;
 const REPLY: u32 = 4;
+const OPENDIR: u32 = 5;
 
 fn called(kind: u32, unique: u64, value: u64) -> Ev {
     Ev {
@@ -85,6 +86,7 @@ impl Calls {
             row("release", Role::Entry),
             row("rename", Role::Entry),
             row("", Role::Handle),
+            row("opendir", Role::Entry),
         ];
         let names = Names::new(&catalogue, &[]);
         Calls { names, unique: 0 }
@@ -154,6 +156,22 @@ fn an_open_file_is_known_by_its_handle() {
             .text,
         "e"
     );
+}
+
+/// libfuse's handle of a directory is an address; nothing tells that the directory is closed.
+#[test]
+fn the_handle_of_a_closed_directory_is_another_files_next() {
+    let mut calls = Calls::new();
+    for path in ["/d", "/e"] {
+        calls.call(OPENDIR, path, 0);
+        calls.event(REPLY, 7);
+        assert_eq!(calls.read(7), some(path));
+    }
+    calls.open("/d/a", 7);
+    assert_eq!(calls.read(7), some("/d/a"));
+    // Of files, both may be open.
+    calls.open("/d/b", 7);
+    assert_eq!(calls.read(7), None);
 }
 
 /// (ino, name) of a callback that has an inode.
