@@ -362,6 +362,23 @@ def test_slow_names_no_wrong_file(of: Recorded) -> None:
         assert not row["path"] or MARK in row["path"], row
 
 
+# Stripped low-level daemons that take writes as buffers, past the functions of the library's table.
+UNSEEN_WRITES = ("fuse-overlayfs", "pyfuse3")
+
+
+@only(lambda fs: fs.names and fs.writes and fs.name not in UNSEEN_WRITES)
+def test_writes_name_their_file_and_size(of: Recorded) -> None:
+    """… which libfuse passes on without the request's number; their length is the kernel's."""
+    writes = [row for row in of.rows() if row["operation"] == "write" and row["end_ns"]]
+    assert len(writes) == of.operations()["write"] > 0
+    for row in writes:
+        assert row["path"] == "recorded/file-0", row
+        headers = 40 + 40  # struct fuse_in_header and fuse_write_in, include/uapi/linux/fuse.h
+        assert int(row["size_bytes"]) == int(row["request_bytes"]) - headers, row
+    offsets = {int(row["offset_bytes"]) for row in writes}
+    assert offsets >= {*range(13), *range(0, 101 * 4096, 4096)}  # kSyncs and kWrites
+
+
 def test_no_path_is_shown_as_an_attributes_name(of: Recorded) -> None:
     for request in of.json("slow", "-n", "10000")["requests"]:
         if request["operation"].endswith("xattr"):

@@ -126,10 +126,15 @@ impl Join {
                         named: named @ false,
                         ..
                     }) => (*unique, *named) = (*taken, true),
-                    _ => {
+                    // Of a call inside the one that has named the request.
+                    Some(Task {
+                        unique: Some(_), ..
+                    }) => {
                         *name = "".into();
                         *handle = ABSENT;
                     }
+                    // Whose it is can show only when requests are matched (`named.rs`).
+                    _ => {}
                 }
             }
             Side::Exit { tid, .. } => drop(self.tasks.remove(tid)),

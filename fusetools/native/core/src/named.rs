@@ -10,6 +10,7 @@ use crate::filters::Filters;
 use crate::names::{Daemon, Details, Names, Path, NOTHING};
 use crate::operations::Operation;
 use crate::reader::{Places, Reader, ScanInfo};
+use crate::requests::Requests;
 use crate::stitch::{asleep, Mark, RequestCounts, Stitch, Story};
 
 /// A request, and what else is known about it.
@@ -123,6 +124,8 @@ pub fn tell(
 pub struct Teller<L> {
     roles: Vec<Role>,
     stitch: Stitch,
+    /// The name that the last callback without a request number was given.
+    unnumbered: Option<Side>,
     all: All<L>,
 }
 
@@ -140,6 +143,7 @@ impl<L: Listener> Teller<L> {
         Teller {
             roles: catalogue.iter().map(|row| row.role).collect(),
             stitch,
+            unnumbered: None,
             all: All {
                 names,
                 followed: Followed::new(catalogue),
@@ -202,20 +206,53 @@ impl<L: Listener> Teller<L> {
     }
 
     fn event(&mut self, event: &Ev) {
-        if self.all.names.heeds(event) {
+        let (heeds, numbered) = (self.all.names.heeds(event), event.v[0] != ABSENT);
+        if heeds && numbered {
             let daemon = self.daemon(event.pid, event.tid, event.v[0]);
             self.all.names.event(daemon, event);
         }
         let all = &mut self.all;
         self.stitch
             .event(event, &mut |story, comms| all.story(story, comms));
+        if heeds && !numbered {
+            self.number(event);
+        }
         if let Some(role) = self.roles.get(event.kind as usize) {
             self.all.listener.event(event, *role);
         }
     }
 
+    /// A callback without a request number, whose request the stitching has found by what its thread has read.
+    fn number(&mut self, event: &Ev) {
+        let name = self.unnumbered.take();
+        let story = self.stitch.in_hand(event.tid);
+        let begins = |story: &&Story| {
+            Requests::is_numbered(story.unique) && story.at(Mark::CallbackEnter) == Some(event.time)
+        };
+        let Some(story) = story.filter(begins) else {
+            return;
+        };
+        let names = &mut self.all.names;
+        let daemon = names.daemon(story.daemon_pid, story.connection);
+        if let Some(mut name) = name.filter(|name| Side::due(Some(name)) == event.time) {
+            if let Side::Name { tid, unique, .. } = &mut name {
+                if *tid == event.tid {
+                    *unique = story.unique;
+                    names.side(daemon, &name);
+                }
+            }
+        }
+        let mut event = *event;
+        event.v[0] = story.unique;
+        names.event(daemon, &event);
+    }
+
     fn side(&mut self, record: &Side) {
         let daemon = match record {
+            Side::Name { unique, .. } if *unique == ABSENT => {
+                self.unnumbered = Some(record.clone());
+                return self.all.listener.side(record);
+            }
             Side::Name {
                 pid, tid, unique, ..
             }

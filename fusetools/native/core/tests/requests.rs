@@ -20,7 +20,7 @@ const DAEMON: i32 = 500;
 const MOUNT: u64 = 45;
 
 #[rustfmt::skip]
-const ROWS: [(&str, Layer, &str, &str, Role); 11] = [
+const ROWS: [(&str, Layer, &str, &str, Role); 12] = [
     ("fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("fuse:fuse_request_end", Layer::Request, "", "", Role::End),
     ("raw_syscalls:sys_enter", Layer::Syscall, "", "", Role::SysEnter),
@@ -32,6 +32,7 @@ const ROWS: [(&str, Layer, &str, &str, Role); 11] = [
     ("fuse_daemon:cvmfs_getattr", Layer::Daemon, "cvmfs_getattr", "getattr", Role::Entry),
     ("fuse_daemon:cvmfs_getattr__return", Layer::Daemon, "cvmfs_getattr", "getattr", Role::Return),
     ("fuse_daemon:fuse_reply_entry", Layer::Daemon, "fuse_reply_entry", "", Role::Inode),
+    ("fuse:fuse_request_send", Layer::Request, "", "", Role::Length),
 ];
 const BEGIN: u32 = 0;
 const END: u32 = 1;
@@ -43,6 +44,7 @@ const LOOKUP_RETURN: u32 = 7;
 const GETATTR: u32 = 8;
 const GETATTR_RETURN: u32 = 9;
 const INODE: u32 = 10;
+const LENGTH: u32 = 11;
 const OP_LOOKUP: u64 = 1;
 const OP_GETATTR: u64 = 3;
 
@@ -180,6 +182,34 @@ fn without_answers_the_next_request_in_the_call_tells() {
     script.getattr(900, 12);
     script.call(900, EXIT, &[262, 0]);
     assert_eq!(paths(&script, false), ["/usr", "/usr/bin", "/usr/bin", "?"]);
+}
+
+/// libfuse's write_buf is given no request: it is the one whose length the thread has read last.
+#[test]
+fn a_callback_without_a_number_names_the_request_that_its_thread_read() {
+    let mut script = Script::default();
+    let mut calls = |unique: u64, length: u64, read: u64, path: &str| {
+        script.call(900, BEGIN, &[unique, MOUNT, OP_GETATTR]);
+        script.call(900, LENGTH, &[unique, MOUNT, length]);
+        script.call(501, ENTER, &[0]);
+        script.call(501, EXIT, &[0, read]);
+        script.call(501, GETATTR, &[]);
+        script.batch.side.push(Side::Name {
+            time: script.time,
+            pid: DAEMON,
+            tid: 501,
+            unique: ABSENT,
+            ino: ABSENT,
+            handle: ABSENT,
+            name: path.into(),
+        });
+        script.call(501, GETATTR_RETURN, &[]);
+        script.call(501, END, &[unique, MOUNT, 0]);
+    };
+    calls(2, 80, 80, "/a/b");
+    calls(4, 90, 90, "/c");
+    calls(6, 80, 90, "/no");
+    assert_eq!(paths(&script, true), ["/a/b", "/c", "?"]);
 }
 
 #[test]
