@@ -174,8 +174,7 @@ impl<'a> Frames<'a> {
                 _ if frames.len() == DEEPEST => break,
                 _ if kernel => {
                     let frame = self.of_kernel(ip, spaces);
-                    // What function_graph has for a return address: older kernels list it before the address itself.
-                    if &*self.names[frame as usize].0 != "return_to_handler" {
+                    if !is_tracing(&self.names[frame as usize].0) {
                         frames.push(frame);
                     }
                 }
@@ -471,19 +470,25 @@ impl Fold {
     }
 }
 
+/// What is on a stack only because it is traced: what function_graph has for a return address (older kernels list it
+/// before the address itself), and who calls a tracepoint's probes where it has several.
+fn is_tracing(name: &str) -> bool {
+    name == "return_to_handler" || name.starts_with("__traceiter_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::events::{Map, Side};
 
-    /// As on Linux 4.4, where each is listed before the address that it stands for.
+    /// As on Linux 4.4, where each return address is listed before the address that it stands for.
     #[test]
-    fn return_addresses_of_function_graph_are_no_frames() {
+    fn what_traces_is_no_frame() {
         let list = b"ffffffff81000000 f fuse_open\nffffffff81000100 f return_to_handler\n\
-            ffffffff81000200 f vfs_open\nffffffff81000300 e -\n";
+            ffffffff81000200 f vfs_open\nffffffff81000300 f __traceiter_sched_switch\nffffffff81000400 e -\n";
         let kernel = Kernel::new(Cow::Borrowed(list));
         let mut frames = Frames::new(kernel, Programs::default(), None);
-        let ips = [0x110, 0x10, 0x110, 0x210].map(|at| 0xffff_ffff_8100_0000 + at);
+        let ips = [0x310, 0x110, 0x10, 0x110, 0x210].map(|at| 0xffff_ffff_8100_0000 + at);
         frames.add_chains(&[[&[CONTEXT_KERNEL], &ips[..]].concat().into()]);
         let found = frames.of(0, &Spaces::default(), 1);
         let names = found
