@@ -70,6 +70,9 @@ def _frame(frames: list[str], function: str, file: str) -> None:
         # Documented: addresses in no file are one frame together.
         if function == "[unknown]" and frames[:1] == ["[unknown]"]:
             return
+    # Documented: who calls a tracepoint's probes is left out.
+    if function.startswith("__traceiter_"):
+        return
     function = without_arguments(function).replace(";", ":")
     frames.insert(0, function.replace('"', "").replace("'", ""))
 

@@ -42,8 +42,8 @@ class Library:
     same file from here, in characters that tracefs takes ("" if none does).
 
     ``machine``, ``runtime`` and ``imports`` as native.elf_about returns them: the architecture
-    ("x86_64"), the language whose runtime survives no return probe ("Go", or ""), the functions of
-    libfuse's API that it imports.
+    ("x86_64"), the language whose runtime survives no return probe ("Go", "Go (before 1.18)" …, or
+    ""), the functions of libfuse's API that it imports.
 
     ``frame_pointers``: among its functions that use the frame pointer's register, the share that
     keep a frame pointer (0 to 1, by bytes of code); None: unknown.
@@ -58,6 +58,15 @@ class Library:
     runtime: str = ""
     imports: tuple[str, ...] = ()
     frame_pointers: float | None = None
+
+    @property
+    def go(self) -> bool:
+        return self.runtime.startswith("Go")
+
+    @property
+    def go_registers(self) -> bool:
+        """Its functions get their arguments as in Go's ABIInternal."""
+        return self.runtime == "Go"
 
 
 @dataclass(frozen=True)

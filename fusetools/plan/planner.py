@@ -462,7 +462,7 @@ def _probes(
         if group.unless and any(group.unless.fullmatch(name) for name, *_ in functions):
             continue
         for name, address, _, offset in functions:
-            base, variants = _variants(name) if library.runtime != "Go" else (name, set())
+            base, variants = _variants(name) if not library.go else (name, set())
             plain = demangle.get(name, base)
             match = group.function.fullmatch(base) or group.function.fullmatch(plain)
             if not match or "part" in variants:
@@ -562,7 +562,9 @@ def _arguments(
 ) -> tuple[tuple[str, str], ...]:
     wanted = {**group.arguments.get("all", {}), **(group.arguments.get(key, {}) if key else {})}
     fetches = []
-    abi = group.abi or ("go" if library.runtime == "Go" else "c")
+    abi = group.abi or ("go" if library.go else "c")
+    if abi == "go" and not library.go_registers:
+        return ()
     file = os.path.basename(library.path)
     offsets = {
         name: str(number)
@@ -657,6 +659,6 @@ def without_frame_pointers(mount: Mount) -> tuple[str, ...]:
 def _needs_copies(mount: Mount) -> bool:
     """Whether only unwind tables give complete stacks of its daemon's waits. Go's own code has no
     tables but keeps frame pointers, also if linked with a C library that does not."""
-    return not any(library.runtime == "Go" for library in mount.libraries) and bool(
+    return not any(library.go for library in mount.libraries) and bool(
         without_frame_pointers(mount)
     )

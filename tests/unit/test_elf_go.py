@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_against_go_nm(
     assert {name for name, at in text if at not in {at for _, at in found}} <= {"runtime.etext"}
     assert {"main.main", "main.(*T).Grow", "runtime.schedinit"} <= {name for name, _ in found}
     assert _core.elf_about(stripped) == (machine, "Go", [])
+    # Go 1.16's table of one function, which is on the stack with its arguments.
+    old = struct.pack("<IBBBB7Q", 0xFFFFFFFA, 0, 0, 1, 8, 1, 0, 64, 64, 64, 64, 64) + bytes(64)
+    (tmp_path / "table").write_bytes(old)
+    update = f"--update-section={section_of(stripped)}={tmp_path / 'table'}"
+    if arch == "amd64":  # objcopy knows its own machine
+        subprocess.run(["objcopy", update, stripped, tmp_path / "old"], check=True)
+        assert _core.elf_about(tmp_path / "old") == (machine, "Go (before 1.18)", [])
+
+
+def section_of(program: Path) -> str:
+    """The name of the section with the table."""
+    done = subprocess.run(["readelf", "-SW", program], capture_output=True, text=True, check=True)
+    return next(word for word in done.stdout.split() if word.endswith(".gopclntab"))
 
 
 @pytest.mark.parametrize("arch", ["amd64", "arm64"])

@@ -708,6 +708,24 @@ def test_programs_with_everything_inside() -> None:
             assert "Go program" in what.why
 
 
+def test_arguments_of_go_are_in_registers_since_1_18() -> None:
+    """Before that they lie on the stack; where, differs."""
+    for runtime, arguments in (
+        ("Go", {"unique": "+8(+24(%bx)):u64", "name": "+40(+24(%bx)):string"}),
+        ("Go (before 1.18)", {}),
+    ):
+        program = replace(library("prog", 8), runtime=runtime)
+        for fork in ("hanwen", "seaweedfs"):
+            name = f"github.com/{fork}/go-fuse/v2/fuse.doLookup"
+            symbols = {**SYMBOLS, program.host_path: [(name, 0x100, 9, 0x100)]}
+            one = mount(libraries=(program,), program=program.path)
+            plan = make(host("6.18", one), symbols=symbols)
+            (probe,) = (p for p in plan.probes if p.function != "fusetools_calibrate")
+            found = dict(probe.arguments)
+            assert {key: found.get(key) for key in arguments} == arguments
+            assert bool(found) == bool(arguments)
+
+
 @pytest.mark.parametrize(
     ("function", "shown", "event"),
     [

@@ -72,6 +72,5 @@ def names_guessed(guessed: bool, requests: Iterable[Request]) -> str:
     if files and all(file == (None, None) for file in files):
         return "File names are not known: no recorded event holds a name or an inode number."
     if guessed and any(path for path, _ in files):
-        inferred = "File names are inferred: this recording lacks lookup replies"
-        return f"{inferred}; re-record to get them."
+        return "File names are inferred: the recording has no replies to lookups."
     return ""

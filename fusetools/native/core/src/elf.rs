@@ -33,11 +33,13 @@ pub struct About {
     /// As `uname -m` calls it ("x86_64", "i386", "aarch64" …); else "machine N" (`e_machine`).
     pub machine: String,
     /// The language whose runtime moves its stacks or reads the return addresses on them, and so does not survive a
-    /// return probe. Empty: none is known.
+    /// return probe. Empty: none is known. `OLD_GO`: of a Go whose functions do not get their arguments in registers.
     pub runtime: String,
     /// The functions of libfuse's API (`fuse_…`) that it imports, sorted.
     pub imports: Vec<String>,
 }
+
+const OLD_GO: &str = "Go (before 1.18)";
 
 /// What failed and why, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +141,9 @@ fn about_class<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Abou
     }
     if runtime.is_empty() && sections.is_empty() && gopclntab::is_marked(data) {
         runtime = "Go";
+    }
+    if runtime == "Go" && gopclntab::passes_registers(data) == Some(false) {
+        runtime = OLD_GO;
     }
     let mut imports = Vec::new();
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {

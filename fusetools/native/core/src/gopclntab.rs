@@ -41,6 +41,20 @@ pub(crate) fn is_there(data: &[u8]) -> bool {
     there.unwrap_or(false)
 }
 
+/// Whether functions get their arguments in registers: on some processors since Go 1.17, on all since 1.18, which has
+/// another form of the table. None: there is no table.
+pub(crate) fn passes_registers(data: &[u8]) -> Option<bool> {
+    fn of<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<bool> {
+        let (table, _) = table::<Elf>(data)?;
+        Some(Layout::of(table)?.relative)
+    }
+    match FileKind::parse(data).ok()? {
+        FileKind::Elf64 => of::<FileHeader64<Endianness>>(data),
+        FileKind::Elf32 => of::<FileHeader32<Endianness>>(data),
+        _ => None,
+    }
+}
+
 /// Bytes of the stack check with which a function begins (cmd/internal/obj/x86/obj6.go, arm64/obj7.go): 0 if it has
 /// none, or one of another form.
 pub(crate) fn stack_check(code: &[u8]) -> u64 {
@@ -160,11 +174,8 @@ impl Depths {
     }
 }
 
-/// What is found out of the table and where the code begins that it counts from.
-fn located<Elf: FileHeader<Endian = Endianness>, T>(
-    data: &[u8],
-    tell: impl FnOnce(&Layout, u64) -> Option<T>,
-) -> Option<T> {
+/// The table, and its address.
+fn table<Elf: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<(Bytes<'_>, u64)> {
     let header = Elf::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
@@ -172,11 +183,21 @@ fn located<Elf: FileHeader<Endian = Endianness>, T>(
         let name = sections.section_name(endian, section).unwrap_or(b"");
         name.ends_with(b".gopclntab")
     })?;
-    let address: u64 = section.sh_addr(endian).into();
     let table = Bytes {
         data: section.data(endian, data).ok()?,
         big: header.is_big_endian(),
     };
+    Some((table, section.sh_addr(endian).into()))
+}
+
+/// What is found out of the table and where the code begins that it counts from.
+fn located<Elf: FileHeader<Endian = Endianness>, T>(
+    data: &[u8],
+    tell: impl FnOnce(&Layout, u64) -> Option<T>,
+) -> Option<T> {
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let (table, address) = table::<Elf>(data)?;
     let layout = Layout::of(table)?;
     let text = match layout.relative {
         false => 0,
