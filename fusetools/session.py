@@ -7,6 +7,7 @@ out.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -98,6 +99,16 @@ class Throttled:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """Descriptor ``fd`` of process ``pid`` was a connection to ``address`` ("192.0.2.1:3128",
+    "[2001:db8::1]:80") all the time."""
+
+    pid: int
+    fd: int
+    address: str
+
+
+@dataclass(frozen=True)
 class Flight:
     """A flight recorder wrote it because of ``why``: what its buffers held of ``wanted``
     seconds."""
@@ -150,6 +161,7 @@ class Session:
     stacks: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     throttled: tuple[Throttled, ...] = ()
+    peers: tuple[Peer, ...] = ()
     flight: Flight | None = None
     made_by_fusetools: bool = True
 
@@ -194,6 +206,7 @@ class Session:
                 }
                 for row in self.throttled
             ],
+            "peers": [dict(vars(peer)) for peer in self.peers],
             "flight": dict(vars(self.flight)) if self.flight else None,
         }
 
@@ -280,6 +293,7 @@ def read(text: str | None) -> tuple[Session, list[str]]:
                 for row in _dicts(data.get("cgroups"))
                 if (times := natural(row.get("nr_throttled")))
             ),
+            peers=tuple(peer for row in _dicts(data.get("peers")) if (peer := _peer(row))),
             flight=_flight(_dict(data.get("flight"))),
         ),
         warnings,
@@ -302,6 +316,13 @@ def _flight(row: Row) -> Flight | None:
     if not isinstance(wanted, (int, float)) or not 0 < wanted < LONGEST:
         return None
     return Flight(float(wanted), _text(row.get("why")))
+
+
+def _peer(row: Row) -> Peer | None:
+    pid, fd, address = _pid(row.get("pid")), natural(row.get("fd")), _text(row.get("address"))
+    if pid is None or fd is None or not re.fullmatch(r"[0-9a-f.:\[\]]{3,56}", address):
+        return None
+    return Peer(pid, fd, address)
 
 
 def _mount(row: Row) -> Mount:

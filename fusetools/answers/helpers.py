@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from fusetools.answers.catalogue import Probe
-from fusetools.answers.requests import Span, peer
+from fusetools.answers.requests import Connections, Span, peers
 from fusetools.core import native
 from fusetools.results.request import Helper, Request, SyscallTime
 
@@ -24,12 +24,6 @@ SHARE = 0.5  # a wait explains another one if it lasts this share of it
 INTERRUPT = 8 | 16
 
 
-SOCKETS = {
-    *("connect", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept"),
-    "accept4",
-}
-
-
 Moments = Sequence["native.Moment"]
 
 
@@ -38,9 +32,10 @@ def chains(
     moments: Sequence[Moments],
     gather: Callable[[list[Span | None]], Sequence[Moments]],
     probes: Sequence[Probe],
+    connected: Sequence[Connections],
 ) -> list[tuple[Helper, ...]]:
     """The helpers of each span's thread. ``moments``: what threads did in the spans; ``gather``
-    finds this for other spans; both refer to ``probes``."""
+    finds this for other spans; both refer to ``probes``. ``connected``: of each span's daemon."""
     helpers: list[list[Helper]] = [[] for _ in spans]
     seen = [{span.tid} if span else set() for span in spans]
     now: list[Span | None] = list(spans)
@@ -67,10 +62,8 @@ def chains(
             if span is None or not calls:
                 now[at] = None
                 continue
-            peers = tuple(dict.fromkeys(_peers(span, did, probes)))
-            used = any(name in SOCKETS for name, _, _ in calls)
-            known = None if used and not peers else peers
-            helpers[at].append(Helper(span.tid, span.end - span.start, calls, known))
+            whom = peers(span, did, probes, connected[at], calls)
+            helpers[at].append(Helper(span.tid, span.end - span.start, calls, whom))
     return [tuple(chain) for chain in helpers]
 
 
@@ -124,9 +117,3 @@ def _calls(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[Sy
         add(*entered, span.end)
     rows = (SyscallTime(name, n, ns) for name, (n, ns) in calls.items())
     yield from sorted(rows, key=lambda row: -row[2])
-
-
-def _peers(span: Span, moments: Moments, probes: Sequence[Probe]) -> Iterator[str]:
-    for _, tid, _, kind, values, _ in moments:
-        if tid == span.tid and kind >= 0 and probes[kind].role == "connect":
-            yield peer(values) or "a peer that is not known"

@@ -7,7 +7,7 @@ import ipaddress
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fusetools import core
@@ -56,6 +56,9 @@ class Questions:
         self.probes = catalogue(source.catalogue, source.events)
         daemons = {m.daemon_pid: m.comm for m in source.session.mounts if m.daemon_pid}
         self.names = Names(source.mount_points, daemons)
+        self._connections: dict[int | None, dict[int, str]] = defaultdict(dict)
+        for known in source.session.peers:
+            self._connections[known.pid][known.fd] = known.address
 
     def __call__(
         self,
@@ -71,6 +74,20 @@ class Questions:
         answer = core.ask(question, str(self.source.path), self.probes, native, *arguments, **more)
         return answer, self.source.facts(answer, filters)
 
+    def connections(self, fields: core.native.Kept) -> Connections:
+        """Of the daemon that processed a request."""
+        return self._connections.get(fields["daemon_pid"], {})
+
+
+# What a process's descriptors were connected to all the time.
+Connections = Mapping[int, str]
+
+# System calls whose first argument is a socket, or may be one.
+_SOCKETS = {
+    *("connect", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept"),
+    "accept4",
+}
+_STREAMS = {*_SOCKETS, "read", "readv", "write", "writev", "sendfile", "splice"}
 
 NO_END = 1 << 63  # of a span: the recording's end, or unknown
 MOST = 10_000  # moments of a span (native/core/src/moments.rs)
@@ -172,7 +189,10 @@ def _parts(stage: str, ns: int, parts: Sequence[int] | None) -> dict[str, int]:
 
 
 def meanwhile(
-    fields: core.native.Kept, moments: Sequence[core.native.Moment], probes: Sequence[Probe]
+    fields: core.native.Kept,
+    moments: Sequence[core.native.Moment],
+    probes: Sequence[Probe],
+    connected: Connections,
 ) -> Meanwhile | None:
     span = at_work(fields)
     if span is None:
@@ -206,7 +226,37 @@ def meanwhile(
     rows = sorted(
         (SyscallTime(name, n, ns) for name, (n, ns) in calls.items()), key=lambda row: -row[2]
     )
-    return Meanwhile(on_cpu, runnable, blocked, elsewhere, fields["unsplit"], tuple(rows))
+    own = [moment for moment in moments if span.start <= moment[0] <= span.end]
+    whom = peers(span, own, probes, connected, rows)
+    return Meanwhile(
+        on_cpu, runnable, blocked, elsewhere, fields["unsplit"], tuple(rows), peers=whom
+    )
+
+
+def peers(
+    span: Span,
+    moments: Sequence[core.native.Moment],
+    probes: Sequence[Probe],
+    connected: Connections,
+    calls: Sequence[SyscallTime],
+) -> tuple[str, ...] | None:
+    """To whom a span's thread connected meanwhile, and whose connections it used that there were
+    all the time. None: it used sockets, and nothing tells whose."""
+    found: dict[str, None] = {}
+    for _, tid, _, kind, values, syscall in moments:
+        role = probes[kind].role if tid == span.tid and kind >= 0 else ""
+        if role == "connect":
+            found[peer(values) or "a peer that is not known"] = None
+        elif role == "sys_enter" and (address := on_connection(syscall, values, connected)):
+            found[address] = None
+    used = any(call.syscall in _SOCKETS for call in calls)
+    return None if used and not found else tuple(found)
+
+
+def on_connection(syscall: str | None, values: Sequence[int | None], connected: Connections) -> str:
+    """To whom the descriptor that a system call begins with is connected; "" if unknown."""
+    descriptor = values[1] if syscall in _STREAMS else None
+    return "" if descriptor is None else connected.get(descriptor, "")
 
 
 def peer(values: Sequence[int | None]) -> str | None:

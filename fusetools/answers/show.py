@@ -13,6 +13,7 @@ from fusetools.answers import helpers
 from fusetools.answers.catalogue import Probe
 from fusetools.answers.filters import Filters
 from fusetools.answers.requests import (
+    Connections,
     Names,
     Questions,
     Span,
@@ -21,6 +22,7 @@ from fusetools.answers.requests import (
     gather,
     guessed,
     meanwhile,
+    on_connection,
     peer,
     request,
 )
@@ -90,12 +92,14 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
     fields = only(answer["kept"], unique, query.names, source.path)
     gathered = partial(gather, answer["threads"])
     caller, daemon = gathered(spans(fields))
-    (chain,) = helpers.chains([at_work(fields)], [daemon], gathered, query.probes)
+    connected = query.connections(fields)
+    (chain,) = helpers.chains([at_work(fields)], [daemon], gathered, query.probes, [connected])
     first = min(fields["marks"].values(), default=0)
     tids = (fields["tid"], fields["daemon_tid"])
     lines: dict[tuple[int, int, int], list[str]] = {}
     for side, (tid, moments) in enumerate(zip(tids, (caller, daemon))):
-        thread = _Thread(fields, tid, query.probes, source.functions, query.names)
+        own = connected if side else {}
+        thread = _Thread(fields, tid, query.probes, source.functions, query.names, own)
         for time, whose, cpu, kind, values, text in moments:
             line = thread.line(time, whose, cpu, kind, values, text)
             if line:
@@ -103,7 +107,7 @@ def show(source: Source, unique: int, filters: Filters) -> Shown:
                 lines.setdefault((time, kind, whose), ["", ""])[side] = line
     rows = sorted(lines.items(), key=lambda item: item[0][0])
     story = tuple(Moment(time - first, *both) for (time, _, _), both in rows)
-    did = meanwhile(fields, daemon, query.probes)
+    did = meanwhile(fields, daemon, query.probes, connected)
     shown = helpers.helped(request(fields, answer["first"], query.names, did), chain)
     return Shown(shown, story, guessed(query.probes), source.needing(facts))
 
@@ -118,6 +122,7 @@ class _Thread:
         probes: Sequence[Probe],
         functions: Sequence[tuple[int, str]],
         names: Names,
+        connected: Connections,
     ) -> None:
         self.fields = fields
         self.tid = tid
@@ -125,6 +130,7 @@ class _Thread:
         self.functions = functions
         self.starts = [start for start, _ in functions]
         self.names = names
+        self.connected = connected
         # Probes of a request's points are functions, too.
         self.points = {p.event for p in probes if p.role in ("begin", "sent", "end")}
         self.running: bool | None = None
@@ -168,7 +174,9 @@ class _Thread:
         if role in ("sys_enter", "sys_exit"):
             if text is None:
                 return ""
-            return f"{text}()" if role == "sys_enter" else f"{text}() = {_result(values[1])}"
+            if role == "sys_exit":
+                return f"{text}() = {_result(values[1])}"
+            return f"{text}({on_connection(text, values, self.connected)})"
         if role in ("begin", "sent", "end"):
             return self._request(role, time, values)
         if role in ("graph_entry", "graph_exit"):

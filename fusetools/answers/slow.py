@@ -35,13 +35,15 @@ def slow(
     spans = [at_work(fields) for fields in rows]
     gathered = partial(gather, answer["threads"])
     moments = gathered(spans)
-    chains = helpers.chains(spans, moments, gathered, query.probes)
+    connected = [query.connections(fields) for fields in rows]
+    chains = helpers.chains(spans, moments, gathered, query.probes, connected)
+    meanwhiles = (
+        meanwhile(fields, did, query.probes, connections)
+        for fields, did, connections in zip(rows, moments, connected)
+    )
     requests = (
-        helpers.helped(
-            request(fields, answer["first"], query.names, meanwhile(fields, did, query.probes)),
-            chain,
-        )
-        for fields, did, chain in zip(rows, moments, chains)
+        helpers.helped(request(fields, answer["first"], query.names, own), chain)
+        for fields, own, chain in zip(rows, meanwhiles, chains)
     )
     pathless = None if path is None else answer["pathless"]
     return Slowest(tuple(requests), guessed(query.probes), facts, pathless)

@@ -345,6 +345,7 @@ class _Recorded(Finishing):
         self.made, self.scratch, self.raw = of.made, of.scratch, raw
         self.missing = list(of.missing)
         self.daemons, self.stopped_daemons = of.daemons, of.stopped_daemons
+        self.sockets = of.sockets
         self.pair_cost, self.event_cost = of.pair_cost, of.event_cost
         self.warn = of.warn
         for target in self.plan.targets:

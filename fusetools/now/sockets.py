@@ -1,34 +1,22 @@
-"""Sockets of a process: peers, states, queues, and other ends.
+"""Sockets and their other ends, those of unix sockets among them.
 
-Sources: proc_net(5), Documentation/networking/proc_net_tcp.rst, sock_diag(7).
+Sources: proc_net(5), sock_diag(7).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import ipaddress
 import os
 import re
 import socket
 import struct
-import sys
-from collections.abc import Collection, Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator
 
+from fusetools.host.sockets import LISTEN, STATES, Fields, internet, lines
 from fusetools.now.moment import Socket
 
 __all__ = ["Socket", "read"]
-
-# include/net/tcp_states.h
-_STATES = (
-    "", "ESTABLISHED", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "CLOSE",
-    "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING",
-)  # fmt: skip
-_LISTEN = 10
-MOST_ROWS = 200_000
-Fields = tuple[str, str, str, int, int, bool]  # of a Socket, without its other end
 
 
 def read(
@@ -39,7 +27,7 @@ def read(
     ``place``; ``wanted`` has the path that a unix socket connects to, if it does. And why the other
     ends of unix sockets are not known; "" if they are, or there are none. For a child, which enters
     the namespace unless it is ours (``own``)."""
-    sockets = _internet(place, wanted)
+    sockets = internet(place, wanted)
     paths: dict[int, str] = {}
     servers: dict[str, int] = {}
     listening = set()
@@ -65,84 +53,15 @@ def read(
         others = [other for other in others if other and other != inode]
         path = next((paths[other] for other in others if paths.get(other)), "")
         path = path or wanted[inode] or paths[inode]
-        state = _STATES[_LISTEN] if inode in listening else ""
+        state = STATES[LISTEN] if inode in listening else ""
         fields = ("unix", path, state, 0, 0, inode not in pending)
         sockets.append((inode, fields, others))
     return sockets, why
 
 
-def _internet(place: str, wanted: Collection[int]) -> list[tuple[int, Fields, list[int]]]:
-    ends: dict[tuple[str, str], int] = {}
-    listening: dict[str, int] = {}
-    rows = []
-    for protocol in ("tcp", "tcp6", "udp", "udp6"):
-        name = protocol.rstrip("6")
-        for local, remote, state, queues, inode in _rows(place, protocol):
-            if name == "tcp":
-                ends[_mapped(local), _mapped(remote)] = inode
-                if state == _LISTEN:
-                    listening[_mapped(local)] = inode
-            if inode in wanted:
-                rows.append((name, local, remote, state, queues, inode))
-    sockets = []
-    for name, local, remote, state, queues, inode in rows:
-        sent, received = (int(part, 16) for part in queues.split(":"))
-        known = _STATES[state] if name == "tcp" and state < len(_STATES) else ""
-        others: list[int] = []
-        other = None
-        if name == "tcp" and state != _LISTEN:
-            there = _mapped(remote)
-            other = ends.get((there, _mapped(local)))
-            places = [there]
-            if other is not None or _ip(remote).is_loopback:  # the address is one of this host
-                port = there.rpartition(":")[2]
-                places += [f"{'0' * 8}:{port}", f"{'0' * 32}:{port}"]
-            others = [other or 0, *(listening.get(address, 0) for address in places)]
-        fields = (name, _address(remote), known, sent, received, other != 0)
-        sockets.append((inode, fields, [number for number in others if number]))
-    return sockets
-
-
-def _lines(place: str, protocol: str) -> Iterator[str]:
-    """The first MOST_ROWS lines of a table, without its head; none if it cannot be read."""
-    try:
-        with Path(f"{place}/net/{protocol}").open(encoding="utf-8", errors="replace") as lines:
-            yield from islice(lines, 1, 1 + MOST_ROWS)
-    except OSError:
-        return
-
-
-def _rows(place: str, protocol: str) -> Iterator[tuple[str, str, int, str, int]]:
-    for line in _lines(place, protocol):
-        fields = line.split()
-        if len(fields) > 9 and fields[9].isdecimal():
-            yield fields[1], fields[2], int(fields[3], 16), fields[4], int(fields[9])
-
-
-def _mapped(address: str) -> str:
-    """An address of IPv4 that is written as one of IPv6, as one of IPv4."""
-    prefix = "0000000000000000FFFF0000" if sys.byteorder == "little" else f"{'0' * 20}FFFF"
-    return address[24:] if len(address) > 32 and address.startswith(prefix) else address
-
-
-def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Of "0100007F:0C38" 127.0.0.1: words of 32 bits in the machine's order."""
-    host = _mapped(text).partition(":")[0]
-    words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
-    return ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
-
-
-def _address(text: str) -> str:
-    """With its port; "" without one."""
-    address, number = _ip(text), int(text.partition(":")[2], 16)
-    if not number:
-        return ""
-    return f"{address}:{number}" if address.version == 4 else f"[{address}]:{number}"
-
-
 def _unix(place: str) -> Iterator[tuple[int, bool, str]]:
     """(inode, whether it listens, path) of each unix socket."""
-    for line in _lines(place, "unix"):
+    for line in lines(place, "unix"):
         # A path may hold newlines: what follows them is no row.
         row = re.match(r"\w+: \w+ \w+ ([0-9A-F]{8}) \w+ \w+ +(\d+)(?: (.*))?$", line)
         if row:

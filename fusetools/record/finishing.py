@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
 from fusetools.host.mounts import all_namespaces, unanswering
+from fusetools.host.sockets import of_process, peers
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE
 from fusetools.plan.events import NUMBER
@@ -29,7 +30,7 @@ from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
-from fusetools.session import BYTES, Host, Mount, Probe, Session, Took, encoded
+from fusetools.session import BYTES, Host, Mount, Peer, Probe, Session, Took, encoded
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,6 +95,7 @@ class Finishing(Things):
         """The one perf.data, with the session sample, under its name and owned by the user."""
         outcome = self.outcome
         self._new_mounts()
+        self.peers = tuple(self._connected())
         if self._written() == 0:
             why = outcome.warnings[0] if outcome.warnings else "perf wrote nothing"
             raise Error("nothing was recorded", why)
@@ -116,6 +118,17 @@ class Finishing(Things):
         self._hand_over(whole)
         outcome.missing = tuple(self.missing)
         return outcome
+
+    def _connected(self) -> Iterator[Peer]:
+        """The connections that the daemons had all the time: a descriptor that was the same socket
+        before."""
+        for pid, before in self.sockets.items():
+            after = of_process(pid) if before and started(pid) == self.daemons.get(pid) else {}
+            same = {fd: inode for fd, inode in before.items() if after.get(fd) == inode}
+            addresses = peers(pid, set(same.values()))
+            for fd, inode in sorted(same.items()):
+                if address := addresses.get(inode):
+                    yield Peer(pid, fd, address)
 
     def _hand_over(self, whole: Path) -> None:
         """Gives the file its name and its owner; until then only root can get at it."""
@@ -302,6 +315,7 @@ class Finishing(Things):
             stacks=self.stacks,
             warnings=tuple(outcome.warnings),
             throttled=tuple(outcome.throttled),
+            peers=self.peers,
         )
 
     def _examine(self, recording: Path, left_out: Mapping[str, int]) -> int | None:

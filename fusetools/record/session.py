@@ -30,6 +30,7 @@ from fusetools.host.facts import Mount, Tool
 from fusetools.host.files import Files
 from fusetools.host.mounts import read_mounts
 from fusetools.host.processes import Sleeper, code, family, open_files, read_stat
+from fusetools.host.sockets import of_process
 from fusetools.host.words import is_cgroup
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
@@ -196,6 +197,7 @@ class Recording(Probing, Finishing):
         for target in self.plan.targets:
             if target.mount.daemon_pid is not None:
                 self.daemons[target.mount.daemon_pid] = started(target.mount.daemon_pid)
+                self.sockets[target.mount.daemon_pid] = of_process(target.mount.daemon_pid)
                 self.maps += mapped(target.mount)
         files = Files(Path("/"))
         daemons: dict[str, throttling.Quota] = {}

@@ -30,6 +30,7 @@ from fusetools.record.tracecmd import TraceCmd
 from fusetools.record.tracefs import Tracefs
 from fusetools.record.workload import User, Workload
 from fusetools.results.record import Outcome
+from fusetools.session import Peer
 
 
 class Things:
@@ -78,6 +79,8 @@ class Things:
         self.lost: dict[str, int] = {}
         self.refused: list[Probe] = []
         self.daemons: dict[int, int | None] = {}
+        self.sockets: dict[int, dict[int, int]] = {}  # theirs, when it began: fd -> inode
+        self.peers: tuple[Peer, ...] = ()
         # (pid, start, length, offset in the file, path, build id, where it is here) of their code
         self.maps: list[tuple[int, int, int, int, str, bytes, str]] = []
         self.room = sizes(facts.cpus, 0)

@@ -24,8 +24,9 @@ class Helper:
     """Another thread that did the work that a thread waited for, and woke it up.
 
     ``waited_ns``: ns that the wait took; ``syscalls``: this thread's system calls meanwhile, as in
-    ``Meanwhile``; ``peers``: addresses that it connected to meanwhile ("192.0.2.1:3128"), None if
-    it used sockets whose peers the recording does not show.
+    ``Meanwhile``; ``peers``: addresses that it connected to meanwhile, or used a connection to
+    that there was from the recording's begin to its end ("192.0.2.1:3128"); None if it used
+    sockets whose peers the recording does not show.
     """
 
     tid: int
@@ -42,7 +43,7 @@ class Meanwhile:
     wait, and so on. ns on a CPU, ready to run, asleep, and after it had left the request to
     another thread, or ended; all None if its switches were not recorded. ``unsplit_ns``: the
     part of ``blocked_ns`` that may be ``runnable_ns``, as no wake-up was recorded.
-    ``syscalls``: (name, calls, ns), longest first.
+    ``syscalls``: (name, calls, ns), longest first; ``peers`` as in ``Helper``.
     """
 
     on_cpu_ns: Ns | None
@@ -52,6 +53,7 @@ class Meanwhile:
     unsplit_ns: Ns = 0
     syscalls: tuple[SyscallTime, ...] = ()
     helpers: tuple[Helper, ...] = ()
+    peers: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,10 @@ class Machine:
         ]
 
 
-def helpers(machine: Machine, span: Span) -> tuple[Helper, ...]:
-    (found,) = chains([span], machine([span]), machine, PROBES)
+def helpers(
+    machine: Machine, span: Span, connected: dict[int, str] | None = None
+) -> tuple[Helper, ...]:
+    (found,) = chains([span], machine([span]), machine, PROBES, [connected or {}])
     return found
 
 
@@ -118,7 +120,30 @@ def test_what_is_no_help() -> None:
         assert helpers(Machine(t7=[asleep, ended], t8=calls), span) == ()
     # One that is not recorded has no system calls.
     assert helpers(Machine(t7=[asleep, woken(90, DOWNLOAD, WORKER)]), span) == ()
-    assert chains([None], [[]], Machine(), PROBES) == [()]
+    assert chains([None], [[]], Machine(), PROBES, [{}]) == [()]
+
+
+def test_connections_that_there_were_all_the_time() -> None:
+    """By the descriptors that a thread uses: of sockets, or of what may be one."""
+    machine = Machine(
+        t7=[of(10, WORKER, SWITCH, WORKER, 1, 0), woken(90, DOWNLOAD, WORKER)],
+        t8=[
+            of(15, DOWNLOAD, ENTER, 7, 6, call="poll"),  # of six descriptors
+            of(16, DOWNLOAD, EXIT, 7, 1, call="poll"),
+            of(20, DOWNLOAD, ENTER, 0, 4, call="read"),
+            of(30, DOWNLOAD, EXIT, 0, 9, call="read"),
+            of(40, DOWNLOAD, ENTER, 45, 5, call="recvfrom"),
+            of(50, DOWNLOAD, EXIT, 45, 9, call="recvfrom"),
+        ],
+    )
+    span = Span(WORKER, 0, 100)
+    for connected, expected in (
+        ({4: "10.0.0.4:80", 5: "[::1]:443", 6: "10.0.0.6:80"}, ("10.0.0.4:80", "[::1]:443")),
+        ({4: "10.0.0.4:80"}, ("10.0.0.4:80",)),
+        ({6: "10.0.0.6:80"}, None),
+    ):
+        (helper,) = helpers(machine, span, connected)
+        assert helper.peers == expected
 
 
 def test_peers() -> None:

@@ -253,12 +253,12 @@ def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
         "unsplit": 0,
         **dict.fromkeys(("blocked", "runnable", "elsewhere")),
     }
-    did = requests.meanwhile(fields, moments, probes)  # type: ignore[arg-type]
+    did = requests.meanwhile(fields, moments, probes, {})  # type: ignore[arg-type]
     assert did is not None and did.syscalls == (("clock_nanosleep", 1, 860),)
     # What lies beyond the last moment kept, and where it is over, may not be known.
     many = moments[:1] * (requests.MOST - 1) + moments[1:]
     for known, kept in (({**fields, "until": None}, moments), (fields, many)):
-        did = requests.meanwhile(known, kept, probes)  # type: ignore[arg-type]
+        did = requests.meanwhile(known, kept, probes, {})  # type: ignore[arg-type]
         assert did is not None and did.syscalls == (("clock_nanosleep", 1, 5),)
 
 
@@ -268,7 +268,7 @@ def test_a_call_that_does_not_return_lasts_until_the_request_is_over() -> None:
 def test_what_a_ring_does_is_told() -> None:
     probes = [Probe(event, "syscall", "", "", role) for role, event in RINGS.items()]
     fields: Any = {"tid": 900, "daemon_tid": 500, "marks": {}}
-    thread = show._Thread(fields, 500, probes, (), None)  # type: ignore[arg-type]
+    thread = show._Thread(fields, 500, probes, (), None, {})  # type: ignore[arg-type]
     lines = [thread.line(1, 500, 0, kind, (1, 2, 3, None), None) for kind in range(3)]
     assert lines == ["has a request in its ring", "submits to its ring", "waits for its ring"]
 

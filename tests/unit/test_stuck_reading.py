@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from mounts import wait_until
 
+from fusetools.host import sockets as internet
 from fusetools.now import arguments, bounded, children, machine, sockets, syscalls
 from fusetools.now.moment import RING, Process, Task
 from fusetools.now.places import Table
@@ -294,11 +295,11 @@ def test_system_calls_of_32_bits_on_arm() -> None:
 
 
 def test_addresses() -> None:
-    assert sockets._address("0100007F:0C38") == "127.0.0.1:3128"
-    assert sockets._address("00000000000000000000000001000000:0016") == "[::1]:22"
+    assert internet._address("0100007F:0C38") == "127.0.0.1:3128"
+    assert internet._address("00000000000000000000000001000000:0016") == "[::1]:22"
     mapped = "0000000000000000FFFF0000" + f"{struct.unpack('=I', bytes([10, 0, 0, 1]))[0]:08X}"
-    assert sockets._address(mapped + ":0050") == "10.0.0.1:80"
-    assert sockets._address("00000000:0000") == ""
+    assert internet._address(mapped + ":0050") == "10.0.0.1:80"
+    assert internet._address("00000000:0000") == ""
 
 
 def test_this_host_is_read() -> None:
@@ -552,7 +553,7 @@ def test_rows_of_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         "ffff8883: 00000003 00000000 00000000 0001 03 12348 /tmp/a\n"
         "b c d zz e f 12349 /run/false\n"
     )
-    monkeypatch.setattr(sockets, "_lines", lambda *_: rows.splitlines(keepends=True))
+    monkeypatch.setattr(sockets, "lines", lambda *_: rows.splitlines(keepends=True))
     assert list(sockets._unix("/proc/1")) == [
         (12345, True, "/run/my server"),
         (12346, False, ""),

@@ -52,6 +52,7 @@ def details(r: Request) -> list[list[str]]:
     asleep = unsplit(r.meanwhile.unsplit_ns) if r.meanwhile and r.meanwhile.blocked_ns else []
     if calls:
         calls[0] = f"the daemon's thread {r.daemon_tid} called {calls[0]}"
+        calls += _connected(r.meanwhile.peers) if r.meanwhile and r.meanwhile.peers else []
     about = [f"at {r.start_ns / 1e9:.6f} s", by + where, data_amount(r), outcome(r)]
     helpers = r.meanwhile.helpers if r.meanwhile else ()
     return [
@@ -78,8 +79,12 @@ def _helper(h: Helper) -> list[str]:
     """What another thread did while the request's thread waited for it."""
     calls = [_called(*call) for call in h.syscalls[:4]]
     head = f"it waited {duration(h.waited_ns)} for thread {h.tid}, which called {calls[0]}"
-    to = "a peer that is not known" if h.peers is None else " and ".join(h.peers[:3])
-    return [head, *calls[1:], *([f"connected to {to}"] if to else [])]
+    return [head, *calls[1:], *_connected(h.peers)]
+
+
+def _connected(peers: tuple[str, ...] | None) -> list[str]:
+    to = "a peer that is not known" if peers is None else " and ".join(peers[:3])
+    return [f"connected to {to}"] if to else []
 
 
 def what(r: Request, room: int) -> str:

@@ -1,0 +1,68 @@
+"""Whom a daemon talks to over a connection that there was before the recording: sshfs over TCP."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import mounts
+import pytest
+from mounts import wait_until
+from recording import recorded, run
+
+import fusetools
+
+pytestmark = pytest.mark.live
+SERVER = "/usr/lib/openssh/sftp-server"
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A mount of sshfs without ssh, and the address of the server."""
+    if not shutil.which("sshfs") or not Path(SERVER).exists():
+        pytest.skip("no sshfs, or no sftp-server")
+    tree, path = tmp_path / "tree", tmp_path / "mount"
+    tree.mkdir()
+    path.mkdir()
+    (tree / "file").write_bytes(b"x" * 300_000)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        options = ["-o", f"directport={port},cache=no"]
+        daemon = subprocess.Popen(
+            ["sshfs", "-f", *options, f"127.0.0.1:{tree}", path],
+            preexec_fn=mounts.end_with_the_test,
+        )
+        listening.settimeout(mounts.HANGS)
+        connection, _ = listening.accept()
+        with connection:
+            server = subprocess.Popen(
+                [SERVER], stdin=connection, stdout=connection, preexec_fn=mounts.end_with_the_test
+            )
+    try:
+        wait_until(lambda: mounts.mount_entry(path) is not None, "the mount")
+        yield path, f"127.0.0.1:{port}"
+    finally:
+        subprocess.run(["umount", "-l", path], check=False)
+        daemon.wait(mounts.HANGS)
+        server.wait(mounts.HANGS)
+
+
+def test_slow_names_the_server(mounted: tuple[Path, str], tmp_path: Path) -> None:
+    path, address = mounted
+    data = tmp_path / "perf.data"
+    recorded(data, "--mount", path, "--", "cat", path / "file")
+    reads = fusetools.open(data).slowest("read").requests
+    assert reads
+    for request in reads:
+        assert request.meanwhile is not None
+        # Each asks the server by itself, and waits for the thread that reads all answers.
+        assert request.meanwhile.peers == (address,)
+        helper = request.meanwhile.helpers[0]
+        assert helper.peers == (address,) and "read" in {call for call, *_ in helper.syscalls}
+    said = " ".join(run("slow", "read", "-n", "1", "-i", data).stdout.split())
+    assert said.count(f"connected to {address}") == 2
+    unique = reads[0].unique
+    assert f"writev({address})" in run("show", str(unique), "-i", data).stdout

@@ -1,0 +1,84 @@
+"""Connections that a daemon has all the time: by its descriptors, before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from fusetools import session
+from fusetools.host import sockets
+from fusetools.record.finishing import Finishing
+from fusetools.record.state import started
+from fusetools.session import Peer, Session
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "shown"),
+    [
+        (socket.AF_INET, "127.0.0.1", "127.0.0.1:{}"),
+        (socket.AF_INET6, "::1", "[::1]:{}"),
+        (socket.AF_INET6, "::ffff:127.0.0.1", "127.0.0.1:{}"),
+    ],
+)
+def test_to_whom_a_descriptor_is_connected(
+    family: socket.AddressFamily, host: str, shown: str
+) -> None:
+    with socket.socket(family) as server:
+        try:
+            server.bind((host, 0))
+        except OSError as error:
+            pytest.skip(f"{host}: {error}")
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection((host, port)) as ours:
+            found = sockets.of_process(os.getpid())
+            assert found[ours.fileno()] == os.fstat(ours.fileno()).st_ino
+            inodes = {found[it.fileno()] for it in (ours, server)}
+            # Who listens is connected to nobody.
+            expected = {found[ours.fileno()]: shown.format(port)}
+            assert sockets.peers(os.getpid(), inodes) == expected
+
+
+def connected(before: dict[int, int], start: int | None) -> tuple[Peer, ...]:
+    pid = os.getpid()
+    recording = SimpleNamespace(sockets={pid: before}, daemons={pid: start})
+    return tuple(Finishing._connected(recording))  # type: ignore[arg-type]
+
+
+def test_a_descriptor_that_is_another_socket_now_is_not_told() -> None:
+    pid = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with socket.create_connection(address) as one, socket.create_connection(address) as other:
+            before = sockets.of_process(pid)
+            number = one.fileno()
+            os.dup2(other.fileno(), number)
+            told = {peer.fd: peer.address for peer in connected(before, started(pid))}
+            assert told == {other.fileno(): f"127.0.0.1:{address[1]}"}
+            # It is another process by that number.
+            assert connected(before, (started(pid) or 0) + 1) == ()
+            assert connected({}, started(pid)) == ()
+
+
+def test_what_a_recording_says_is_not_trusted() -> None:
+    rows = [
+        {"pid": 7, "fd": 4, "address": "192.0.2.1:80"},
+        {"pid": 7, "fd": 5, "address": "[2001:db8::1]:80"},
+        {"pid": 7, "fd": -1, "address": "192.0.2.1:80"},
+        {"pid": "7", "fd": 4, "address": "192.0.2.1:80"},
+        {"pid": 7, "fd": 4, "address": "\x1b[31m"},
+        {"pid": 7, "fd": 4, "address": ["192.0.2.1:80"]},
+        {"pid": 7, "fd": 4, "address": "1" * 100},
+        {},
+        "x",
+    ]
+    found, warnings = session.read(json.dumps({"format": 1, "peers": rows}))
+    assert found.peers == (Peer(7, 4, "192.0.2.1:80"), Peer(7, 5, "[2001:db8::1]:80"))
+    assert not warnings
+    assert session.read(json.dumps({"format": 1, "peers": 7}))[0].peers == ()
+    again, _ = session.read(json.dumps(Session(peers=found.peers).to_json()))
+    assert again.peers == found.peers
