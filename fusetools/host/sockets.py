@@ -25,14 +25,15 @@ STATES = (
 LISTEN = 10
 MOST_ROWS = 200_000
 MOST_SOCKETS = 256  # of a process, whose peers are looked for
+MOST_DESCRIPTORS = 10_000  # among which they are
 Fields = tuple[str, str, str, int, int, bool]  # of a Socket, without its other end
 
 
 def of_process(pid: int) -> dict[int, int]:
-    """Its sockets: descriptor -> inode, MOST_SOCKETS at most."""
+    """Its sockets: descriptor -> inode; of a process with very many not all."""
     found: dict[int, int] = {}
     try:
-        for entry in os.scandir(f"/proc/{pid}/fd"):
+        for entry in islice(os.scandir(f"/proc/{pid}/fd"), MOST_DESCRIPTORS):
             link = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry.path))
             if link:
                 found[int(entry.name)] = int(link[1])
