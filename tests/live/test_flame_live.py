@@ -326,12 +326,15 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     command: list[str | Path] = ["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC"]
     # More than the 8 KiB of perf: with AVX-512 a signal takes 3 of the stack.
     command += ["--call-graph", "dwarf,16384"]
-    command += ["-e", "sched:sched_switch", "-e", "cpu-clock", "-e", "fuse:*", "-o", raw, "--"]
+    command += ["-e", "sched:sched_switch", "-e", "cpu-clock", "-e", "fuse:*", "-m", "16M"]
+    command += ["-o", raw, "--"]
     work = [program, 23, CHAINS, ";", WORKLOAD, "stat", 97, *sorted(mount.path.iterdir())[:3]]
     command += ["sh", "-c", " ".join(str(word) for word in work)]
-    # The loader's resolver keeps its caller's frame in a register that is not followed here.
     now = {**os.environ, "LD_BIND_NOW": "1"}
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, env=now)
+    for _ in range(5):
+        subprocess.run([str(word) for word in command], check=True, capture_output=True, env=now)
+        if not _core.scan(str(raw), [], {})["lost"]:
+            break  # else mappings may be among what perf lost, beside much other work
     noted = fusetools.open(raw).stacks("on-cpu", everything=True).notes
     assert any(f"not unwound; fix, on {os.uname().nodename}: fusetools merge" in n for n in noted)
     run("merge", raw, "-o", merged, check=True)
@@ -356,6 +359,10 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     known = {"chains", "samplefs", "workload", *threads}  # files of others may change meanwhile
     for (head, mine), (_, perfs) in zip(ours, theirs):
         if head.split()[0] not in known:
+            continue
+        # The loader's resolver keeps its caller's frame in a register that is not followed here;
+        # what a library runs as it ends is resolved late even with LD_BIND_NOW.
+        if any(name.startswith("_dl_runtime_resolve") for _, name, _ in perfs):
             continue
         # Not in the loader: before there is a program, perf leaves frames of it out.
         begun = [name for _, name, file in perfs[:2] if not Path(file).name.startswith("ld-")]
