@@ -39,7 +39,10 @@ def mounted(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         connection, _ = listening.accept()
         with connection:
             server = subprocess.Popen(
-                [SERVER], stdin=connection, stdout=connection, preexec_fn=mounts.end_with_the_test
+                [SERVER],
+                stdin=connection.fileno(),
+                stdout=connection.fileno(),
+                preexec_fn=mounts.end_with_the_test,
             )
     try:
         wait_until(lambda: mounts.mount_entry(path) is not None, "the mount")
