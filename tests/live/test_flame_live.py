@@ -360,8 +360,8 @@ def test_merged_copies_of_stacks_are_the_calls(sample_mount: Mounter, tmp_path: 
     for (head, mine), (_, perfs) in zip(ours, theirs):
         if head.split()[0] not in known:
             continue
-        # The loader's resolver keeps its caller's frame in a register that is not followed here;
-        # what a library runs as it ends is resolved late even with LD_BIND_NOW.
+        # The loader's resolver keeps its caller's frame in a register that is not followed here.
+        # With LD_BIND_NOW it was still seen, at a program's end; why is not known.
         if any(name.startswith("_dl_runtime_resolve") for _, name, _ in perfs):
             continue
         # Not in the loader: before there is a program, perf leaves frames of it out.

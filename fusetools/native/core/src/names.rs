@@ -255,10 +255,9 @@ impl Names {
                 file.name = file.name.take().filter(|_| same);
             }
             _ => {
-                let times = 1;
                 let file = OpenFile {
                     name,
-                    times,
+                    times: 1,
                     directory,
                 };
                 self.files.insert((daemon, handle), file);
