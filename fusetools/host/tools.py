@@ -17,6 +17,7 @@ PERF_OPTIONS = (
     "--exclude-perf",
     "--filter",
     "--max-size",
+    "--mmap-flush",
     "--no-bpf-event",
     "--no-buildid",
     "--no-buildid-cache",

@@ -22,6 +22,7 @@ from fusetools.errors import Error
 from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.record import tracecmd
+from fusetools.record.recorder import run_in_time
 from fusetools.record.tracefs import NOT_SUPPORTED
 
 T = TypeVar("T")
@@ -249,8 +250,7 @@ def _collect(path: Path, page: int, limit: int, output: int, control: int) -> No
     for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(handled, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    with contextlib.suppress(OSError):
-        os.nice(-20)  # on a busy machine the buffers filled while it waited for a CPU
+    run_in_time()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)

@@ -23,6 +23,8 @@ from fusetools.record.recorder import Recorder
 # second on each CPU; perf reads in time while it gets one.
 BUFFERS = 512 << 20
 LARGEST, SMALLEST = 32 << 20, 64 << 10
+# It looks for commands only when it has nothing to write: it writes no less at once.
+WRITTEN = 256 << 10
 SWITCH = "sched:sched_switch"
 COPIES = 4  # times as much where each event's stack is copied: 20 times the bytes
 # Threads that a workload is expected not to start, and numbers that are not given anew.
@@ -32,11 +34,12 @@ RESERVED = 300
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes: of each CPU's ring buffer (a power of two), and after which perf stops by itself; 0:
-    after none."""
+    """Bytes: of each CPU's ring buffer (a power of two); after which perf stops by itself (0: after
+    none); and of a buffer that perf leaves there until it has to end (0: none)."""
 
     buffer: int
     limit: int
+    left: int = 0
 
 
 def buffer_size(cpus: int, together: int, largest: int, smallest: int) -> int:
@@ -58,7 +61,7 @@ def sizes(cpus: int, free: int, copies: bool = False, both: bool = False) -> Siz
     largest = LARGEST * COPIES if copies else LARGEST
     buffer = buffer_size(cpus, min(BUFFERS, free // 8), largest, SMALLEST)
     most, least = (free * 9 // 50, 1 << 19) if both else (free * 9 // 20, 1 << 20)
-    return Sizes(buffer, max(most - buffer * cpus, least))
+    return Sizes(buffer, max(most - buffer * cpus, least), min(WRITTEN, buffer // 4))
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ def command_line(
     argv += ["-m", f"{room.buffer >> 10}K"]
     if room.limit and "--max-size" in perf.options:
         argv += ["--max-size", f"{room.limit >> 10}K"]
+    if room.left and "--mmap-flush" in perf.options:
+        argv += ["--mmap-flush", f"{room.left >> 10}K"]
     if plan.switch_records:
         argv += ["--switch-events"]
     if plan.kernel_stacks:

@@ -58,10 +58,10 @@ def held_signals(outcome: Outcome) -> Iterator[None]:
 
 
 def with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """In perf, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
+    """In a child, before it runs: it ends with us, even by SIGKILL, and takes signals again."""
     ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(1)  # killed before that
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
-        os.nice(-20)  # on a busy machine the buffers filled while perf waited for a CPU
+        os.nice(-20)  # as somebody waits for it

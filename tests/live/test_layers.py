@@ -85,10 +85,10 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
 
 def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path) -> None:
     """Else their buffers fill on a busy machine while they wait for one."""
-    nice = tmp_path / "nice"
-    look = f"ps -o pid=,ni= --ppid $PPID >{nice}; echo $$ 0 >>{nice}"
+    classes = tmp_path / "classes"
+    look = f"ps -o pid=,cls= --ppid $PPID >{classes}; echo $$ TS >>{classes}"
     recorded(tmp_path / "perf.data", "--mount", sample_mount().path, "--", "sh", "-c", look)
-    *children, workload = (line.split() for line in nice.read_text().splitlines())
+    *children, workload = (line.split() for line in classes.read_text().splitlines())
     assert workload in children
     # perf, and who empties ftrace's buffers
-    assert [nice for pid, nice in children if pid != workload[0]] == ["-20", "-20"]
+    assert [of for pid, of in children if pid != workload[0]] == ["RR", "RR"]

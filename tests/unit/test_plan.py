@@ -19,7 +19,7 @@ from schemas import held
 
 from fusetools.errors import Error
 from fusetools.host import words
-from fusetools.host.facts import HostFacts, Library, Mount
+from fusetools.host.facts import HostFacts, Library, Mount, Tool
 from fusetools.names import CALIBRATION, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
@@ -843,6 +843,21 @@ def test_call_graphs() -> None:
     assert "-e fuse:fuse_request_send --filter" in argv("dwarf")
 
 
+def test_perf_writes_much_at_once() -> None:
+    facts = host()
+    assert facts.perf is not None
+    knows = replace(facts.perf, options=(*facts.perf.options, "--mmap-flush"))
+    plan = make(facts)
+
+    def argv(perf: Tool, room: Sizes) -> str:
+        return " ".join(command_line(plan, perf, "o", ("c", "a"), room))
+
+    assert "--mmap-flush 256K" in argv(knows, sizes(2, 1 << 40))
+    assert "--mmap-flush" not in argv(facts.perf, sizes(2, 1 << 40))
+    # A flight recorder's buffers are written whole, a pipe at once.
+    assert "--mmap-flush" not in argv(knows, Sizes(1 << 20, 0))
+
+
 def switches(plan: ProbePlan, name: str = "sched:sched_switch") -> list[tuple[str, str, bool]]:
     return [(e.filter, e.stack, e.workload) for e in plan.events if e.name == name]
 
@@ -956,6 +971,8 @@ def test_buffers_and_limit() -> None:
     assert sizes(128, big, copies=True).buffer == 4 << 20
     assert sizes(128, big).buffer == 4 << 20
     assert sizes(2048, big).buffer == 256 << 10
+    # perf refuses more than a quarter of its buffer
+    assert (sizes(2, big).left, sizes(2048, big).left) == (256 << 10, 64 << 10)
     for cpus, free in ((2, 4 << 20), (2, 100 << 20), (64, 10 << 30)):
         room = sizes(cpus, free)
         # twice the file and what the buffers hold must fit
