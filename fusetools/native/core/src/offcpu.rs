@@ -64,18 +64,22 @@ pub struct Wait<T> {
     pub note: T,
 }
 
-impl<T: Clone> Wait<T> {
-    /// The part of it in from..to.
-    pub fn part(&self, from: u64, to: u64) -> Wait<T> {
+impl<T> Wait<T> {
+    /// The part of it in from..to, with another note.
+    pub fn part<U>(&self, from: u64, to: u64, note: U) -> Wait<U> {
         Wait {
+            pid: self.pid,
+            tid: self.tid,
             from: self.from.clamp(from, to),
             to: self.to.clamp(from, to),
-            ..self.clone()
+            preempted: self.preempted,
+            ended: self.ended,
+            stack: self.stack,
+            waker: self.waker,
+            note,
         }
     }
-}
 
-impl<T> Wait<T> {
     /// Its parts and how long each took, ns; together the whole.
     pub fn parts(&self) -> [(State, u64); 2] {
         let whole = self.to - self.from;

@@ -46,24 +46,30 @@ impl Spans {
         self.0.splice(first..last, [new]);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
     }
 
+    /// Together with others.
+    pub fn with(&self, others: &Spans) -> Spans {
+        let mut all = self.clone();
+        others.iter().for_each(|(from, to)| all.add(from, to));
+        all
+    }
+
     /// The parts of from..to outside all of them.
-    pub fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let mut gaps = Vec::new();
+    pub fn gaps(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = from;
-        for span in self.iter() {
-            if span.0.min(to) > at {
-                gaps.push((at, span.0.min(to)));
-            }
+        let ends = self.iter().chain([(to, to)]);
+        ends.filter_map(move |span| {
+            let gap = (at, span.0.min(to));
             at = at.max(span.1);
-        }
-        if at < to {
-            gaps.push((at, to));
-        }
-        gaps
+            (gap.0 < gap.1).then_some(gap)
+        })
     }
 }
 
@@ -732,9 +738,10 @@ mod tests {
         }
         let all: Vec<_> = spans.iter().collect();
         assert_eq!(all, [(10, 25), (30, 40), (50, 60)]);
-        assert_eq!(spans.gaps(0, 35), [(0, 10), (25, 30)]);
-        assert_eq!(spans.gaps(12, 20), []);
-        assert_eq!(spans.gaps(45, 70), [(45, 50), (60, 70)]);
+        let gaps = |from, to| spans.gaps(from, to).collect::<Vec<_>>();
+        assert_eq!(gaps(0, 35), [(0, 10), (25, 30)]);
+        assert_eq!(gaps(12, 20), []);
+        assert_eq!(gaps(45, 70), [(45, 50), (60, 70)]);
         spans.add(20, 55);
         assert_eq!(spans.iter().collect::<Vec<_>>(), [(10, 60)]);
     }

@@ -159,7 +159,7 @@ impl Engine<'_> {
             at = until;
             let mut ran = until - since;
             for wait in &worked.waits {
-                let wait = wait.part(since, until);
+                let wait = wait.part(since, until, ());
                 ran = ran.saturating_sub(wait.to - wait.from);
                 let names = self.frames.of(wait.stack, &self.spaces, wait.pid);
                 let below = self.frames.below(&names, callback);

@@ -1,5 +1,7 @@
 //! Time off the CPU: whose it is, its stack, and who ended it.
 
+use std::iter;
+
 use super::recent::remember;
 use super::{Engine, Graph, Note, Who};
 use crate::events::{Ev, ABSENT};
@@ -101,7 +103,7 @@ impl Engine<'_> {
 
     /// For threads that are no daemon's, the purpose of a wait is known when it begins.
     fn waited(&mut self, wait: &Wait<Note>) {
-        let span = [(wait.from, wait.to)];
+        let span = iter::once((wait.from, wait.to));
         let Note {
             who,
             requested,
@@ -110,8 +112,8 @@ impl Engine<'_> {
             ..
         } = wait.note;
         match node {
-            ROOT => self.left_out(who, requested, &span),
-            _ => self.shown(wait, node, reach, &span),
+            ROOT => self.left_out(who, requested, span),
+            _ => self.shown(wait, node, reach, span),
         }
     }
 
@@ -123,24 +125,33 @@ impl Engine<'_> {
         let Note {
             claimed, of_others, ..
         } = &wait.note;
-        let mut idle = claimed.clone();
-        of_others.iter().for_each(|(from, to)| idle.add(from, to));
-        let idle = idle.gaps(wait.from, wait.to);
-        let others = of_others
-            .iter()
-            .flat_map(|(from, to)| claimed.gaps(from, to));
-        let others: Vec<(u64, u64)> = others.collect();
-        self.left_out(Who::Daemon, true, &others);
-        let mut spans: Vec<(u64, u64)> = claimed.iter().collect();
+        let both;
+        let of_any = match (claimed.is_empty(), of_others.is_empty()) {
+            (_, true) => claimed,
+            (true, _) => of_others,
+            _ => {
+                both = claimed.with(of_others);
+                &both
+            }
+        };
+        let others = of_others.iter();
+        self.left_out(
+            Who::Daemon,
+            true,
+            others.flat_map(|(from, to)| claimed.gaps(from, to)),
+        );
         let shown = self.ask.who.is_none_or(|who| who == Who::Daemon);
+        let idle = || of_any.gaps(wait.from, wait.to);
+        let idle_too = shown && self.shows_all(wait.pid, wait.tid, Who::Daemon);
         if !shown {
-            self.left_out(Who::Daemon, true, &std::mem::take(&mut spans));
+            self.left_out(Who::Daemon, true, claimed.iter());
         }
-        match shown && self.shows_all(wait.pid, wait.tid, Who::Daemon) {
-            true => spans.extend(idle),
-            false => self.left_out(Who::Daemon, false, &idle),
+        if !idle_too {
+            self.left_out(Who::Daemon, false, idle());
         }
-        if spans.is_empty() {
+        let claimed = claimed.iter().filter(|_| shown);
+        let mut spans = claimed.chain(idle().filter(|_| idle_too)).peekable();
+        if spans.peek().is_none() {
             return;
         }
         let comm = wait.note.comm;
@@ -151,11 +162,11 @@ impl Engine<'_> {
                 self.frames.reach(stack, &self.spaces, wait.pid),
             ),
         };
-        self.shown(wait, node, reach, &spans);
+        self.shown(wait, node, reach, spans);
     }
 
     /// `spans` of a wait are not shown. Without a request, a daemon's wait is idle time.
-    fn left_out(&mut self, who: Who, requested: bool, spans: &[(u64, u64)]) {
+    fn left_out(&mut self, who: Who, requested: bool, spans: impl Iterator<Item = (u64, u64)>) {
         let unknown = self.unknown();
         let amount = match who {
             _ if requested => &mut self.flame.others,
@@ -166,7 +177,7 @@ impl Engine<'_> {
             Who::Other => &mut self.flame.others,
         };
         for (from, to) in spans {
-            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            let (from, to) = (from.max(self.window.0), to.min(self.window.1));
             if from < to {
                 amount.add(to - from);
             }
@@ -174,19 +185,25 @@ impl Engine<'_> {
     }
 
     /// `spans` of a wait are shown.
-    fn shown(&mut self, wait: &Wait<Note>, stack: u32, reach: Reach, spans: &[(u64, u64)]) {
+    fn shown(
+        &mut self,
+        wait: &Wait<Note>,
+        stack: u32,
+        reach: Reach,
+        spans: impl Iterator<Item = (u64, u64)>,
+    ) {
         let mut any = false;
         for (from, to) in spans {
-            let (from, to) = (*from.max(&self.window.0), *to.min(&self.window.1));
+            let (from, to) = (from.max(self.window.0), to.min(self.window.1));
             if from < to {
-                any |= self.show(&wait.part(from, to), stack, reach);
+                any |= self.show(&wait.part(from, to, wait.note.who), stack, reach);
             }
         }
         self.flame.shown.count += u64::from(any);
         self.flame.stackless += u64::from(any && wait.stack == ABSENT);
     }
 
-    fn show(&mut self, wait: &Wait<Note>, stack: u32, reach: Reach) -> bool {
+    fn show(&mut self, wait: &Wait<Who>, stack: u32, reach: Reach) -> bool {
         let parts = wait.parts().into_iter().filter(|(_, ns)| *ns > 0);
         let mut any = false;
         for (state, ns) in parts {
@@ -207,10 +224,10 @@ impl Engine<'_> {
             }
             self.fold.add(node, ns);
             self.flame.shown.ns = self.flame.shown.ns.saturating_add(ns);
-            if wait.note.who == Who::Daemon {
+            if wait.note == Who::Daemon {
                 self.flame.daemons = self.flame.daemons.saturating_add(ns);
             }
-            self.flame.reaches(reach, ns, wait.note.who == Who::Daemon);
+            self.flame.reaches(reach, ns, wait.note == Who::Daemon);
             any = true;
         }
         any
