@@ -101,19 +101,21 @@ print(json.dumps({"pid": os.getpid(), "begin": begin, "end": end, "ran": ran, "t
 
 
 def off_by_perf_script(path: Path, pid: int, start: int, end: int) -> int:
-    """ns between these times that stock perf shows a thread switched out, until it runs again."""
+    """ns between these times that stock perf shows a thread switched out, until it is seen to run
+    again: where the switch to it is not recorded (there are hosts with threads from which none is),
+    by an event of its own, or by its next switch out."""
     since, total = None, 0
     for event in script.events(path, switches=True):
         if not start <= event.time <= end:
             continue
         switch = event.name == "sched:sched_switch"
         out = event.name.startswith("PERF_RECORD_SWITCH") and event.text.startswith("OUT")
-        if switch and event.number("prev_pid") == pid:
-            since = event.time
-        elif since is not None and (
-            (switch and event.number("next_pid") == pid) or (event.tid == pid and not out)
-        ):
+        runs_no_more = switch and event.number("prev_pid") == pid
+        runs = (switch and event.number("next_pid") == pid) or (event.tid == pid and not out)
+        if since is not None and (runs or runs_no_more):
             total, since = total + event.time - since, None
+        if runs_no_more:
+            since = event.time
     return total
 
 
