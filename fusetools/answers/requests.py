@@ -129,7 +129,7 @@ def at_work(fields: core.native.Kept) -> Span | None:
 
 def guessed(probes: Sequence[Probe]) -> bool:
     """Files' names are inferred from what callers requested next."""
-    return not any(probe.role == "inode" for probe in probes)
+    return not any(probe.role in ("inode", "answered") for probe in probes)
 
 
 def request(

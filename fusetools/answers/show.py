@@ -30,6 +30,8 @@ from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
 
+# Of use for names alone, or seen in the event's main use.
+_UNSEEN = ("name", "handle", "listed", "length", "asked", "about", "answered", "forgotten")
 # Of a ring of io_uring.
 _OF_RINGS = {
     "fetched": "has a request in its ring",
@@ -154,9 +156,7 @@ class _Thread:
             return ""
         probe = self.probes[kind]
         role = probe.role
-        if role in ("name", "handle", "listed", "length") or (
-            role == "entry" and probe.event in self.points
-        ):
+        if role in _UNSEEN or (role == "entry" and probe.event in self.points):
             return ""
         if role == "switch":
             before, state, _, _ = values

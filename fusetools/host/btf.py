@@ -19,9 +19,15 @@ MEMBERS = (
     "fuse_copy_state.write",
     "fuse_args.opcode",
     "fuse_args.nodeid",
+    "fuse_req.args",
+    "fuse_args.in_args[0].value",
+    "fuse_args.in_args[1].value",
+    "fuse_args.out_args[0].value",
 )
-# A function that takes one of these handles a request.
-CARRIERS = ("fuse_req", "fuse_copy_state", "fuse_args")
+# A function that takes one of these handles a request, or forgets an inode.
+CARRIERS = ("fuse_req", "fuse_copy_state", "fuse_args", "fuse_forget_link")
+# What else is taken, and tells the connection.
+OWNERS = ("fuse_conn", "fuse_chan")
 
 Members = tuple["tuple[str, int, int, int]", ...]
 Functions = tuple["tuple[str, tuple[str, ...]]", ...]
@@ -29,13 +35,14 @@ Functions = tuple["tuple[str, tuple[str, ...]]", ...]
 
 def read_fuse(vmlinux: bytes | None, module: bytes | None) -> tuple[Members, Functions]:
     """((member, offset, bit, bits) of MEMBERS, (function, what its parameters point to) of
-    functions that take one of CARRIERS), both sorted; empty if BTF is missing or damaged.
+    functions that take one of CARRIERS or OWNERS), both sorted; empty if BTF is missing or damaged.
     """
     if vmlinux is None:
         return (), ()
     try:
-        members, functions = native.btf(vmlinux, module, MEMBERS, CARRIERS)
+        members, functions = native.btf(vmlinux, module, MEMBERS, (*CARRIERS, *OWNERS))
     except ValueError:
         return (), ()
     places = tuple((name, *members[name]) for name in MEMBERS if name in members)
-    return places, tuple((name, tuple(taken)) for name, taken in sorted(functions.items()))
+    carry = ((name, tuple(taken)) for name, taken in sorted(functions.items()))
+    return places, tuple(one for one in carry if not set(CARRIERS).isdisjoint(one[1]))

@@ -94,6 +94,16 @@ class _Stage(TypedDict):
     ways: list[_Way]
 
 
+class _Name(TypedDict):
+    """A row of requests.toml: ``fetch`` has a path's name by the event's field."""
+
+    name: str
+    role: str
+    functions: list[str]
+    fetch: dict[str, str]
+    filter: NotRequired[str]
+
+
 class _Table(TypedDict):
     """A row of layouts.toml."""
 
@@ -107,6 +117,7 @@ class _Config(TypedDict, total=False):
     """The contents of requests.toml, layouts.toml and functions.toml."""
 
     stage: list[_Stage]
+    names: list[_Name]
     fetch: dict[str, list[str]]
     takes: dict[str, str]
     layout: list[_Table]
@@ -176,6 +187,17 @@ def plan(
             fix = "fusetools record --backend graph -- …"
         missing += _cut_stacks(probes, fix)
     return KernelPlan(tuple(probes), tuple(events), graph, shown, tuple(missing))
+
+
+def names(
+    facts: HostFacts, connections: Sequence[int], backend: str = "auto"
+) -> tuple[tuple[Probe, ...], tuple[Event, ...]]:
+    """What tells the names of files by requests and their answers, whatever the daemon is; empty
+    where this kernel cannot."""
+    if not connections or "kprobe" not in facts.dynamic_events or backend == "tracepoint":
+        return (), ()
+    made = _Requests(facts, _Names(facts), connections, True, False).names_of_files()
+    return tuple(probe for probe, _ in made), tuple(event for _, event in made)
 
 
 def without_functions(plan: KernelPlan) -> KernelPlan:
@@ -375,6 +397,28 @@ class _Requests:
         only = only if keeps else ""
         return ([first, back], [Event(first.event, only), Event(back.event, only)]), ""
 
+    def names_of_files(self) -> list[tuple[Probe, Event]]:
+        """All of them or none: who does not see what is forgotten takes a file for another one."""
+        made = []
+        for row in self.config["names"]:
+            places = ((name, self.names.find(name)) for name in row["functions"])
+            found = next(((name, place) for name, place in places if place), None)
+            if found is None or self.layout is None:
+                return []
+            name, place = found
+            values = {
+                field: self._fetch(name, self.config["fetch"][path])
+                for field, path in row["fetch"].items()
+            }
+            fetched = tuple((field, value) for field, value in values.items() if value is not None)
+            if len(fetched) < len(values):
+                return []
+            event = f"{GROUP}:{row['name']}"
+            probe = Probe(event, "p", place, "request", "", "", row["role"], arguments=fetched)
+            both = [f"({of})" for of in (row.get("filter"), self.only) if of]
+            made.append((probe, Event(event, " && ".join(both))))
+        return made
+
     def _tracepoint(
         self, stage: _Stage, name: str, way: _Way
     ) -> tuple[list[Probe], list[Event]] | None:
@@ -408,7 +452,11 @@ class _Requests:
         assert self.layout is not None
         members = self.layout.members
         structure = steps[0].partition(".")[0]
-        if structure in takes:
+        if structure == "after":
+            if steps[1] not in takes:
+                return None
+            value = f"$arg{takes.index(steps[1]) + 2}"
+        elif structure in takes:
             value = f"$arg{takes.index(structure) + 1}"
         elif "fuse_copy_state" in takes and "fuse_copy_state.req" in members:
             if structure != "fuse_req":
@@ -418,6 +466,8 @@ class _Requests:
         else:
             return None
         for step in steps:
+            if step == "*":
+                value = f"+0({value})"
             if "." not in step:
                 continue
             if step not in members:

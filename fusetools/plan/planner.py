@@ -260,16 +260,21 @@ def plan(
     probes: list[Probe] = []
     missing: list[Missing] = []
     settled = []
+    nameless: list[int] = []  # connections
     for target in chosen:
         if target.groups:
             target, new, why = _settled(facts, target, symbols, demangle, unreadable or {})
             probes += new
+            if not _tell_names(new):
+                nameless.append(target.mount.connection)
             missing += [lack for lack in dict.fromkeys(why) if lack not in missing]
         else:
             what = f"daemon of {target.mount.path}"
             missing.append(Missing(what, target.why, layer="daemon"))
+            nameless.append(target.mount.connection)
         settled.append(target)
     chosen = settled
+    of_kernel = kernel.names(facts, nameless if request.names else (), request.backend)
     missing += _shared(facts, chosen)
     if facts.dynamic_events and "uprobe" not in facts.dynamic_events:
         probes = []
@@ -359,7 +364,7 @@ def plan(
     if "raw_syscalls:sys_enter" not in have and not latency:
         lack = "the kernel shows no raw_syscalls tracepoints"
         missing.append(Missing("system calls", lack, layer="syscall"))
-    events += ours.events
+    events += [*ours.events, *of_kernel[1]]
     events += [Event(probe.event) for probe in probes]
     if request.detail == "stacks":
         how = "dwarf" if request.call_graph == "dwarf" else "fp"
@@ -380,7 +385,7 @@ def plan(
         events = [replace(e, ftrace=not (e.stack or e.frequency)) for e in events]
     return ProbePlan(
         targets=tuple(chosen),
-        probes=(*probes, *ours.probes),
+        probes=(*probes, *ours.probes, *of_kernel[0]),
         events=tuple(events),
         kernel_stacks=request.call_graph == "kernel",
         stack_bytes=request.stack_bytes,
@@ -396,6 +401,12 @@ def plan(
 
 class _Stripped(Missing):
     """No symbol of the callbacks: has fixes that other problems lack."""
+
+
+def _tell_names(probes: Sequence[Probe]) -> bool:
+    """Whether they show each file's name, and the inode that it leads to."""
+    inodes = any(probe.role == "inode" or probe.function == "fuse_reply_entry" for probe in probes)
+    return inodes and any("name" in dict(probe.arguments) for probe in probes)
 
 
 def _settled(

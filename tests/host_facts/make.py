@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fusetools.host.btf import CARRIERS, MEMBERS
+from fusetools.host.btf import CARRIERS, MEMBERS, OWNERS
 from fusetools.host.facts import HostFacts, Tool
 from fusetools.host.probe import judge_unique, read_host
 from fusetools.host.tools import PERF_OPTIONS, TRACE_CMD_OPTIONS
@@ -112,9 +112,14 @@ def told_by_btf(source: Path) -> dict[str, Any]:
     for name in MEMBERS:
         structure, _, path = name.partition(".")
         place = data["structs"].get(structure, {}).get("members", {}).get(path)
+        if of_array := re.fullmatch(r"(\w+)\[(\d)\]\.(\w+)", path):
+            array = data["structs"][structure]["members"][of_array[1]]
+            element = data["structs"][re.sub(r"struct (\w+)\[\d\]", r"\1", array["type"])]
+            before = int(of_array[2]) * element["size"] + element["members"][of_array[3]]["offset"]
+            place = {"offset": array["offset"] + before}
         if place:
             members.append((name, place["offset"], place.get("bit", 0), place.get("bits", 0)))
-    pointers = {f"struct {name} *": name for name in CARRIERS}
+    pointers = {f"struct {name} *": name for name in (*CARRIERS, *OWNERS)}
     functions = []
     for line in (source / "btf-fuse-prototypes.txt").read_text().splitlines():
         prototype = re.fullmatch(r"\S.*?\**(\w+)\((.*)\)", line)
@@ -129,7 +134,9 @@ def told_by_btf(source: Path) -> dict[str, Any]:
             functions.append((name, taken))
     return {
         "fuse_members": tuple(members),
-        "fuse_functions": tuple(sorted({one for one in functions if any(one[1])})),
+        "fuse_functions": tuple(
+            sorted({one for one in functions if not set(CARRIERS).isdisjoint(one[1])})
+        ),
     }
 
 

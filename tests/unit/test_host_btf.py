@@ -65,7 +65,29 @@ def kernel(maker: Maker, u64: int) -> None:
     maker.function("other", u64)
 
 
+def arguments(maker: Maker, number: int) -> None:
+    """Two arrays of structures, one of pointers."""
+    argument = maker.structure("fuse_in_arg", 16, ("size", number, 0), ("value", number, 64))
+    named = maker.add(8, "in_arg", argument)
+    three = maker.add(3, "", 0, named, number, 3)
+    none = maker.add(3, "", 0, number, number, 0)
+    pointers = maker.add(3, "", 0, maker.add(2, "", argument), number, 2)
+    members = (("nodeid", number, 0), ("in_args", three, 192), ("more", pointers, 576))
+    maker.structure("fuse_args", 88, *members, ("empty", none, 704))
+
+
 CARRIERS = ["fuse_req", "fuse_copy_state"]
+
+
+def test_members_of_an_array_s_elements() -> None:
+    maker = Maker()
+    arguments(maker, maker.add(1, "long", 8, 64))
+    there = [f"fuse_args.in_args[{number}].value" for number in range(3)]
+    not_there = ["in_args[3].value", "in_args.value", "in_args[].value", "in_args[-1].value"]
+    not_there += ["more[0].value", "nodeid[0].value", "empty[0].value", f"in_args[{1 << 32}].value"]
+    asked = [*there, *(f"fuse_args.{path}" for path in not_there)]
+    members, _ = native.btf(maker.bytes(), None, asked, [])
+    assert members == {path: (24 + 16 * n + 8, 0, 0) for n, path in enumerate(there)}
 
 
 def test_members_and_functions() -> None:

@@ -843,6 +843,24 @@ def test_call_graphs() -> None:
     assert "-e fuse:fuse_request_send --filter" in argv("dwarf")
 
 
+def test_who_tells_names() -> None:
+    """The kernel, of the mounts whose daemons do not."""
+    silent = mount("/mnt/silent", connection=46, daemon_pid=2025, comm="silentd", libraries=(FUSE,))
+    facts = host("6.1", mount(), silent)
+    roles = ("asked", "about", "answered", "forgotten")
+
+    def told(**more: Any) -> list[str]:
+        plan = make(facts, Workload(command=("find",), **more))
+        of_names = {probe.event for probe in plan.probes if probe.role in roles}
+        filters = [event.filter for event in plan.events if event.name in of_names]
+        assert len(filters) == len(of_names)
+        return filters
+
+    assert len(told()) == 6
+    assert all("connection==46" in one and "connection==45" not in one for one in told())
+    assert told(detail="latency") == told(mounts=("/cvmfs/sft.cern.ch",)) == []
+
+
 def test_perf_writes_much_at_once() -> None:
     facts = host()
     assert facts.perf is not None

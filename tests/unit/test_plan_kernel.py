@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -325,3 +326,46 @@ def test_no_event_is_made_twice() -> None:
             assert len(names) == len(set(names)) and set(events) <= set(names)
             for event in events:  # what perf's parser takes for a modifier, or the kernel refuses
                 assert re.fullmatch(r"fuse_kernel:[A-Za-z_]\w{2,}", event)
+
+
+OF_NAMES = ["asked", "asked_second", "about", "about_async", "answered", "forgotten"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_names_of_files(name: str) -> None:
+    """By the offsets of the members, as that kernel's types (5.10: its debug symbols) say them."""
+    probes, events = kernel.names(host(name), [45, 46])
+    assert [probe.event for probe in probes] == [f"fuse_kernel:{name}" for name in OF_NAMES]
+    assert {probe.layer for probe in probes} == {"request"}
+    path = data.find(f"kernels/{REAL[name]}/btf-fuse.json")
+    types = json.loads(path.read_text())["structs"]
+    at = {
+        f"{structure}.{member}": place["offset"]
+        for structure in ("fuse_req", "fuse_args", "fuse_in_arg", "fuse_arg")
+        for member, place in types[structure]["members"].items()
+    }
+    first = at["fuse_args.in_args"] + at["fuse_in_arg.value"]
+    second = first + types["fuse_in_arg"]["size"]
+    answer = at["fuse_args.out_args"] + at["fuse_arg.value"]
+    values = [dict(probe.arguments) for probe in probes]
+    args = at["fuse_req.args"]
+    assert values[0]["name"] == f"+0(+{first}(+{args}($arg1))):string"
+    assert values[0]["other"] == f"+0(+{second}(+{args}($arg1))):string"
+    assert values[1]["name"] == values[0]["other"] and "other" not in values[1]
+    assert values[4]["ino"] == f"+0(+{answer}(+{args}($arg1))):u64"
+    assert values[5]["ino"] == "$arg3:u64"
+    nodeid = at["fuse_req.in.h.nodeid"]
+    assert [value["nodeid"] for value in values[:3]] == [f"+{nodeid}($arg1):u64"] * 3
+    for event in events:
+        assert event.filter.endswith("(connection==45 || connection==46)"), event.filter
+
+
+def test_kernels_that_do_not_tell_names() -> None:
+    facts = host("6.1")
+    assert kernel.names(facts, [45])[0]
+    nothing: tuple[tuple[()], tuple[()]] = ((), ())
+    assert kernel.names(facts, []) == nothing
+    assert kernel.names(facts, [45], "tracepoint") == nothing
+    assert kernel.names(without(facts, "fuse_queue_forget"), [45]) == nothing
+    assert kernel.names(host("6.18"), [45]) == nothing  # no kprobes
+    assert kernel.names(host("5.4"), [45]) == nothing  # where the arguments are is not known

@@ -259,7 +259,8 @@ impl Analysis {
             }
             Side::Exit { tid, time, .. } => self.forget_task(*tid, *time),
             Side::Lost { .. } => self.losses += 1,
-            Side::Switch { .. } | Side::Map(_) | Side::Name { .. } | Side::Listed { .. } => {}
+            Side::Switch { .. } | Side::Map(_) => {}
+            Side::Name { .. } | Side::Asked { .. } | Side::Listed { .. } => {}
         }
     }
 
@@ -391,6 +392,7 @@ impl Analysis {
             | Role::Sample => {}
             Role::Begin | Role::Sent | Role::End | Role::Taken => {}
             Role::Inode | Role::Handle | Role::Name | Role::Listed => {}
+            Role::Asked | Role::About | Role::Answered | Role::Forgotten => {}
         }
     }
 

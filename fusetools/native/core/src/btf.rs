@@ -173,14 +173,23 @@ impl<'a> Btf<'a> {
         numbers
     }
 
-    /// Where a member is, such as "in.h.unique"; members of nameless parts by their own name.
+    /// Where a member is, such as "in.h.unique" or "in_args[1].value"; members of nameless parts by their own name.
     pub fn member(&self, structure: u32, path: &str) -> Option<Member> {
         let mut left = MOST_MEMBERS;
         let (mut offset, mut bits, mut within) = (0_u32, 0, structure);
         for name in path.split('.') {
+            let (name, index) = match name.strip_suffix(']').and_then(|it| it.split_once('[')) {
+                Some((name, index)) => (name, Some(index.parse().ok()?)),
+                None => (name, None),
+            };
             let place = self.direct(within, name.as_bytes(), 0, &mut left)?;
             offset = offset.checked_add(place.0)?;
             (bits, within) = (place.1, place.2);
+            if let Some(index) = index {
+                let (before, element) = self.element(within, index)?;
+                offset = offset.checked_add(before)?;
+                within = element;
+            }
         }
         let bit = if bits > 0 { offset % 8 } else { 0 };
         Some(Member {
@@ -221,6 +230,16 @@ impl<'a> Btf<'a> {
             }
         }
         None
+    }
+
+    /// (bits before it, type) of an array's element, a structure.
+    fn element(&self, array: u32, index: u32) -> Option<(u32, u32)> {
+        let it = self.plain(array).filter(|it| it.kind() == ARRAY)?;
+        let [element, count] = [3, 5].map(|word| it.word(word));
+        let of = self.plain(element)?;
+        let known = index < count && matches!(of.kind(), STRUCT | UNION);
+        let bits = of.word(2).checked_mul(8)?.checked_mul(index)?;
+        known.then_some((bits, element))
     }
 
     /// A type without typedefs and qualifiers.

@@ -43,6 +43,14 @@ pub enum Role {
     RingWait,
     /// A callback's entry, for the name that it is given: makes no event but `Side::Name`.
     Name,
+    /// The kernel makes a request that has a name: makes no event but `Side::Asked`.
+    Asked,
+    /// The kernel makes another request: about an inode.
+    About,
+    /// The kernel gets the answer to a request that has a name, with an inode.
+    Answered,
+    /// The kernel forgets an inode.
+    Forgotten,
     SysEnter,
     SysExit,
     Switch,
@@ -75,6 +83,10 @@ impl Role {
             "listed" => Role::Listed,
             "taken" => Role::Taken,
             "name" => Role::Name,
+            "asked" => Role::Asked,
+            "about" => Role::About,
+            "answered" => Role::Answered,
+            "forgotten" => Role::Forgotten,
             "sys_enter" => Role::SysEnter,
             "sys_exit" => Role::SysExit,
             "switch" => Role::Switch,
@@ -135,6 +147,9 @@ pub const ABSENT: u64 = u64::MAX;
 /// | Taken | unique | | | |
 /// | Reply, Inode | unique | ino (0: there is no such file) | | |
 /// | Handle | unique | fh | | |
+/// | About | unique | ino | | connection |
+/// | Answered | unique | ino (0: there is no such file) | | connection |
+/// | Forgotten | | ino | | connection |
 /// | GraphEntry | func | depth | | |
 /// | GraphExit | func | depth | calltime | rettime |
 /// | Begin | unique | connection | opcode | req |
@@ -198,6 +213,16 @@ pub enum Side {
         ino: u64,
         /// Of an open file.
         handle: u64,
+        name: Arc<str>,
+    },
+    /// The kernel makes a request: about `name` in the directory `ino`, or about an attribute `name` of `ino`. Only if
+    /// the catalogue requests it (Role::Asked).
+    Asked {
+        time: u64,
+        connection: u64,
+        unique: u64,
+        opcode: u64,
+        ino: u64,
         name: Arc<str>,
     },
     /// A request for a directory's list is answered with this, among others. Only if the catalogue requests it
@@ -287,6 +312,7 @@ impl Side {
                 Side::Comm { time, .. }
                 | Side::Fork { time, .. }
                 | Side::Name { time, .. }
+                | Side::Asked { time, .. }
                 | Side::Listed { time, .. },
             ) => *time,
             Some(Side::Map(map)) => map.time,

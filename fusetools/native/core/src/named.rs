@@ -207,14 +207,16 @@ impl<L: Listener> Teller<L> {
 
     fn event(&mut self, event: &Ev) {
         let (heeds, numbered) = (self.all.names.heeds(event), event.v[0] != ABSENT);
-        if heeds && numbered {
-            let daemon = self.daemon(event.pid, event.tid, event.v[0]);
+        let by_kernel = self.all.names.told_by_kernel(event);
+        if heeds && (numbered || by_kernel.is_some()) {
+            let of_daemon = || self.daemon(event.pid, event.tid, event.v[0]);
+            let daemon = by_kernel.unwrap_or_else(of_daemon);
             self.all.names.event(daemon, event);
         }
         let all = &mut self.all;
         self.stitch
             .event(event, &mut |story, comms| all.story(story, comms));
-        if heeds && !numbered {
+        if heeds && !numbered && by_kernel.is_none() {
             self.number(event);
         }
         if let Some(role) = self.roles.get(event.kind as usize) {
@@ -314,7 +316,9 @@ const MOST_HALVES: usize = 1 << 16;
 impl Followed {
     fn new(catalogue: &[Meaning]) -> Followed {
         Followed {
-            needed: !catalogue.iter().any(|row| row.role == Role::Inode),
+            needed: !catalogue
+                .iter()
+                .any(|row| matches!(row.role, Role::Inode | Role::Answered)),
             halves: FxHashMap::default(),
         }
     }

@@ -114,9 +114,12 @@ impl Names {
     /// `catalogue` as given to the reader; `daemons`: as in `Filters`.
     pub fn new(catalogue: &[Meaning], daemons: &[(i32, u64)]) -> Names {
         let role = |row: &Meaning| {
-            let daemon = row.layer == Layer::Daemon;
-            let of_use = matches!(row.role, Role::Entry | Role::Inode | Role::Handle);
-            (daemon && of_use).then(|| (row.role, Operation::of_name(&row.operation)))
+            let of_use = match row.layer {
+                Layer::Daemon => matches!(row.role, Role::Entry | Role::Inode | Role::Handle),
+                Layer::Request => of_kernel(row.role),
+                _ => false,
+            };
+            of_use.then(|| (row.role, Operation::of_name(&row.operation)))
         };
         Names {
             serves: Serves::new(daemons),
@@ -146,6 +149,18 @@ impl Names {
     /// Of a process whose events are about several connections.
     pub fn several(&self, pid: i32) -> bool {
         self.serves.several(pid)
+    }
+
+    /// Who is concerned by what the kernel tells of a connection.
+    fn server(&self, connection: u64) -> Daemon {
+        let pid = self.serves.server(connection);
+        pid.map_or((-1, connection), |pid| self.daemon(pid, connection))
+    }
+
+    /// The same; None: a daemon tells it.
+    pub fn told_by_kernel(&self, ev: &Ev) -> Option<Daemon> {
+        let (role, _) = (*self.roles.get(ev.kind as usize)?)?;
+        of_kernel(role).then(|| self.server(ev.v[3]))
     }
 
     pub fn daemon(&self, pid: i32, connection: u64) -> Daemon {
@@ -193,7 +208,18 @@ impl Names {
                 let (path, directory) = (details.name.clone(), details.opens_directory);
                 self.opened(daemon, ino, path, directory);
             }
-            Some(Some((Role::Inode, _))) => {
+            Some(Some((Role::About, _))) => {
+                let details = self.details(daemon, unique);
+                if details.ino == ABSENT {
+                    details.ino = ino;
+                }
+            }
+            // Its number may be another file's from now on, and a list of a directory tell the kernel so.
+            Some(Some((Role::Forgotten, _))) => {
+                self.unsure.entry(daemon).or_insert(self.moment);
+                self.names.remove(&(daemon, ino));
+            }
+            Some(Some((Role::Inode | Role::Answered, _))) => {
                 let details = self.details(daemon, unique);
                 details.answer = ino;
                 if let (Some(name), directory) = (details.name.clone(), details.ino) {
@@ -218,6 +244,28 @@ impl Names {
             let name = name.or_else(|| self.open_file(daemon, *handle));
             let details = self.details(daemon, *unique);
             (details.ino, details.handle, details.name) = (*ino, *handle, name);
+        }
+        if let Side::Asked {
+            connection,
+            unique,
+            opcode,
+            ino,
+            name,
+            ..
+        } = record
+        {
+            let name = Some(name.clone()).filter(|name| !name.is_empty());
+            let daemon = self.server(*connection);
+            let details = self.details(daemon, *unique);
+            (details.ino, details.name) = (*ino, name.clone());
+            // A daemon may answer before the kernel's function that waits for it is entered.
+            if let (Some(name), answer) = (name.clone(), details.answer) {
+                self.learn(daemon, *ino, name, answer);
+            }
+            let operation = Operation::of_opcode(*opcode);
+            if matches!(operation, Operation::RENAME | Operation::RENAME2) {
+                self.renamed(daemon, *ino, name.as_deref());
+            }
         }
         if let Side::Listed {
             unique, ino, name, ..
@@ -425,6 +473,11 @@ impl Names {
             whole,
         })
     }
+}
+
+/// The kernel tells it, whoever serves the connection.
+fn of_kernel(role: Role) -> bool {
+    matches!(role, Role::About | Role::Answered | Role::Forgotten)
 }
 
 /// A name in its directory; a path, from the mount point on.

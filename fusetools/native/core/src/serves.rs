@@ -48,11 +48,15 @@ impl Serves {
         self.connections.get(&pid).map_or(&[], Vec::as_slice)
     }
 
+    /// Who serves a connection.
+    pub fn server(&self, connection: u64) -> Option<i32> {
+        let mut served = self.connections.iter();
+        served.find_map(|(pid, own)| own.contains(&connection).then_some(*pid))
+    }
+
     /// Any process serves it.
     pub fn is_served(&self, connection: u64) -> bool {
-        self.connections
-            .values()
-            .any(|own| own.contains(&connection))
+        self.server(connection).is_some()
     }
 
     /// The one connection of a process that has no other.

@@ -20,7 +20,7 @@ const DAEMON: i32 = 500;
 const MOUNT: u64 = 45;
 
 #[rustfmt::skip]
-const ROWS: [(&str, Layer, &str, &str, Role); 12] = [
+const ROWS: [(&str, Layer, &str, &str, Role); 15] = [
     ("fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("fuse:fuse_request_end", Layer::Request, "", "", Role::End),
     ("raw_syscalls:sys_enter", Layer::Syscall, "", "", Role::SysEnter),
@@ -33,6 +33,9 @@ const ROWS: [(&str, Layer, &str, &str, Role); 12] = [
     ("fuse_daemon:cvmfs_getattr__return", Layer::Daemon, "cvmfs_getattr", "getattr", Role::Return),
     ("fuse_daemon:fuse_reply_entry", Layer::Daemon, "fuse_reply_entry", "", Role::Inode),
     ("fuse:fuse_request_send", Layer::Request, "", "", Role::Length),
+    ("fuse_kernel:about", Layer::Request, "", "", Role::About),
+    ("fuse_kernel:answered", Layer::Request, "", "", Role::Answered),
+    ("fuse_kernel:forgotten", Layer::Request, "", "", Role::Forgotten),
 ];
 const BEGIN: u32 = 0;
 const END: u32 = 1;
@@ -45,13 +48,16 @@ const GETATTR: u32 = 8;
 const GETATTR_RETURN: u32 = 9;
 const INODE: u32 = 10;
 const LENGTH: u32 = 11;
+const ABOUT: u32 = 12;
+const ANSWERED: u32 = 13;
+const FORGOTTEN: u32 = 14;
 const OP_LOOKUP: u64 = 1;
 const OP_GETATTR: u64 = 3;
 
 fn tell(batch: &Batch, inodes: bool, listener: &mut dyn Listener) -> RequestCounts {
     let catalogue: Vec<Meaning> = ROWS
         .iter()
-        .filter(|row| inodes || row.4 != Role::Inode)
+        .filter(|row| inodes || !matches!(row.4, Role::Inode | Role::Answered))
         .map(|(event, layer, function, operation, role)| Meaning {
             event: event.to_string(),
             layer: *layer,
@@ -182,6 +188,70 @@ fn without_answers_the_next_request_in_the_call_tells() {
     script.getattr(900, 12);
     script.call(900, EXIT, &[262, 0]);
     assert_eq!(paths(&script, false), ["/usr", "/usr/bin", "/usr/bin", "?"]);
+}
+
+/// Of a daemon without any callbacks.
+#[test]
+fn the_kernel_tells_names() {
+    const OTHER: u64 = 46;
+    const RENAME: u64 = 12;
+    let mut script = Script::default();
+    let mut unique = 0;
+    let mut quick = false;
+    let mut asked = |script: &mut Script, on: u64, opcode: u64, ino: u64, name: &str, answer| {
+        unique += 2;
+        script.call(900, BEGIN, &[unique, on, opcode]);
+        // Every other daemon's answer comes before its caller begins to wait.
+        quick = !quick && answer != ABSENT;
+        if quick {
+            script.call(501, ANSWERED, &[unique, answer, ABSENT, on]);
+        }
+        script.call(900, ENTER, &[unique]);
+        match name {
+            "" => script.call(900, ABOUT, &[unique, ino, ABSENT, on]),
+            _ => script.batch.side.push(Side::Asked {
+                time: script.time,
+                connection: on,
+                unique,
+                opcode,
+                ino,
+                name: name.into(),
+            }),
+        }
+        script.call(501, EXIT, &[0, 40]);
+        if answer != ABSENT && !quick {
+            script.call(501, ANSWERED, &[unique, answer, ABSENT, on]);
+        }
+        script.call(501, END, &[unique, on, 0]);
+    };
+    asked(&mut script, MOUNT, OP_LOOKUP, 1, "usr", 10);
+    asked(&mut script, MOUNT, OP_LOOKUP, 10, "bin", 11);
+    asked(&mut script, MOUNT, OP_LOOKUP, 10, "no", 0);
+    asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
+    // The same number on a mount that nobody known serves.
+    asked(&mut script, OTHER, OP_GETATTR, 11, "", ABSENT);
+    asked(&mut script, MOUNT, RENAME, 10, "bin", ABSENT);
+    asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
+    asked(&mut script, MOUNT, OP_LOOKUP, 10, "sbin", 11);
+    asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
+    script.call(900, FORGOTTEN, &[ABSENT, 11, ABSENT, OTHER]);
+    asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
+    script.call(900, FORGOTTEN, &[ABSENT, 11, ABSENT, MOUNT]);
+    asked(&mut script, MOUNT, OP_GETATTR, 11, "", ABSENT);
+    let expected = [
+        "/usr",
+        "/usr/bin",
+        "/usr/no",
+        "/usr/bin",
+        "?",
+        "/usr/bin",
+        "?",
+        "/usr/sbin",
+        "/usr/sbin",
+        "/usr/sbin",
+        "?",
+    ];
+    assert_eq!(paths(&script, true), expected);
 }
 
 /// libfuse's write_buf is given no request: it is the one whose length the thread has read last.

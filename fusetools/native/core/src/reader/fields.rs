@@ -60,9 +60,11 @@ pub(super) struct Take {
     pub(super) stack: bool,
     /// It has the sample's stack besides.
     pub(super) with_stack: bool,
-    /// Of a callback's name (Role::Name, Role::Listed).
+    pub(super) role: Role,
+    /// Of a name (Role::Name, Role::Asked, Role::Listed).
     pub(super) name: Option<Field>,
-    pub(super) listed: bool,
+    /// Where that is empty.
+    pub(super) other: Option<Field>,
     /// Of an event of several probes: the field with the probe's number, and the number of this one.
     probe: Option<(Number, u64)>,
 }
@@ -79,6 +81,10 @@ impl Take {
             Role::Reply | Role::Inode | Role::Listed => [&["unique"], &["ino"], &[], &[]],
             Role::Handle => [&["unique"], &["fh"], &[], &[]],
             Role::Name => [&["unique"], &["ino"], &["fh"], &[]],
+            Role::Asked => [&["unique"], &["nodeid"], &["opcode"], &["connection"]],
+            Role::About => [&["unique"], &["nodeid"], &[], &["connection"]],
+            Role::Answered => [&["unique"], &["ino"], &[], &["connection"]],
+            Role::Forgotten => [&[], &["ino"], &[], &["connection"]],
             Role::GraphEntry => [&["func"], &["depth"], &[], &[]],
             Role::GraphExit => [&["func"], &["depth"], &["calltime"], &["rettime"]],
             Role::Begin => [&["unique"], &["connection"], &["opcode"], &["req"]],
@@ -99,12 +105,8 @@ impl Take {
             let field = names.iter().find_map(|name| format?.field(name));
             field.and_then(Number::new).unwrap_or_default()
         };
-        let listed = meaning.role == Role::Listed;
-        let name = if meaning.role == Role::Name || listed {
-            format.and_then(|format| format.field("name")).cloned()
-        } else {
-            None
-        };
+        let named = matches!(meaning.role, Role::Name | Role::Asked | Role::Listed);
+        let text = |name| format.filter(|_| named)?.field(name).cloned();
         let mut v = names.map(find);
         if matches!(meaning.role, Role::End | Role::Fetched) {
             // As 32 bits: with its sign, -1 (EPERM) would look as if the field were not there.
@@ -140,8 +142,9 @@ impl Take {
             v,
             stack: meaning.role == Role::Stack,
             with_stack: false,
-            name,
-            listed,
+            role: meaning.role,
+            name: text("name"),
+            other: text("other"),
             probe: meaning.of_bundle().1.map(|number| (find(&[PROBE]), number)),
         }
     }

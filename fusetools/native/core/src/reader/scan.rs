@@ -1,5 +1,7 @@
 //! What one worker reads out of one chunk.
 
+use std::borrow::Cow;
+
 use super::*;
 
 /// What a scan does with each event's samples; shared by all workers.
@@ -136,6 +138,16 @@ fn of_scheduler(role: Role) -> bool {
     matches!(role, Role::Switch | Role::Waking)
 }
 
+/// Empty where the kernel could not read it.
+fn read_text<'a>(field: &Field, raw: &'a [u8]) -> Option<Cow<'a, str>> {
+    match field.value(raw)? {
+        // FAULT_STRING, kernel/trace/trace_probe.h
+        Value::Text(b"(fault)") => Some("".into()),
+        Value::Text(text) => Some(file::text(text)),
+        _ => None,
+    }
+}
+
 /// Is this a time on a clock? perf's own records carry 0.
 #[inline(always)]
 pub(super) fn timed(time: &u64) -> bool {
@@ -156,7 +168,8 @@ impl ScanPlan {
             let taken = named
                 .map(|(meaning, kind)| (meaning, Take::new(kind, meaning, event.format.as_deref())))
                 .filter(|(meaning, take)| {
-                    !matches!(meaning.role, Role::Name | Role::Listed) || take.name.is_some()
+                    let named = matches!(meaning.role, Role::Name | Role::Asked | Role::Listed);
+                    !named || take.name.is_some()
                 });
             let mut takes: Vec<(&Meaning, Take)> = taken.collect();
             // There are many of these: one event with the stack, not two.
@@ -391,11 +404,12 @@ impl ScanPlan {
                 ]
             };
             if let Some(name) = &take.name {
-                if let Some(Value::Text(name)) = name.value(raw) {
-                    let [unique, ino, handle, _] = v;
-                    let name = file::text(name).into();
-                    part.side.push(match take.listed {
-                        true => Side::Listed {
+                let other = take.other.as_ref().and_then(|other| read_text(other, raw));
+                if let Some(name) = read_text(name, raw) {
+                    let [unique, ino, handle, connection] = v;
+                    let name = other.filter(|_| name.is_empty()).unwrap_or(name).into();
+                    part.side.push(match take.role {
+                        Role::Listed => Side::Listed {
                             time,
                             pid,
                             tid,
@@ -403,7 +417,15 @@ impl ScanPlan {
                             ino,
                             name,
                         },
-                        false => Side::Name {
+                        Role::Asked => Side::Asked {
+                            time,
+                            connection,
+                            unique,
+                            opcode: v[2],
+                            ino,
+                            name,
+                        },
+                        _ => Side::Name {
                             time,
                             pid,
                             tid,
@@ -582,6 +604,7 @@ pub(super) fn side_time(side: &Side) -> u64 {
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
         | Side::Name { time, .. }
+        | Side::Asked { time, .. }
         | Side::Listed { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => *time,
@@ -595,6 +618,7 @@ pub(super) fn side_time_mut(side: &mut Side) -> &mut u64 {
         | Side::Fork { time, .. }
         | Side::Exit { time, .. }
         | Side::Name { time, .. }
+        | Side::Asked { time, .. }
         | Side::Listed { time, .. }
         | Side::Switch { time, .. }
         | Side::Lost { time } => time,

@@ -29,7 +29,7 @@ impl Stitch {
             }
             Side::Exit { tid, time, .. } => self.exit(*tid, *time, tell),
             Side::Lost { .. } => self.losses += 1,
-            Side::Map(_) | Side::Name { .. } | Side::Listed { .. } => {}
+            Side::Map(_) | Side::Name { .. } | Side::Asked { .. } | Side::Listed { .. } => {}
             Side::Switch {
                 time,
                 tid,

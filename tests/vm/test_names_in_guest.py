@@ -1,0 +1,100 @@
+"""Names of files of a daemon whose own functions tell none: the kernel tells them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import vm
+from samplefs import FUSETOOLS
+
+pytestmark = pytest.mark.vm
+
+REPLIES = """[[group]]
+library = 'libfuse3?\\.so[.\\d]*'
+function = 'fuse_reply_\\w+'
+role = "reply"
+[group.arguments]
+all = { unique = "+8(arg1):u64" }
+"""
+# Each operation on names; then files that are forgotten, whose numbers may be others' since.
+WORKLOAD = """set -e
+mkdir $1/d $1/d/e
+echo one > $1/d/e/one
+mv $1/d/e/one $1/d/two
+cat $1/d/two > $1/copy
+ln $1/copy $1/d/linked
+ln -s nowhere $1/symbolic
+mkfifo $1/d/fifo
+stat $1/missing > stat 2>&1 || true
+ls -l $1/d > list
+mv $1/d $1/other
+stat $1/other/e > stat
+echo 2 > /proc/sys/vm/drop_caches
+ls $1 > list
+cat $1/other/linked > read
+rm $1/other/fifo
+rmdir $1/other/e
+"""
+# By operation, what it is about, below the mount point. None: a file that has another name since
+# it was looked up; "*/": below such a directory.
+EXPECTED: dict[str, set[str | None]] = {
+    "mkdir": {"d", "d/e"},
+    "create": {"d/e/one", "copy"},
+    "rename": {"d/e/one", "d"},
+    "link": {"d"},  # where
+    "symlink": {"symbolic"},
+    "mknod": {"d/fifo"},
+    "unlink": {"other/fifo"},
+    "rmdir": {"other/e"},
+    "write": {"d/e/one", "copy"},
+    "read": {None, "other/linked"},
+    "readdir": {"d", ""},
+    "releasedir": {"d", ""},
+}
+FILES = {path for files in EXPECTED.values() for path in files}
+FILES |= {"missing", "other", "other/linked", "d/two", "d/linked"}
+
+
+def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
+    """Of two mounts at the same time, whose inodes have the same numbers."""
+    (tmp_path / "replies.toml").write_text(REPLIES)
+    (tmp_path / "workload").write_text(WORKLOAD)
+    (tmp_path / "other").write_text(
+        "for n in 1 2 3 4; do echo $n > $1/n$n; stat $1/there; done > stats"
+    )
+    guest(
+        f"""set -e
+        export PATH={tools}:$PATH
+        mkdir /run/first /run/second /run/a /run/b /run/b/there
+        bindfs /run/a /run/first
+        bindfs /run/b /run/second
+        stat -c %d /run/first > first
+        {FUSETOOLS} record --fs replies.toml --mount /run/first --mount /run/second -- \
+          sh -c 'sh other /run/second & sh workload /run/first; wait' > said 2>&1
+        fusermount -u /run/first
+        fusermount -u /run/second"""
+    )
+    assert "none lost" in (tmp_path / "said").read_text()
+    data, out = str(tmp_path / "perf.data"), str(tmp_path / "out.json")
+    command = [str(FUSETOOLS), "export", "--format", "json", "-i", data, "-o", out]
+    subprocess.run(command, check=True)
+    first = int((tmp_path / "first").read_text())
+    found: dict[bool, dict[str, set[str | None]]] = {True: {}, False: {}}
+    for row in json.loads(Path(out).read_text())["requests"]:
+        operation = row["operation"].removesuffix("2").removesuffix("plus")
+        path = row["path"] if row["path_whole"] in (True, None) else f"*/{row['path']}"
+        found[row["connection"] == first].setdefault(operation, set()).add(path)
+    paths = found[True]
+    renamed = {path.replace("other/", "*/") for path in FILES if path}
+    for operation, files in EXPECTED.items():
+        # Newer kernels do not look up what they have renamed.
+        seen = {path and path.replace("*/", "other/") for path in paths[operation]}
+        assert seen == files, operation
+    assert set().union(*paths.values()) <= {*FILES, *renamed}, paths
+    # What a lookup or its answer names is known of each.
+    assert None not in paths["lookup"] and "missing" in paths["lookup"]
+    others = set().union(*found[False].values())
+    assert others == {"", "there", *(f"n{number}" for number in (1, 2, 3, 4))}
