@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,8 @@ FILES |= {"missing", "other", "other/linked", "d/two", "d/linked"}
 
 def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """Of two mounts at the same time, whose inodes have the same numbers."""
+    if not shutil.which("bindfs"):
+        pytest.skip("bindfs is not installed: ./install.sh installs it")
     (tmp_path / "replies.toml").write_text(REPLIES)
     (tmp_path / "workload").write_text(WORKLOAD)
     (tmp_path / "other").write_text(
