@@ -41,6 +41,7 @@ ROLES = (
     "inode",
     "asked",
     "about",
+    "sized",
     "answered",
     "forgotten",
     "listed",

@@ -31,7 +31,10 @@ from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
 
 # Of use for names alone, or seen in the event's main use.
-_UNSEEN = ("name", "handle", "listed", "length", "asked", "about", "answered", "forgotten")
+_UNSEEN = {
+    *("name", "handle", "listed", "length"),
+    *("asked", "about", "sized", "answered", "forgotten"),
+}
 # Of a ring of io_uring.
 _OF_RINGS = {
     "fetched": "has a request in its ring",

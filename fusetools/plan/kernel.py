@@ -466,8 +466,8 @@ class _Requests:
         else:
             return None
         for step in steps:
-            if step == "*":
-                value = f"+0({value})"
+            if step.startswith("*"):
+                value = f"+{step[1:]}({value})"
             if "." not in step:
                 continue
             if step not in members:

@@ -847,7 +847,7 @@ def test_who_tells_names() -> None:
     """The kernel, of the mounts whose daemons do not."""
     silent = mount("/mnt/silent", connection=46, daemon_pid=2025, comm="silentd", libraries=(FUSE,))
     facts = host("6.1", mount(), silent)
-    roles = ("asked", "about", "answered", "forgotten")
+    roles = ("asked", "about", "sized", "answered", "forgotten")
 
     def told(**more: Any) -> list[str]:
         plan = make(facts, Workload(command=("find",), **more))
@@ -856,7 +856,7 @@ def test_who_tells_names() -> None:
         assert len(filters) == len(of_names)
         return filters
 
-    assert len(told()) == 6
+    assert len(told()) == 7
     assert all("connection==46" in one and "connection==45" not in one for one in told())
     assert told(detail="latency") == told(mounts=("/cvmfs/sft.cern.ch",)) == []
 

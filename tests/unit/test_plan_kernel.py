@@ -328,7 +328,7 @@ def test_no_event_is_made_twice() -> None:
                 assert re.fullmatch(r"fuse_kernel:[A-Za-z_]\w{2,}", event)
 
 
-OF_NAMES = ["asked", "asked_second", "about", "about_async", "answered", "forgotten"]
+OF_NAMES = ["asked", "asked_second", "about", "about_async", "sized", "answered", "forgotten"]
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -352,8 +352,8 @@ def test_names_of_files(name: str) -> None:
     assert values[0]["name"] == f"+0(+{first}(+{args}($arg1))):string"
     assert values[0]["other"] == f"+0(+{second}(+{args}($arg1))):string"
     assert values[1]["name"] == values[0]["other"] and "other" not in values[1]
-    assert values[4]["ino"] == f"+0(+{answer}(+{args}($arg1))):u64"
-    assert values[5]["ino"] == "$arg3:u64"
+    assert values[5]["ino"] == f"+0(+{answer}(+{args}($arg1))):u64"
+    assert values[6]["ino"] == "$arg3:u64"
     nodeid = at["fuse_req.in.h.nodeid"]
     assert [value["nodeid"] for value in values[:3]] == [f"+{nodeid}($arg1):u64"] * 3
     for event in events:

@@ -90,6 +90,11 @@ def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path)
         operation = row["operation"].removesuffix("2").removesuffix("plus")
         path = row["path"] if row["path_whole"] in (True, None) else f"*/{row['path']}"
         found[row["connection"] == first].setdefault(operation, set()).add(path)
+        if operation == "write":  # one word and a newline, or a digit
+            length = 4 if row["connection"] == first else 2
+            assert (row["size_bytes"], row["offset_bytes"]) == (length, 0)
+        elif operation == "read":
+            assert (row["size_bytes"] % 4096, row["offset_bytes"]) == (0, 0)
     paths = found[True]
     renamed = {path.replace("other/", "*/") for path in FILES if path}
     for operation, files in EXPECTED.items():

@@ -392,7 +392,7 @@ impl Analysis {
             | Role::Sample => {}
             Role::Begin | Role::Sent | Role::End | Role::Taken => {}
             Role::Inode | Role::Handle | Role::Name | Role::Listed => {}
-            Role::Asked | Role::About | Role::Answered | Role::Forgotten => {}
+            Role::Asked | Role::About | Role::Sized | Role::Answered | Role::Forgotten => {}
         }
     }
 

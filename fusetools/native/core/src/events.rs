@@ -47,6 +47,8 @@ pub enum Role {
     Asked,
     /// The kernel makes another request: about an inode.
     About,
+    /// The daemon gets a request to read or to write.
+    Sized,
     /// The kernel gets the answer to a request that has a name, with an inode.
     Answered,
     /// The kernel forgets an inode.
@@ -85,6 +87,7 @@ impl Role {
             "name" => Role::Name,
             "asked" => Role::Asked,
             "about" => Role::About,
+            "sized" => Role::Sized,
             "answered" => Role::Answered,
             "forgotten" => Role::Forgotten,
             "sys_enter" => Role::SysEnter,
@@ -142,7 +145,7 @@ pub const ABSENT: u64 = u64::MAX;
 /// | role | v\[0\] | v\[1\] | v\[2\] | v\[3\] |
 /// | --- | --- | --- | --- | --- |
 /// | Entry, Return of the kernel | unique | | | req |
-/// | Entry of the daemon | unique | ino | size | off |
+/// | Entry of the daemon, Sized | unique | ino | size | off |
 /// | Return of the daemon | unique | | | |
 /// | Taken | unique | | | |
 /// | Reply, Inode | unique | ino (0: there is no such file) | | |

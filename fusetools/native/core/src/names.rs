@@ -116,7 +116,7 @@ impl Names {
         let role = |row: &Meaning| {
             let of_use = match row.layer {
                 Layer::Daemon => matches!(row.role, Role::Entry | Role::Inode | Role::Handle),
-                Layer::Request => of_kernel(row.role),
+                Layer::Request => of_kernel(row.role) || row.role == Role::Sized,
                 _ => false,
             };
             of_use.then(|| (row.role, Operation::of_name(&row.operation)))
@@ -213,6 +213,10 @@ impl Names {
                 if details.ino == ABSENT {
                     details.ino = ino;
                 }
+            }
+            Some(Some((Role::Sized, _))) => {
+                let details = self.details(daemon, unique);
+                (details.ino, details.size, details.offset) = (ino, size, offset);
             }
             // Its number may be another file's from now on, and a list of a directory tell the kernel so.
             Some(Some((Role::Forgotten, _))) => {
@@ -475,7 +479,7 @@ impl Names {
     }
 }
 
-/// The kernel tells it, whoever serves the connection.
+/// The kernel tells it of a connection.
 fn of_kernel(role: Role) -> bool {
     matches!(role, Role::About | Role::Answered | Role::Forgotten)
 }

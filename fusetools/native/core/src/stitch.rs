@@ -333,7 +333,7 @@ impl Stitch {
             Role::GraphEntry => self.graph_entry(ev),
             Role::GraphExit => self.graph_exit(ev),
             Role::Inode | Role::Handle | Role::Name | Role::Listed | Role::Taken => {}
-            Role::Asked | Role::About | Role::Answered | Role::Forgotten => {}
+            Role::Asked | Role::About | Role::Sized | Role::Answered | Role::Forgotten => {}
             Role::Stack | Role::Sample | Role::Connect => {}
         }
     }

@@ -20,7 +20,7 @@ const DAEMON: i32 = 500;
 const MOUNT: u64 = 45;
 
 #[rustfmt::skip]
-const ROWS: [(&str, Layer, &str, &str, Role); 15] = [
+const ROWS: [(&str, Layer, &str, &str, Role); 16] = [
     ("fuse:fuse_request_send", Layer::Request, "", "", Role::Begin),
     ("fuse:fuse_request_end", Layer::Request, "", "", Role::End),
     ("raw_syscalls:sys_enter", Layer::Syscall, "", "", Role::SysEnter),
@@ -36,6 +36,7 @@ const ROWS: [(&str, Layer, &str, &str, Role); 15] = [
     ("fuse_kernel:about", Layer::Request, "", "", Role::About),
     ("fuse_kernel:answered", Layer::Request, "", "", Role::Answered),
     ("fuse_kernel:forgotten", Layer::Request, "", "", Role::Forgotten),
+    ("fuse_kernel:sized", Layer::Request, "", "", Role::Sized),
 ];
 const BEGIN: u32 = 0;
 const END: u32 = 1;
@@ -51,6 +52,7 @@ const LENGTH: u32 = 11;
 const ABOUT: u32 = 12;
 const ANSWERED: u32 = 13;
 const FORGOTTEN: u32 = 14;
+const SIZED: u32 = 15;
 const OP_LOOKUP: u64 = 1;
 const OP_GETATTR: u64 = 3;
 
@@ -252,6 +254,27 @@ fn the_kernel_tells_names() {
         "?",
     ];
     assert_eq!(paths(&script, true), expected);
+}
+
+#[test]
+fn the_kernel_tells_what_is_read() {
+    const READ: u64 = 15;
+    struct Parts(Vec<(Option<u64>, u64, u64)>);
+    impl Listener for Parts {
+        fn story(&mut self, known: &Known<'_>) {
+            let details = known.details;
+            let part = (known.inode(), details.size, details.offset);
+            self.0.push(part);
+        }
+    }
+    let mut script = Script::default();
+    script.call(900, BEGIN, &[2, MOUNT, READ]);
+    script.call(900, ABOUT, &[2, 11, ABSENT, MOUNT]);
+    script.call(501, SIZED, &[2, 11, 4096, 8192]);
+    script.call(501, END, &[2, MOUNT, 0]);
+    let mut parts = Parts(Vec::new());
+    tell(&script.batch, true, &mut parts);
+    assert_eq!(parts.0, [(Some(11), 4096, 8192)]);
 }
 
 /// libfuse's write_buf is given no request: it is the one whose length the thread has read last.

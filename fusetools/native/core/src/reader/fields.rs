@@ -82,6 +82,7 @@ impl Take {
             Role::Handle => [&["unique"], &["fh"], &[], &[]],
             Role::Name => [&["unique"], &["ino"], &["fh"], &[]],
             Role::Asked => [&["unique"], &["nodeid"], &["opcode"], &["connection"]],
+            Role::Sized => [&["unique"], &["nodeid"], &["size"], &["off"]],
             Role::About => [&["unique"], &["nodeid"], &[], &["connection"]],
             Role::Answered => [&["unique"], &["ino"], &[], &["connection"]],
             Role::Forgotten => [&[], &["ino"], &[], &["connection"]],
