@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Found = (Vec<Ev>, Vec<Side>, ScanInfo);
 
-const ROLES: [Role; 13] = [
+const ROLES: [Role; 18] = [
     Role::Begin,
     Role::End,
     Role::Switch,
@@ -21,6 +21,11 @@ const ROLES: [Role; 13] = [
     Role::Reply,
     Role::Inode,
     Role::Name,
+    Role::Asked,
+    Role::About,
+    Role::Sized,
+    Role::Answered,
+    Role::Forgotten,
     Role::SysEnter,
     Role::Waking,
     Role::Stack,

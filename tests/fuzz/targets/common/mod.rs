@@ -65,7 +65,7 @@ macro_rules! format {
 /// Event, id, format, and what it means.
 type Kind = (&'static str, u64, &'static str, Layer, &'static str, Role);
 
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 24] = [
     ("fuse:fuse_request_send", 600, format!("fuse_request_send", 600, "unique", "connection", "opcode", "req"), Layer::Request, "", Role::Begin),
     ("fuse:fuse_request_end", 601, format!("fuse_request_end", 601, "unique", "connection", "error", "req"), Layer::Request, "", Role::End),
     ("sched:sched_switch", 602, format!("sched_switch", 602, "prev_pid", "prev_state", "next_pid", "x"), Layer::Syscall, "", Role::Switch),
@@ -86,6 +86,10 @@ const KINDS: [Kind; 20] = [
     ("fuse_daemon:fuse_add_direntry_plus", 617, format!("fuse_add_direntry_plus", 617, "unique", "ino", "y", "z"), Layer::Daemon, "", Role::Listed),
     ("fuse_daemon:take", 618, format!("take", 618, "unique", "x", "y", "z"), Layer::Daemon, "", Role::Taken),
     ("sock:inet_sock_set_state", 619, format!("inet_sock_set_state", 619, "dport", "x", "y", "z"), Layer::Syscall, "", Role::Connect),
+    ("fuse_kernel:about", 620, format!("about", 620, "unique", "nodeid", "x", "connection"), Layer::Request, "", Role::About),
+    ("fuse_kernel:sized", 621, format!("sized", 621, "unique", "nodeid", "size", "off"), Layer::Request, "", Role::Sized),
+    ("fuse_kernel:answered", 622, format!("answered", 622, "unique", "ino", "x", "connection"), Layer::Request, "", Role::Answered),
+    ("fuse_kernel:forgotten", 623, format!("forgotten", 623, "x", "ino", "y", "connection"), Layer::Request, "", Role::Forgotten),
 ];
 /// Events of which also a stack, or a name, is taken.
 const MORE: [(usize, Role); 5] = [(0, Role::Stack), (2, Role::Stack), (3, Role::Stack), (6, Role::Name), (0, Role::Length)];
