@@ -34,8 +34,9 @@ Functions = tuple["tuple[str, tuple[str, ...]]", ...]
 
 
 def read_fuse(vmlinux: bytes | None, module: bytes | None) -> tuple[Members, Functions]:
-    """((member, offset, bit, bits) of MEMBERS, (function, what its parameters point to) of
-    functions that take one of CARRIERS or OWNERS), both sorted; empty if BTF is missing or damaged.
+    """((member, offset, bit, bits) of MEMBERS, (function, which of CARRIERS and OWNERS its
+    parameters point to) of functions that take one of CARRIERS), both sorted; empty if BTF is
+    missing or damaged.
     """
     if vmlinux is None:
         return (), ()

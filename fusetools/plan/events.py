@@ -17,8 +17,8 @@ class Probe:
     """An event to create: a uprobe or a kprobe.
 
     ``kind`` is "p" (entry) or "r" (return); ``place`` as tracefs takes it ("/lib/x.so:0x12", or a
-    kernel function); ``role`` as in the recording: entry, return, begin, sent, end, reply or
-    inode; ``instances``: maximum number of concurrent calls (kretprobes), 0: the kernel's default;
+    kernel function); ``role``: one of session.ROLES; ``instances``: maximum number of concurrent
+    calls (kretprobes), 0: the kernel's default;
     ``bundle``: the event that it shares with other probes during recording, in which ``number``
     identifies it; ``layout``: (name, type) of that event's arguments: those of all its probes.
     """

@@ -205,18 +205,23 @@ impl<L: Listener> Teller<L> {
         self.all.names.daemon(pid, connection.unwrap_or(ABSENT))
     }
 
+    /// Whom what an event tells of names is about; None: a daemon's call without a request number.
+    fn whose(&self, event: &Ev) -> Option<Daemon> {
+        let [unique, ..] = event.v;
+        let numbered = || (unique != ABSENT).then(|| self.daemon(event.pid, event.tid, unique));
+        self.all.names.told_by_kernel(event).or_else(numbered)
+    }
+
     fn event(&mut self, event: &Ev) {
-        let (heeds, numbered) = (self.all.names.heeds(event), event.v[0] != ABSENT);
-        let by_kernel = self.all.names.told_by_kernel(event);
-        if heeds && (numbered || by_kernel.is_some()) {
-            let of_daemon = || self.daemon(event.pid, event.tid, event.v[0]);
-            let daemon = by_kernel.unwrap_or_else(of_daemon);
+        let heeds = self.all.names.heeds(event);
+        let daemon = if heeds { self.whose(event) } else { None };
+        if let Some(daemon) = daemon {
             self.all.names.event(daemon, event);
         }
         let all = &mut self.all;
         self.stitch
             .event(event, &mut |story, comms| all.story(story, comms));
-        if heeds && !numbered && by_kernel.is_none() {
+        if heeds && daemon.is_none() {
             self.number(event);
         }
         if let Some(role) = self.roles.get(event.kind as usize) {

@@ -178,7 +178,7 @@ impl Names {
     pub fn event(&mut self, daemon: Daemon, ev: &Ev) {
         let [unique, ino, size, offset] = ev.v;
         match self.roles.get(ev.kind as usize) {
-            Some(Some((Role::Entry, operation))) if unique != ABSENT => {
+            Some(Some((Role::Entry | Role::Sized, operation))) if unique != ABSENT => {
                 let operation = *operation;
                 let details = self.details(daemon, unique);
                 if ino != ABSENT {
@@ -213,10 +213,6 @@ impl Names {
                 if details.ino == ABSENT {
                     details.ino = ino;
                 }
-            }
-            Some(Some((Role::Sized, _))) => {
-                let details = self.details(daemon, unique);
-                (details.ino, details.size, details.offset) = (ino, size, offset);
             }
             // Its number may be another file's from now on, and a list of a directory tell the kernel so.
             Some(Some((Role::Forgotten, _))) => {
