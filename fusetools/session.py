@@ -28,8 +28,11 @@ Row = dict[str, object]
 FORMAT = 1
 LONGEST = 1e10  # seconds of a recording
 BYTES = 16 << 20  # write::SESSION_MAX in the core
+# What the kernel's events of names show: each of some operations only.
+NAMING = ("asked", "about", "sized", "answered", "forgotten")
 # What an event of the recording means to its reader.
 ROLES = (
+    *NAMING,
     "entry",
     "return",
     "graph_entry",
@@ -39,11 +42,6 @@ ROLES = (
     "end",
     "reply",
     "inode",
-    "asked",
-    "about",
-    "sized",
-    "answered",
-    "forgotten",
     "listed",
     "taken",
     "sys_enter",

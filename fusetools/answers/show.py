@@ -29,12 +29,10 @@ from fusetools.answers.requests import (
 from fusetools.answers.source import Source
 from fusetools.errors import Error
 from fusetools.results.show import Moment, Shown
+from fusetools.session import NAMING
 
 # Of use for names alone, or seen in the event's main use.
-_UNSEEN = {
-    *("name", "handle", "listed", "length"),
-    *("asked", "about", "sized", "answered", "forgotten"),
-}
+_UNSEEN = {"name", "handle", "listed", "length", *NAMING}
 # Of a ring of io_uring.
 _OF_RINGS = {
     "fetched": "has a request in its ring",

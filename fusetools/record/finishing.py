@@ -30,7 +30,7 @@ from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
 from fusetools.results.record import Outcome
-from fusetools.session import BYTES, Host, Mount, Peer, Probe, Session, Took, encoded
+from fusetools.session import BYTES, NAMING, Host, Mount, Peer, Probe, Session, Took, encoded
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -432,7 +432,11 @@ class Finishing(Things):
     def _silent_kernel(self, samples: Counter[str]) -> None:
         """A stage of requests that was never seen though others were. virtiofs's are read by nobody
         here."""
-        stages = [p for p in self.plan.probes if p.in_kernel and p.layer == "request"]
+        stages = [
+            probe
+            for probe in self.plan.probes
+            if probe.in_kernel and probe.layer == "request" and probe.role not in NAMING
+        ]
         if {target.mount.fstype for target in self.plan.targets} == {VIRTIOFS}:
             stages = [probe for probe in stages if probe.role != "sent"]
         fired = {probe.role for probe in stages if samples[probe.event]}

@@ -126,6 +126,18 @@ def test_a_stage_that_was_never_seen_is_missing_and_not_one_of_its_ways() -> Non
         assert [m.what for m in finishing.missing] == [f"requests, {role}" for role in lack]
 
 
+def test_what_shows_names_may_be_silent() -> None:
+    """A workload that reads nothing fires no probe on reads' sizes."""
+    names, _ = kernel.names(host("6.1"), [45])
+    assert {"asked", "sized", "forgotten"} <= {probe.role for probe in names}
+    finishing = object.__new__(Finishing)
+    finishing.plan = ProbePlan((), (*kernel.plan(host("6.1"), [45]).probes, *names), ())
+    finishing.missing = []
+    fired = ("queue_request_and_unlock", "fuse_copy_args", "fuse_request_end", "about")
+    finishing._silent_kernel(Counter({f"fuse_kernel:{name}": 1 for name in fired}))
+    assert [m.what for m in finishing.missing] == []
+
+
 def test_where_a_request_has_no_number_yet_all_stages_tell_its_address() -> None:
     plan = kernel.plan(host("6.12"), [45])
     (probe,) = [probe for probe in plan.probes if probe.role == "begin"]
