@@ -101,21 +101,32 @@ impl<T> Wait<T> {
 
 /// Tasks that are off the CPU.
 pub struct OffCpu<T> {
-    open: FxHashMap<i32, Wait<T>>,
-    /// Who woke a task up before its switch-out was recorded: it was about to sleep, on another CPU than its waker's.
-    early: FxHashMap<i32, Waker>,
+    /// Those met so far, off it or not: one look-up for each event.
+    tasks: FxHashMap<i32, Task<T>>,
     /// Bits of prev_state that say a task waits for something.
     asleep: u64,
+}
+
+struct Task<T> {
+    open: Option<Wait<T>>,
+    /// Who woke it up before its switch-out was recorded: it was about to sleep, on another CPU than its waker's.
+    early: Option<Waker>,
 }
 
 impl<T> OffCpu<T> {
     /// `asleep`: the bits of prev_state that say a task waits for something, as the recording's own format has them.
     pub fn new(asleep: u64) -> OffCpu<T> {
         OffCpu {
-            open: FxHashMap::default(),
-            early: FxHashMap::default(),
+            tasks: FxHashMap::default(),
             asleep,
         }
+    }
+
+    fn task(&mut self, tid: i32) -> &mut Task<T> {
+        self.tasks.entry(tid).or_insert(Task {
+            open: None,
+            early: None,
+        })
     }
 
     /// A task runs no more.
@@ -124,8 +135,9 @@ impl<T> OffCpu<T> {
             return;
         }
         let preempted = prev_state != ABSENT && prev_state & self.asleep == 0;
-        let early = self.early.remove(&tid);
-        let wait = Wait {
+        let task = self.task(tid);
+        let early = task.early.take();
+        task.open = Some(Wait {
             pid,
             tid,
             from: time,
@@ -135,33 +147,32 @@ impl<T> OffCpu<T> {
             stack: ABSENT,
             waker: early.filter(|_| !preempted),
             note,
-        };
-        self.open.insert(tid, wait);
+        });
     }
 
     /// The wait that began at that very time.
     pub fn begun(&mut self, tid: i32, time: u64) -> Option<&mut Wait<T>> {
-        self.open.get_mut(&tid).filter(|wait| wait.from == time)
+        self.open(tid).filter(|wait| wait.from == time)
     }
 
     /// A task is woken up. Only the first wake-up after its switch-out ends its wait; without one, the last wake-up
     /// before it does, if the task did nothing after that.
     pub fn wake(&mut self, tid: i32, waker: Waker) {
-        match self.open.get_mut(&tid) {
+        let task = self.task(tid);
+        match &mut task.open {
             Some(wait) if wait.waker.is_none_or(|early| early.time < wait.from) => {
                 wait.waker = Some(waker);
             }
             Some(_) => {}
-            None => {
-                self.early.insert(tid, waker);
-            }
+            None => task.early = Some(waker),
         }
     }
 
     /// A task runs: its wait, where it had one and its beginning was seen.
     pub fn on(&mut self, tid: i32, time: u64) -> Option<Wait<T>> {
-        self.early.remove(&tid);
-        let mut wait = self.open.remove(&tid)?;
+        let task = self.tasks.get_mut(&tid)?;
+        task.early = None;
+        let mut wait = task.open.take()?;
         wait.to = time.max(wait.from);
         wait.ended = true;
         Some(wait)
@@ -169,18 +180,21 @@ impl<T> OffCpu<T> {
 
     /// A task has ended, or another has got its number.
     pub fn forget(&mut self, tid: i32) {
-        self.early.remove(&tid);
-        self.open.remove(&tid);
+        self.tasks.remove(&tid);
     }
 
     /// What a task waits for at this moment.
     pub fn open(&mut self, tid: i32) -> Option<&mut Wait<T>> {
-        self.open.get_mut(&tid)
+        self.tasks.get_mut(&tid)?.open.as_mut()
     }
 
     /// Waits that have not ended: they last at least until `time`.
     pub fn rest(&mut self, time: u64) -> Vec<Wait<T>> {
-        let mut rest: Vec<Wait<T>> = self.open.drain().map(|(_, wait)| wait).collect();
+        let mut rest: Vec<Wait<T>> = self
+            .tasks
+            .drain()
+            .filter_map(|(_, task)| task.open)
+            .collect();
         rest.sort_by_key(|wait| (wait.from, wait.tid));
         for wait in &mut rest {
             wait.to = time.max(wait.from);

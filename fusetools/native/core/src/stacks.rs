@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -68,17 +69,19 @@ pub struct Frames<'a> {
     tables: FxHashMap<u32, Option<Table>>,
     pub files: Vec<MappedFile>,
     pub names: Vec<(Box<str>, Origin)>,
-    known: FxHashMap<(Box<str>, Origin), u32>,
+    known: FxHashMap<Origin, FxHashMap<Box<str>, u32>>,
     of_kernel: FxHashMap<u64, u32>,
     /// By file and place in it.
     of_files: FxHashMap<(u32, u64), u32>,
     /// By stack, and the version of its user part's address space.
-    of_stacks: FxHashMap<(u64, u64), Box<[u32]>>,
+    of_stacks: FxHashMap<(u64, u64), Arc<[u32]>>,
     chains: Vec<Chain>,
     /// Whether a chain has addresses that are not the kernel's.
     user: Vec<bool>,
     /// By stack and space, as `of_stacks`: whether it goes on to where its thread begins.
     reach: FxHashMap<(u64, u64), Reach>,
+    /// By stack: whether a thread waits for its next request there.
+    for_requests: FxHashMap<u64, bool>,
     /// The frame of addresses that are in no file.
     unknown: Option<u32>,
     /// Different addresses met of the kernel, and of programs' files.
@@ -112,6 +115,7 @@ impl<'a> Frames<'a> {
             chains: Vec::new(),
             user: Vec::new(),
             reach: FxHashMap::default(),
+            for_requests: FxHashMap::default(),
             unknown: None,
             kernel_named,
             user_named,
@@ -142,27 +146,27 @@ impl<'a> Frames<'a> {
 
     /// The number of a name.
     pub fn name(&mut self, name: &str, origin: Origin) -> u32 {
-        let key = (Box::from(name), origin);
-        if let Some(&number) = self.known.get(&key) {
+        let known = self.known.entry(origin).or_default();
+        if let Some(&number) = known.get(name) {
             return number;
         }
         let number = self.names.len() as u32;
-        self.names.push(key.clone());
-        self.known.insert(key, number);
+        known.insert(name.into(), number);
+        self.names.push((name.into(), origin));
         number
     }
 
     /// A stack's frames, outermost first. `pid`'s space names what is not the kernel's.
-    pub fn of(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Box<[u32]> {
+    pub fn of(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> Arc<[u32]> {
         let Some((chain, user)) = self.chain(stack) else {
-            return Box::default();
+            return Arc::default();
         };
-        let chain = chain.clone();
         let space = if user { spaces.of(pid) } else { None };
         let version = space.map_or(0, |space| space.version);
         if let Some(frames) = self.of_stacks.get(&(stack, version)) {
             return frames.clone();
         }
+        let chain = chain.clone();
         let mut kernel = false;
         let mut frames = Vec::new();
         for &ip in chain.iter() {
@@ -188,7 +192,7 @@ impl<'a> Frames<'a> {
             }
         }
         frames.reverse();
-        let frames: Box<[u32]> = frames.into();
+        let frames: Arc<[u32]> = frames.into();
         self.of_stacks.insert((stack, version), frames.clone());
         frames
     }
@@ -251,6 +255,20 @@ impl<'a> Frames<'a> {
         };
         self.reach.insert((stack, version), reach);
         reach
+    }
+
+    /// Whether a thread of a daemon waits for its next request there.
+    pub fn for_requests(&mut self, stack: u64, spaces: &Spaces, pid: i32) -> bool {
+        if let Some(&known) = self.for_requests.get(&stack) {
+            return known;
+        }
+        let frames = self.of(stack, spaces, pid);
+        let known = frames.iter().any(|&frame| {
+            let (name, origin) = &self.names[frame as usize];
+            *origin == Origin::Kernel && FOR_REQUESTS.contains(&&**name)
+        });
+        self.for_requests.insert(stack, known);
+        known
     }
 
     /// The place in a stack below a callback: after the callback's own frame, or the first frame if the stack lacks it.
@@ -365,6 +383,9 @@ impl<'a> Frames<'a> {
         paths.into_iter().cloned().collect()
     }
 }
+
+/// Where a thread of a daemon waits for its next request (fs/fuse/dev.c).
+const FOR_REQUESTS: [&str; 3] = ["fuse_dev_do_read", "fuse_dev_read", "fuse_dev_splice_read"];
 
 /// Functions that threads begin with: of glibc and Go.
 const BEGINNINGS: [&str; 13] = [

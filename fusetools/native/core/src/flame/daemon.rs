@@ -14,7 +14,7 @@ use super::{Engine, Graph, Note, Who};
 use crate::events::ABSENT;
 use crate::offcpu::{Wait, Why};
 use crate::spaces::Spaces;
-use crate::stacks::{Frames, Origin};
+use crate::stacks::Frames;
 use crate::stitch::{Mark, Story};
 
 /// Maximum number of remembered waits and answers of a thread, and of ended threads whose waits are remembered. The
@@ -24,9 +24,6 @@ const MOST_ANSWERS: usize = 256;
 const MOST_DEAD: usize = 1024;
 /// Maximum number of threads that hand a request on, one after the other.
 const MOST_HOPS: usize = 256;
-
-/// Where a thread of a daemon waits for its next request (fs/fuse/dev.c).
-const FOR_REQUESTS: [&str; 3] = ["fuse_dev_do_read", "fuse_dev_read", "fuse_dev_splice_read"];
 
 /// Spans of time, in order, without overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -365,14 +362,7 @@ impl Note {
 
 /// A thread of a daemon waits for its next request.
 fn is_for_requests(frames: &mut Frames<'_>, spaces: &Spaces, wait: &Wait<Note>) -> bool {
-    if wait.note.for_ring {
-        return true;
-    }
-    let names = frames.of(wait.stack, spaces, wait.pid);
-    names.iter().any(|&frame| {
-        let (name, origin) = &frames.names[frame as usize];
-        *origin == Origin::Kernel && FOR_REQUESTS.contains(&&**name)
-    })
+    wait.note.for_ring || frames.for_requests(wait.stack, spaces, wait.pid)
 }
 
 #[cfg(test)]

@@ -248,9 +248,10 @@ impl Engine<'_> {
         };
         self.flame.wakers += 1;
         self.flame.wakers_stackless += u64::from(waker.stack == ABSENT);
-        let mut names = self.frames.of(waker.stack, &self.spaces, waker.pid);
-        names.reverse();
-        node = self.fold.path(node, &names);
+        let names = self.frames.of(waker.stack, &self.spaces, waker.pid);
+        for &name in names.iter().rev() {
+            node = self.fold.below(node, name);
+        }
         let comm = self.comm(waker.pid, waker.tid);
         self.fold.below(node, comm)
     }
