@@ -81,7 +81,7 @@ class Mount:
     the path of the daemon's own file, as in ``libraries``; ``seccomp``, ``shadow_stack``: a thread
     of the daemon has a seccomp filter, a user shadow stack; ``servers``: all processes that have
     its connection open, the daemon among them; ``streams``: the daemon's descriptors of sockets,
-    and of pipes whose other end another process holds, except those that a thread was reading from.
+    and of pipes into which another process writes, except those that a thread was reading from.
     """
 
     path: str

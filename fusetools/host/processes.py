@@ -49,9 +49,9 @@ def recorders(files: Files, since: int) -> list[int]:
 
 
 def streams(files: Files, pid: int) -> tuple[int, ...]:
-    """A process's descriptors of sockets, and of pipes of which it holds one end; without those
-    that a thread is reading from. Such a thread apparently passes on what arrives and waits for
-    nothing else, as other threads wait for requests."""
+    """A process's descriptors of sockets, and of pipes of which it holds the end to read from;
+    without those that a thread is reading from. Such a thread apparently passes on what arrives and
+    waits for nothing else, as other threads wait for requests."""
 
     def look() -> str:
         links = {
@@ -69,14 +69,22 @@ def streams(files: Files, pid: int) -> tuple[int, ...]:
             str(number)
             for number, link in sorted(links.items())
             if number not in read
-            and (link.startswith("socket:") or (link.startswith("pipe:") and ends[link] == 1))
+            and (
+                link.startswith("socket:")
+                or (link.startswith("pipe:") and ends[link] == 1 and not only_written(number))
+            )
         )
+
+    def only_written(number: int) -> bool:
+        flags = _FLAGS.search(files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "")
+        return flags is not None and int(flags[1], 8) & os.O_ACCMODE == os.O_WRONLY
 
     # "syscall" waits for a process that executes another program.
     numbers = bounded(look, 2.0) if files.live else look()
     return tuple(map(int, (numbers or "").split()))
 
 
+_FLAGS = re.compile(r"^flags:\s+([0-7]{1,12})$", re.MULTILINE)  # proc_pid_fdinfo(5)
 # read and readv of x86-64, and their descriptor (proc_pid_syscall(5)).
 _READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 

@@ -31,12 +31,6 @@ _WAITS: tuple[tuple[int, int], ...] = (
     *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
     *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
 )
-WAITS = " || ".join(
-    f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
-    for first, last in _WAITS
-)
-# The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
-WAITS = f"(id == 7 || id > 20) && ({WAITS})"
 
 # Numbers of the system calls by which a daemon takes a request (read, readv, pread64, preadv,
 # splice, io_uring_enter: the core's is_read) and answers it (the corresponding writes).
@@ -78,6 +72,24 @@ def _all(*conditions: str) -> str:
     return " && ".join(wanted)
 
 
+def _within(ranges: Sequence[tuple[int, int]]) -> str:
+    """A filter: ``id`` lies in one of ``ranges``, which ascend. Of many it halves them, as the
+    kernel makes one comparison after another, at each system call of the host."""
+    if len(ranges) < 8:
+        return " || ".join(
+            f"id == {first}" if first == last else f"(id >= {first} && id <= {last})"
+            for first, last in ranges
+        )
+    lower, upper = ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :]
+    middle = upper[0][0]
+    below, above = _all(f"id < {middle}", _within(lower)), _all(f"id >= {middle}", _within(upper))
+    return f"({below}) || ({above})"
+
+
+# The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
+WAITS = f"(id == 7 || id > 20) && ({_within(_WAITS)})"
+
+
 def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     """A filter for the events whose stacks are copied.
 
@@ -104,7 +116,7 @@ def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
 
 def _waits(comms: Sequence[str]) -> str:
     """A filter for the system calls of ``comms`` that may wait."""
-    return _all(_any(("COMM",), comms), WAITS)
+    return _all(WAITS, _any(("COMM",), comms))
 
 
 # A filter is at most one page long.
@@ -177,15 +189,16 @@ def task_events(
     everybody = workload and not (cgroup or by_pid)
 
     def ours(fields: Sequence[str]) -> str:
-        of = [_any(fields, daemons)] * bool(daemons)
-        return " || ".join(of + [f"{pids[field]} >= {WORKLOAD}" for field in fields if by_pid])
+        # Numbers first: a name takes the kernel several times as long to compare.
+        of = [f"{pids[field]} >= {WORKLOAD}" for field in fields if by_pid]
+        return " || ".join(of + [_any(fields, daemons)] * bool(daemons))
 
     for name, fields, also, stack in scopes if daemons or everybody or by_pid else ():
         own = "" if everybody else ours(fields)
         if name in numbers and daemons and not everybody:
             calls = " || ".join(f"id == {number}" for number in numbers[name])
-            own = _all(_any(fields, daemons), calls)
-            own = " || ".join([f"({own})"] + [f"common_pid >= {WORKLOAD}"] * by_pid)
+            own = _all(calls, _any(fields, daemons))
+            own = " || ".join([f"common_pid >= {WORKLOAD}"] * by_pid + [f"({own})"])
         others = ""
         copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):

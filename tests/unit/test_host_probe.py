@@ -182,16 +182,19 @@ def test_daemon_by_the_connection_of_its_descriptor(tree: Tree) -> None:
 
 
 def test_streams_of_a_daemon(tree: Tree) -> None:
-    """Sockets and pipes to others; none that a thread reads from already."""
+    """Sockets and pipes from others; none that a thread reads from already."""
     tree.mounts(line("/a", "0:45"))
     descriptors = (
         "/dev/null /dev/fuse socket:[70] pipe:[71] pipe:[72] pipe:[72] socket:[73] pipe:[74]"
     )
-    descriptors += " pipe:[75] /tmp/pipe:[76]"
+    descriptors += " pipe:[75] /tmp/pipe:[76] pipe:[77] socket:[78] pipe:[79]"
     tree.process(10, "daemon", connection=45, descriptors=tuple(descriptors.split()))
     for thread, call in enumerate(("0 0x6 0x7f 0x1", "19 0x7 0x7f 0x1", "1 0x8 0x7f", "running")):
         tree.put(f"/proc/10/task/{10 + thread}/syscall", f"{call} 0x0 0x0 0x0\n")
-    assert tree.read().mounts[0].streams == (2, 3, 8)
+    flags = {3: "02004000", 8: "0100000", 10: "0100001", 11: "02", 12: "02004001"}
+    for number, text in flags.items():
+        tree.put(f"/proc/10/fdinfo/{number}", f"pos:\t0\nflags:\t{text}\nmnt_id:\t14\n")
+    assert tree.read().mounts[0].streams == (2, 3, 8, 11)
 
 
 @pytest.mark.parametrize("argument", ["/mnt/x y", "/mnt/x y/", "x y", "./x y"])

@@ -944,6 +944,20 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert make(facts, auto).copies
 
 
+def test_which_calls_may_wait() -> None:
+    """A wait of a daemon that a filter leaves out has no stack."""
+    told = [number for number in range(-1, 600) if holds(tasks.WAITS, {"id": number, **SWITCH})]
+    ranges = itertools.chain.from_iterable(range(a, b + 1) for a, b in tasks._WAITS)
+    assert told == sorted(ranges) and len(told) > 40
+    # A few of asm/unistd_64.h: poll, futex, epoll_wait, clock_nanosleep, ppoll, io_uring_enter; and
+    # calls that wait for the kernel alone.
+    assert {7, 202, 232, 230, 271, 426} <= set(told)
+    assert not {0, 1, 2, 17, 19, 20, 217, 257, 262, 332, 335, 336} & set(told)
+
+
+SWITCH = {"prev_comm": "x", "prev_pid": 1}
+
+
 def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
     """By the descriptors of each daemon, as idle threads are in the same system call."""
     libc = replace(library("libc.so.6", 9), frame_pointers=0.22)
