@@ -23,6 +23,7 @@ from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.record import tracecmd
 from fusetools.record.recorder import run_in_time
+from fusetools.record.tracecmd import RECORDED
 from fusetools.record.tracefs import NOT_SUPPORTED
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Instance:
         self._control: socket.socket | None = None
         self._file = -1
         self._events: list[Event] = []
+        self._statistics: list[Path] = []  # a file of each CPU
 
     def make(self, clock: str, buffer: int, limit: int) -> int:
         """Makes it, off, with the child that will empty it, whose pid is returned. ``buffer``:
@@ -126,6 +128,7 @@ class Instance:
     def start(self) -> None:
         """Lets the child empty the buffers from here on. Nothing is recorded until resume()."""
         assert self._control is not None
+        self._statistics = list(self.path.glob("per_cpu/cpu*/stats"))
         events = self.path / "events"
         formats = [
             (system, (events / system / name / "format").read_text())
@@ -198,6 +201,10 @@ class Instance:
         if self._status is None or os.WIFSIGNALED(self._status):
             return "what empties ftrace's buffers was killed"
         return os.strerror(os.WEXITSTATUS(self._status))
+
+    def recorded(self) -> int:
+        """Events so far, on all CPUs. It reads a file for each, some 10 us."""
+        return sum(tracecmd.counted(path, RECORDED) for path in self._statistics)
 
     def written(self) -> int:
         """Bytes of the file."""

@@ -454,7 +454,7 @@ class Recording(Probing, Finishing):
         if self.workload and not self.attached:
             self.workload.start()
         if self.ring and self.plan.in_part:
-            self.slices = Slices(self.plan, self.perf, self._sizes)
+            self.slices = Slices(self.plan, self.perf, self.ring.recorded, self._sizes)
         limit = None if self.request.duration is None else begin + self.request.duration
         self._wait(limit)
         self.outcome.seconds = time.monotonic() - begin

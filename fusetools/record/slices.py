@@ -12,24 +12,43 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fusetools.plan.instances import OF_BOTH, PAIRED
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.perf import Perf
 
 PERIOD, SLICE = 0.05, 0.004  # s
-# Bytes of events a second from which on waits are many: some 14,000 requests. Below it stacks cost
-# at most 6 % of one CPU.
-MANY = 8_000_000
-LOOKED = 0.25  # s back: they are written in pieces of 0.04 s
+# Events a second from which on waits are many: some 14,000 requests. Below it stacks cost at most
+# 6 % of one CPU.
+MANY = 250_000
+# How often it is looked whether they have become many, s; and the part of this process's time that
+# looking takes at most, as there may be many CPUs to count on.
+LOOK, MOST = 0.01, 0.01
+LOOKED = 0.25  # s back, while they are many
 SWITCH = OF_BOTH[0]
 
 
-class Slices:
-    """``sizes``: bytes of what perf has written, and of ftrace's events. Made when the workload
-    begins: events that arming made may be written until a while later, and tell nothing of it."""
+class Look(NamedTuple):
+    """What had been recorded by then: events, and bytes of what perf and ftrace had written."""
 
-    def __init__(self, plan: ProbePlan, perf: Perf, sizes: Callable[[], tuple[int, int]]) -> None:
+    time: float
+    events: int
+    of_perf: int
+    of_ftrace: int
+
+
+class Slices:
+    """``events``: how many ftrace has recorded; ``sizes``: bytes of what perf has written, and of
+    ftrace's events. Made when the workload begins: what arming made is not of it."""
+
+    def __init__(
+        self,
+        plan: ProbePlan,
+        perf: Perf,
+        events: Callable[[], int],
+        sizes: Callable[[], tuple[int, int]],
+    ) -> None:
         stacks = (event.name for event in plan.events if event.stack and event.name in PAIRED)
         # A wait's stack is put together from that of its call and that of its switch: the latter is
         # not taken without the former.
@@ -37,42 +56,47 @@ class Slices:
         self._in_part: tuple[str, ...] = ()
         self._off: set[str] = set()
         self._slice = False
-        self._perf, self._sizes = perf, sizes
-        now = time.monotonic()
-        self._due = now + PERIOD
-        self._since = now
-        self._written: deque[tuple[float, int, int]] = deque()
+        self._perf, self._events, self._sizes = perf, events, sizes
+        self._since = time.monotonic()
+        self._looks = deque([self._look(self._since)])
+        self._due = self._since + LOOK
 
     def go_on(self) -> float:
         """Begins or ends a slice when it is time; seconds until it wants to be called again."""
         now = time.monotonic()
         if now >= self._due:
+            begin = time.thread_time()
             pause = self._ahead(now)
+            if not self._in_part:
+                pause = max(pause, (time.thread_time() - begin) / MOST)
             self._due = time.monotonic() + pause
         return max(self._due - time.monotonic(), 0.0)
+
+    def _look(self, now: float) -> Look:
+        return Look(now, self._events(), *self._sizes())
 
     def _ahead(self, now: float) -> float:
         if self._slice:
             self._slice = False
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
-        self._written.append((now, *self._sizes()))
-        if len(self._written) == 1:
-            return PERIOD
-        while self._written[1][0] <= now - LOOKED:
-            self._written.popleft()
-        since, *before = self._written[0]
-        of_perf, of_ftrace = (more - size for more, size in zip(self._written[-1][1:], before))
-        if of_ftrace <= MANY * (now - since):
-            self._switch(True)
-            self._in_part = ()
-            return PERIOD
+        self._looks.append(self._look(now))
+        while len(self._looks) > 2 and self._looks[1].time <= now - LOOKED * bool(self._in_part):
+            self._looks.popleft()
+        first, last = self._looks[0], self._looks[-1]
+        if last.events - first.events <= MANY * (last.time - first.time):
+            if self._in_part:
+                self._switch(True)
+                self._in_part = ()
+            return LOOK
         if not self._in_part:
             self._in_part, self._since = (SWITCH,), now
+            self._looks = deque([last])
             self._switch(False)
             return PERIOD
         # With the stacks of few switches perf writes more than ftrace with all events.
-        if since > self._since + PERIOD and of_perf > of_ftrace:
+        of_perf, of_ftrace = last.of_perf - first.of_perf, last.of_ftrace - first.of_ftrace
+        if first.time > self._since + PERIOD and of_perf > of_ftrace:
             self._in_part = self._all
         self._slice = True
         self._switch(True)

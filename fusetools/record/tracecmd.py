@@ -37,6 +37,9 @@ FILTERS = (
     "set_ftrace_pid",
     "set_event",
 )
+# Counts of a CPU's ring buffer (tracing_stats_read() in kernel/trace/trace.c).
+LOST = re.compile(rb"^(?:overrun|commit overrun|dropped events): (\d+)$", re.MULTILINE)
+RECORDED = re.compile(rb"^(?:entries|overrun|read events): (\d+)$", re.MULTILINE)
 # What it changes, in the order in which it is set again.
 SETTINGS = ("current_tracer", "trace_clock", "buffer_size_kb", "tracing_on")
 
@@ -255,12 +258,21 @@ def _graph_entries(
 
 def lost(root: Path) -> int:
     """Events that the ring buffers of all CPUs overwrote or dropped since tracing began."""
-    count = 0
-    for path in root.glob("per_cpu/cpu*/stats"):
-        for name in ("overrun", "commit overrun", "dropped events"):
-            match = re.search(rf"^{name}: (\d+)$", _read(path), re.MULTILINE)
-            count += int(match[1]) if match else 0
-    return count
+    return sum(counted(path, LOST) for path in root.glob("per_cpu/cpu*/stats"))
+
+
+def counted(statistics: os.PathLike[str], which: re.Pattern[bytes]) -> int:
+    """The sum of these counts of a CPU's ring buffer; 0: they cannot be read."""
+    try:
+        descriptor = os.open(statistics, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return sum(map(int, which.findall(os.read(descriptor, 4096))))
+    except OSError:
+        return 0
+    finally:
+        os.close(descriptor)
 
 
 def _entries(path: Path) -> list[str]:

@@ -123,6 +123,17 @@ def test_lost_events_of_all_cpus(tmp_path: Path) -> None:
     assert tracecmd.lost(tmp_path) == 9
 
 
+def test_events_of_a_cpu_so_far(tmp_path: Path) -> None:
+    """Those that are read, those that are not, and those that were overwritten."""
+    stats = tmp_path / "stats"
+    text = "entries: 7\noverrun: 20\ncommit overrun: 1\nbytes: 444\noldest event ts:  1.000002\n"
+    stats.write_text(text + "now ts:  6.5\ndropped events: 3\nread events: 100\n")
+    assert tracecmd.counted(stats, tracecmd.RECORDED) == 127
+    assert tracecmd.counted(stats, tracecmd.LOST) == 24
+    assert tracecmd.counted(tmp_path / "none", tracecmd.RECORDED) == 0
+    assert tracecmd.counted(tmp_path, tracecmd.RECORDED) == 0
+
+
 def reporter(folder: Path, text: str) -> Tool:
     """A trace-cmd that prints this."""
     (folder / "report").write_text(text)

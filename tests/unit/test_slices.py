@@ -8,7 +8,7 @@ import pytest
 
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.slices import MANY, PERIOD, SLICE, Slices
+from fusetools.record.slices import LOOK, MANY, PERIOD, SLICE, Slices
 
 SWITCH, ENTER = "sched:sched_switch", "raw_syscalls:sys_enter"
 PLAN = ProbePlan(
@@ -24,24 +24,32 @@ PLAN = ProbePlan(
 )
 
 
-class Scene:
-    """A recording of which ``rate`` bytes come a second, written in pieces; ``on``: for how long
-    perf took stacks. ``copies``: bytes of those a second."""
+BYTES = 32  # of an event of ftrace
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.rate, self.bytes, self.told = 100.0, 0.0, 0.0, [""]
-        self.copies, self.stacks = 0.0, 0.0
+
+class Scene:
+    """A recording of ``rate`` events a second, written in pieces; ``on``: for how long perf took
+    stacks. ``copies``: bytes of those a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, events: int = 0) -> None:
+        self.now, self.rate, self.events, self.told = 100.0, 0.0, float(events), [""]
+        self.copies, self.stacks, self.looks = 0.0, 0.0, 0
         self.on = {SWITCH: 0.0, ENTER: 0.0}
         self.piece = (0, 0)
         self.taken = {SWITCH: True, ENTER: True}
         monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.thread_time", lambda: 1e-5 * self.looks)
         parts: Any = self
-        self.slices = Slices(PLAN, parts, self.sizes)
+        self.slices = Slices(PLAN, parts, self.count, self.sizes)
+
+    def count(self) -> int:
+        self.looks += 1
+        return int(self.events)
 
     def sizes(self) -> tuple[int, int]:
         number = int(self.now / 0.04)
         if number > self.piece[0]:
-            self.piece = number, int(self.bytes)
+            self.piece = number, int(self.events) * BYTES
         return int(self.stacks), self.piece[1]
 
     def tell(self, text: str, seconds: float) -> bool:
@@ -51,18 +59,18 @@ class Scene:
         self.told.append(text)
         return True
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, longest: float = 1.5 * PERIOD) -> None:
         end = self.now + seconds
         while self.now < end:
             pause = self.slices.go_on()
-            assert 0 <= pause <= 1.5 * PERIOD
+            assert 0 <= pause <= longest
             pause = max(pause, 1e-4)
             assert self.taken[ENTER] or not self.taken[SWITCH]
             for name, on in self.taken.items():
                 self.on[name] += pause * on
             self.now += pause
             self.stacks += pause * (self.taken[ENTER] * self.copies + self.taken[SWITCH] * 1e7)
-            self.bytes += pause * self.rate
+            self.events += pause * self.rate
 
 
 def test_few_waits_have_their_stacks_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +81,9 @@ def test_few_waits_have_their_stacks_all(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_events_of_arming_are_not_the_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are written while it runs: its beginning had no stacks."""
-    scene = Scene(monkeypatch)
-    scene.rate, scene.bytes = 0.5 * MANY, 1 << 20
+    """They are counted and written, too: its beginning had no stacks."""
+    scene = Scene(monkeypatch, events=MANY)
+    scene.rate = 0.5 * MANY
     scene.run(1)
     assert scene.told == [""]
 
@@ -84,7 +92,7 @@ def test_events_of_arming_are_not_the_workloads(monkeypatch: pytest.MonkeyPatch)
 def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """… and those of calls that may wait for somebody have all, unless these are many."""
     scene = Scene(monkeypatch)
-    scene.rate, scene.copies = 2 * MANY, copies * 2 * MANY
+    scene.rate, scene.copies = 2 * MANY, copies * 2 * MANY * BYTES
     scene.run(10)
     before = dict(scene.on)
     scene.run(100)
@@ -97,3 +105,29 @@ def test_many_waits_have_them_in_slices(copies: float, monkeypatch: pytest.Monke
     told = len(scene.told)
     scene.run(10)
     assert len(scene.told) == told
+
+
+def test_a_short_burst_is_noticed_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of 0.1 s would have all its stacks taken, and be half as slow again."""
+    scene = Scene(monkeypatch)
+    for _ in range(20):
+        scene.rate = 3 * MANY
+        before = scene.on[SWITCH]
+        scene.run(0.1)
+        assert scene.on[SWITCH] - before <= 2 * LOOK + 2 * SLICE
+        scene.rate = 0
+        scene.run(0.3)
+        assert scene.taken[SWITCH]
+
+
+@pytest.mark.parametrize("took, looks", [(1e-5, 1000), (1e-3, 100)])
+def test_looking_takes_a_small_part_of_the_time(
+    took: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are many CPUs to count on, too."""
+    scene = Scene(monkeypatch)
+    monkeypatch.setattr("time.thread_time", lambda: took * scene.looks)
+    scene.rate = 0.5 * MANY
+    before = scene.looks
+    scene.run(10, 0.11)
+    assert scene.looks - before == pytest.approx(looks, rel=0.02)
