@@ -27,6 +27,8 @@ CONNECT = "sock:inet_sock_set_state"
 # Reads of pipes and sockets; raw_syscalls has them, too, but its filters cannot select a
 # descriptor.
 READS = ("syscalls:sys_enter_read", "syscalls:sys_enter_readv")
+# The same of fcntl and its command.
+LOCKS = "syscalls:sys_enter_fcntl"
 
 # FUSE over io_uring: what a ring brings, what is given to it, and a wait for what it brings.
 RINGS = {

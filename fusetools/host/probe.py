@@ -16,7 +16,7 @@ from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
 from fusetools.host.tools import Tools
 from fusetools.host.uretprobe import IS_CALL, KEEPS_SHADOW, filtered, guards
-from fusetools.names import CONNECT, READS, RINGS
+from fusetools.names import CONNECT, LOCKS, READS, RINGS
 
 OWN_GROUPS = ("fuse_daemon", "fuse_kernel")  # the event groups that fusetools makes
 
@@ -222,8 +222,8 @@ def tracefs_places(files: Files) -> list[str]:
 
 
 def _tracepoints(files: Files, tracefs: str) -> tuple[str, ...]:
-    wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup", CONNECT, *READS]
-    wanted += RINGS.values()
+    wanted = ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup"]
+    wanted += [CONNECT, LOCKS, *READS, *RINGS.values()]
     for system in ("fuse", "raw_syscalls"):
         names = files.list(f"{tracefs}/events/{system}")
         wanted += [f"{system}:{name}" for name in names if name not in ("enable", "filter")]

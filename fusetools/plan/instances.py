@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fusetools.host.facts import HostFacts
-from fusetools.names import READS
+from fusetools.names import LOCKS, READS
 from fusetools.plan.events import Event
 
 THREADS = "task:task_newtask"  # the process of a new thread: ftrace shows only its number
@@ -16,7 +16,7 @@ THREADS = "task:task_newtask"  # the process of a new thread: ftrace shows only 
 # (native/core/src/write/waits.rs).
 OF_BOTH = ("sched:sched_switch", "raw_syscalls:sys_enter")
 # perf takes a stack with these, right before ftrace records the same switch or system call.
-PAIRED = (*OF_BOTH, *READS)
+PAIRED = (*OF_BOTH, *READS, LOCKS)
 
 # perf switches one event by its name since Linux 5.12 (tools/perf/util/evlist.c,
 # evlist__ctlfd_enable); before, only all of its events.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from fusetools.host.facts import Mount
 from fusetools.host.words import quoted
-from fusetools.names import CONNECT, READS, RINGS
+from fusetools.names import CONNECT, LOCKS, READS, RINGS
 from fusetools.plan.events import Event
 from fusetools.plan.request import Request
 
@@ -19,14 +19,15 @@ from fusetools.plan.request import Request
 WORKLOAD = "$workload"
 PIDS = 1 << 14
 # System calls of x86-64 in which a thread may sleep until another thread or process acts: poll,
-# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, fcntl to fdatasync,
+# select, pause, nanosleep, connect to recvmsg, wait4, semop, msgsnd, msgrcv, flock to fdatasync,
 # rt_sigtimedwait, rt_sigsuspend, sync, futex, io_getevents, restart_syscall (of a sleep in which
 # a ring of io_uring brought something), semtimedop, clock_nanosleep,
 # epoll_wait, mq_timedsend, mq_timedreceive, waitid, pselect6, ppoll, sync_file_range, epoll_pwait,
 # accept4, recvmmsg, syncfs, sendmmsg, io_uring_enter, epoll_pwait2, futex_waitv, futex_wait. Not
-# read, because a daemon also waits for its next request with it: see streams.
+# read, because a daemon also waits for its next request with it: see streams. Not fcntl, of which
+# only two commands wait: F_SETLKW and F_OFD_SETLKW.
 _WAITS: tuple[tuple[int, int], ...] = (
-    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (72, 75), (128, 128)),
+    *((7, 7), (23, 23), (34, 35), (42, 47), (61, 61), (65, 65), (69, 70), (73, 75), (128, 128)),
     *((130, 130), (162, 162), (202, 202), (208, 208), (219, 220), (230, 230), (232, 232)),
     *((242, 243), (247, 247), (270, 271), (277, 277), (281, 281), (288, 288), (299, 299)),
     *((306, 307), (426, 426), (441, 441), (449, 449), (455, 455)),
@@ -86,6 +87,7 @@ def _within(ranges: Sequence[tuple[int, int]]) -> str:
     return f"({below}) || ({above})"
 
 
+_WAITS_FOR_LOCK = "cmd == 7 || cmd == 38"
 # The calls that daemons make most are excluded first: read, write, pread64, readv, writev.
 WAITS = f"(id == 7 || id > 20) && ({_within(_WAITS)})"
 
@@ -111,12 +113,18 @@ def entries(daemons: Sequence[str]) -> list[tuple[str, Event]]:
     """The daemons' calls that may wait, with the stack by frame pointers: so a long wait has a
     stack even while only some switches have theirs taken (record/slices.py)."""
     name = "raw_syscalls:sys_enter"
-    return [(name, Event(name, _waits(daemons), "fp"))] if daemons else []
+    return [(name, Event(name, _waits(daemons), "fp")), *_locks(daemons, "fp")] if daemons else []
 
 
 def _waits(comms: Sequence[str]) -> str:
     """A filter for the system calls of ``comms`` that may wait."""
     return _all(WAITS, _any(("COMM",), comms))
+
+
+def _locks(comms: Sequence[str], stack: str) -> list[tuple[str, Event]]:
+    """Their waits for locks of files: most of fcntl's calls, one for each directory that a daemon
+    opens, wait for nothing."""
+    return [(LOCKS, Event(LOCKS, _all(_WAITS_FOR_LOCK, _any(("COMM",), comms)), stack))]
 
 
 # A filter is at most one page long.
@@ -210,6 +218,8 @@ def task_events(
             events.append((name, Event(name, _all(from_us, others), stack)))
             own, stack, others = ours(("next_comm",)), "", f"!({from_us})"
         events.append((name, Event(name, _all(own, others, also), stack)))
+    if copied and usual == "fp":
+        events += _locks(copied, "dwarf")
     if daemons:
         # The servers that they connect to: TCP_SYN_SENT, in the connecting thread.
         events.append((CONNECT, Event(CONNECT, f"newstate == 2 && ({_any(('COMM',), daemons)})")))

@@ -20,7 +20,7 @@ from schemas import held
 from fusetools.errors import Error
 from fusetools.host import words
 from fusetools.host.facts import HostFacts, Library, Mount, Tool
-from fusetools.names import CALIBRATION, READS, RINGS
+from fusetools.names import CALIBRATION, LOCKS, READS, RINGS
 from fusetools.plan import planner, tasks
 from fusetools.plan.bundles import bundled
 from fusetools.plan.instances import THREADS, all_by_perf, by_perf
@@ -944,15 +944,31 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     assert make(facts, auto).copies
 
 
-def test_which_calls_may_wait() -> None:
-    """A wait of a daemon that a filter leaves out has no stack."""
-    told = [number for number in range(-1, 600) if holds(tasks.WAITS, {"id": number, **SWITCH})]
-    ranges = itertools.chain.from_iterable(range(a, b + 1) for a, b in tasks._WAITS)
-    assert told == sorted(ranges) and len(told) > 40
-    # A few of asm/unistd_64.h: poll, futex, epoll_wait, clock_nanosleep, ppoll, io_uring_enter; and
-    # calls that wait for the kernel alone.
-    assert {7, 202, 232, 230, 271, 426} <= set(told)
-    assert not {0, 1, 2, 17, 19, 20, 217, 257, 262, 332, 335, 336} & set(told)
+def test_calls_in_which_a_daemon_may_wait_have_stacks() -> None:
+    """Of all others a stack tells nothing: of the fcntl of each opendir, say."""
+    told = [n for n in range(-1, 600) if holds(tasks.WAITS, {"id": n, **SWITCH})]
+    assert told == sorted(n for first, last in tasks._WAITS for n in range(first, last + 1))
+    # asm/unistd_64.h: poll, flock, futex, epoll_wait, clock_nanosleep, ppoll, io_uring_enter.
+    assert {7, 73, 202, 232, 230, 271, 426} <= set(told) and len(told) == 41
+    # read to open, fcntl, getdents64, openat, newfstatat, statx, uretprobe.
+    assert not {0, 1, 2, 17, 19, 20, 72, 217, 257, 262, 332, 335} & set(told)
+
+    auto = Workload(command=("x",), call_graph="auto")
+    whole = mount(libraries=(replace(CALLBACKS, frame_pointers=1.0), FUSE))
+    cut = mount(libraries=(replace(library("libc.so.6", 9), frame_pointers=0.22), FUSE))
+    for own, stack in ((whole, "fp"), (cut, "dwarf")):
+        facts = replace(host("6.18", own), pid_max=1 << 22)
+        facts = replace(facts, tracepoints=(*facts.tracepoints, LOCKS))
+        (event,) = (e for e in make(facts, auto).events if e.name == LOCKS)
+        assert (event.stack, event.ftrace) == (stack, False)
+        for comm, command in itertools.product(("cvmfs2", "bash"), range(40)):
+            # F_SETLKW and F_OFD_SETLKW of asm-generic/fcntl.h.
+            waits = comm == "cvmfs2" and command in (7, 38)
+            words = re.sub(r"\bcmd\b", str(command), event.filter)
+            assert holds(words, {**SWITCH, "prev_comm": comm}) == waits
+        for other in ({"detail": "stages"}, {"call_graph": "fp"}, {"call_graph": "dwarf"}):
+            plan = make(facts, replace(auto, **other))  # type: ignore[arg-type]
+            assert LOCKS not in {e.name for e in plan.events}
 
 
 SWITCH = {"prev_comm": "x", "prev_pid": 1}

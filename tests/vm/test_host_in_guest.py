@@ -10,7 +10,7 @@ import pytest
 import vm
 from samplefs import REPOSITORY, SAMPLES
 
-from fusetools.names import READS, RINGS
+from fusetools.names import LOCKS, READS, RINGS
 
 LIBRARY = SAMPLES / "with-symbols" / "libcvmfs_fuse3.so.0.1.0"
 PYTHON = Path(sys.prefix) / "bin" / "python"
@@ -47,7 +47,7 @@ def test_facts_of_a_running_kernel_are_the_stored_ones(
     )
     facts = json.loads(result.stdout)
     # The stored kernels' files are those of FUSE, the scheduler and all system calls.
-    for name in ("sock:inet_sock_set_state", *READS):
+    for name in ("sock:inet_sock_set_state", LOCKS, *READS):
         facts["tracepoints"].remove(name)
     facts["tracepoints"] = [name for name in facts["tracepoints"] if name not in RINGS.values()]
     assert {name: facts[name] for name in FIELDS.split()} == {
