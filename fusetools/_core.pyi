@@ -466,8 +466,9 @@ def elf_functions(
     """Functions of .symtab and .dynsym as (name, virtual address, size, file offset), by address.
 
     Names are as in the file (mangled), without a symbol version; `.cold` halves are left out. The
-    file offset is where a uprobe goes (vaddr - p_vaddr + p_offset of the segment). `debug_path`
-    adds the symbols of a separate debug file, which must have the same build id.
+    file offset is where a uprobe goes: vaddr - p_vaddr + p_offset of the segment, or some
+    instructions further, where it is cheap (x86-64) or is passed once (Go). `debug_path` adds the
+    symbols of a separate debug file, which must have the same build id.
     """
 
 def elf_frame_pointers(path: str | PathLike[str]) -> float | None:

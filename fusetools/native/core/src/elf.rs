@@ -23,7 +23,8 @@ pub struct Function {
     pub name: String,
     /// Bytes; 0 if the table has none.
     pub size: u64,
-    /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst).
+    /// Offset in the file, as the kernel's `uprobe_events` wants it (Documentation/trace/uprobetracer.rst): at its
+    /// address or some instructions further, where a probe is cheap or, in Go, is passed once.
     pub offset: u64,
 }
 
@@ -296,6 +297,7 @@ struct Image {
     /// It has a full symbol table, not only symbols for other files.
     symtab: bool,
     build_id: Option<String>,
+    x86_64: bool,
 }
 
 impl Image {
@@ -369,6 +371,7 @@ impl Image {
             symbols,
             symtab: sections.iter().any(|s| s.sh_type(endian) == SHT_SYMTAB),
             build_id,
+            x86_64: header.e_machine(endian) == EM_X86_64 && header.is_type_64(),
         })
     }
 
@@ -384,11 +387,14 @@ impl Image {
             .into_iter()
             .filter_map(|(address, name, size)| {
                 let mut offset = self.offset(address)?;
-                if go {
-                    let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
-                    let checks = gopclntab::stack_check(code.unwrap_or(&[]));
-                    offset += if checks < size { checks } else { 0 };
-                }
+                let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
+                let code = code.unwrap_or(&[]);
+                let inside = match go {
+                    true => gopclntab::stack_check(code),
+                    false if self.x86_64 => prologue::entered(code) as u64,
+                    false => 0,
+                };
+                offset += if inside < size { inside } else { 0 };
                 Some(Function {
                     address,
                     name,
@@ -408,12 +414,11 @@ impl Image {
     /// libfuse's handlers, each at a place where a probe is cheap; that of batch_forget at its start, as it may pass
     /// other places repeatedly.
     fn handlers<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = Function> + 'a {
-        let cheap = matches!(about_in(data), Ok(about) if about.machine == "x86_64");
         handlers::functions(data)
             .into_iter()
             .filter_map(move |(address, name)| {
                 let mut offset = self.offset(address)?;
-                if cheap && name != "do_batch_forget" {
+                if self.x86_64 && name != "do_batch_forget" {
                     let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
                     offset += prologue::emulated(code.unwrap_or(&[])).unwrap_or(0) as u64;
                 }

@@ -9,9 +9,12 @@ use crate::record::u32_at;
 
 /// Bytes that are looked at: the first instructions.
 const FARTHEST: usize = 128;
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Registers of the first three arguments: rdx, rsi, rdi.
 const ARGUMENTS: [u8; 3] = [2, 6, 7];
 const RSP: u8 = 4;
+/// Of all six, rcx, r8 and r9 among them, and the one by which a return probe finds the return address.
+const ENTERED: [u8; 7] = [1, 2, RSP, 6, 7, 8, 9];
 
 /// Bytes from a function's entry (x86-64) to the first instruction that the kernel emulates, if the function always comes
 /// to it with its first three arguments in their registers; else None.
@@ -28,6 +31,27 @@ pub fn emulated(code: &[u8]) -> Option<usize> {
             _ => at += harmless(rest)?,
         }
     }
+}
+
+/// Bytes from a function's entry (x86-64) to where a probe, of its return too, is cheap: its first instruction, or one that
+/// it comes to once, and as it was entered, with all arguments in their registers and the return address on top of the
+/// stack. That is a `push` of a register which it has to keep for its caller, as these are saved only once, or any
+/// `push` after `endbr64`, with which every function begins where a distribution's compiler adds it
+/// (-fcf-protection).
+pub fn entered(code: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = code.get(at..FARTHEST.min(code.len())) {
+        match rest {
+            // rbx, rbp; r12 to r15
+            [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] => return at,
+            [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] if code[..at] == ENDBR64 => return at,
+            _ => match step(rest, &ENTERED) {
+                Some(length) => at += length,
+                None => break,
+            },
+        }
+    }
+    0
 }
 
 /// Bytes by which a function has moved the stack pointer down once it has set its frame pointer: `code` is what follows
@@ -100,9 +124,8 @@ fn harmless(code: &[u8]) -> Option<usize> {
 
 /// The same with these registers.
 fn step(code: &[u8], kept: &[u8]) -> Option<usize> {
-    // endbr64
-    if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
-        return Some(4);
+    if code.starts_with(&ENDBR64) {
+        return Some(ENDBR64.len());
     }
     let mut at = 0;
     // Thread-local storage: the stack protector.
@@ -264,6 +287,55 @@ mod tests {
             0x24, 0x28, 0x31, 0xc0, 0x0f, 0x85, 1, 0, 0, 0,
         ];
         assert_eq!(emulated(&code), Some(20));
+    }
+
+    #[test]
+    fn where_a_function_is_still_as_it_was_entered() {
+        let endbr64 = [0xf3, 0x0f, 0x1e, 0xfa];
+        for (code, place) in [
+            (&[0x55, 0x48, 0x89, 0xe5][..], 0),
+            (&[0x41, 0x57], 0),
+            // mov %rdi, %rax; push %rbx. mov %rdx, %r14 (saved before, or not); push %rbp
+            (&[0x48, 0x89, 0xf8, 0x53], 3),
+            (&[0x49, 0x89, 0xd6, 0x55], 3),
+            // mov %rdi, %rdx; push %r14: an argument is gone
+            (&[0x48, 0x89, 0xfa, 0x41, 0x56], 0),
+            // mov $1, %ecx, and mov $1, %r8d, and xor %r9d, %r9d; push %rbp
+            (&[0xb9, 1, 0, 0, 0, 0x55], 0),
+            (&[0x41, 0xb8, 1, 0, 0, 0, 0x55], 0),
+            (&[0x45, 0x31, 0xc9, 0x55], 0),
+            // sub $0x18, %rsp; push %rbp: the return address is elsewhere
+            (&[0x48, 0x83, 0xec, 0x18, 0x55], 0),
+            // lea 8(%rsp), %r10; and $-32, %rsp
+            (
+                &[0x4c, 0x8d, 0x54, 0x24, 8, 0x48, 0x83, 0xe4, 0xe0, 0x55],
+                0,
+            ),
+            // test %rdi, %rdi; je: it may come back here
+            (&[0x48, 0x85, 0xff, 0x74, 5, 0x55], 0),
+            // mov %rdi, %rax; push %rax, or push %r8: an argument of a call, perhaps in a loop
+            (&[0x48, 0x89, 0xf8, 0x50], 0),
+            (&[0x48, 0x89, 0xf8, 0x41, 0x50], 0),
+            (&[0x48, 0x89, 0xf8], 0),
+            (&[], 0),
+        ] {
+            assert_eq!(entered(code), place, "{code:x?}");
+            let behind = [&endbr64[..], code].concat();
+            let pushes = code.starts_with(&[0x55]) || code.starts_with(&[0x41]);
+            let place = if place > 0 || pushes && code[..2] != [0x41, 0xb8] {
+                place + 4
+            } else {
+                0
+            };
+            assert_eq!(entered(&behind), place, "{behind:x?}");
+        }
+        for push in [&[0x50][..], &[0x41, 0x51], &[0x57]] {
+            assert_eq!(entered(&[&endbr64[..], push].concat()), 4);
+            assert_eq!(entered(&[&endbr64[..], &endbr64[..], push].concat()), 0);
+        }
+        // No further than it looks.
+        let far = [&[0x48, 0x89, 0xf8].repeat(50)[..], &[0x55]].concat();
+        assert_eq!(entered(&far), 0);
     }
 
     #[test]
