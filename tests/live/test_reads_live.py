@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -92,10 +93,14 @@ def test_only_reads_from_others_are_copied(asking: Callable[[str], Asking]) -> N
     mount, daemon = asking("pipe")
 
     def pipes() -> dict[int, int]:
-        """The daemon's descriptors of pipes, and how many of its own are of the same one."""
-        links = {int(fd.name): os.readlink(fd) for fd in Path(f"/proc/{daemon}/fd").iterdir()}
+        """The daemon's descriptors of pipes that it can read, and how many of its own are of the
+        same one."""
+        opened = list(Path(f"/proc/{daemon}/fd").iterdir())
+        links = {int(fd.name): os.readlink(fd) for fd in opened}
         ends = Counter(links.values())
-        return {fd: ends[link] for fd, link in links.items() if link.startswith("pipe:")}
+        # proc_pid_fd(5): the link's owner has the rights that the descriptor has.
+        read = {int(fd.name) for fd in opened if fd.lstat().st_mode & stat.S_IRUSR}
+        return {fd: ends[link] for fd, link in links.items() if link[:5] == "pipe:" and fd in read}
 
     done = run("record", "--mount", mount, "--dry-run", "--", "true", check=True)
     copied = {int(number) for number in re.findall(r"\bfd == (\d+)", done.stdout + done.stderr)}
