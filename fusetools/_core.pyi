@@ -471,6 +471,11 @@ def elf_functions(
     symbols of a separate debug file, which must have the same build id.
     """
 
+def elf_stepped(path: str | PathLike[str], offsets: Sequence[int]) -> list[int]:
+    """Those of the offsets, as `elf_functions` gives them, at which the kernel single-steps the
+    instruction under a probe, which takes longer; none on other architectures than x86-64.
+    """
+
 def elf_frame_pointers(path: str | PathLike[str]) -> float | None:
     """Share (0 to 1, by bytes of code) of the functions that use the frame pointer's register which
     keep a frame pointer, by the file's unwind tables; 0 if none uses it, None if unknown.

@@ -88,6 +88,7 @@ class ProbePlan:
     functions: tuple[tuple[str, str], ...] = ()
     clock: str = "mono"
     missing: tuple[Missing, ...] = ()
+    dear: frozenset[str] = frozenset()  # events of probes that take longer than what is measured
 
     @property
     def copies(self) -> bool:

@@ -66,7 +66,7 @@ def describe(facts: HostFacts, mount: Mount) -> Described:
     try:
         targets = planner.targets(alone, request, probeset.builtin())
         files = [(file, mount.daemon_pid) for file in targets[0].libraries]
-        functions, plain, unreadable = symbols.functions(files)
+        functions, plain, unreadable, _ = symbols.functions(files)
         plan = planner.plan(alone, request, targets, functions, plain, unreadable=unreadable)
     except Error as error:
         broken = Advice(f"{error.what}: {error.why}".rstrip(": "), error.fix, False)

@@ -382,6 +382,7 @@ class Finishing(Things):
         least |= self.graph is not None or any(probe.in_kernel for probe in self.plan.probes)
         least |= rest > 0 and self.event_cost is None
         least |= uprobes > 0 and self.pair_cost is None
+        least |= any(samples.get(event) for event in self.plan.dear)
         total = round(ns) + self.stacks_ns
         return Took(total, least, self.outcome.requests) if total else None
 

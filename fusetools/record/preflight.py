@@ -53,7 +53,7 @@ def prepare(
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
     own = Library(path=native.__file__, host_path=native.__file__, inode=0, device="")
-    functions, plain, unreadable = symbols.functions(libraries)
+    functions, plain, unreadable, stepped = symbols.functions(libraries)
     functions[own.path] = [row for row in native.elf_functions(own.path) if row[0] == CALIBRATION]
     comms = {
         pid: thread_comms(Files(Path("/")), pid)
@@ -64,7 +64,8 @@ def prepare(
     plan = planner.plan(
         facts, request, targets, functions, plain, own, comms, has_cgroup, unreadable
     )
-    return facts, plan
+    dear = frozenset(probe.event for probe in plan.probes if probe.place in stepped)
+    return facts, replace(plan, dear=dear)
 
 
 def check_obstacles(facts: HostFacts) -> None:

@@ -29,20 +29,25 @@ class _Answer(TypedDict, total=False):
 
     why: str
     functions: list[tuple[str, int, int, int]]
+    stepped: list[int]
     plain: dict[str, str]
 
 
 def functions(
     libraries: Iterable[tuple[Library, int | None]],
-) -> tuple[dict[str, list[tuple[str, int, int, int]]], dict[str, str], dict[str, str]]:
+) -> tuple[
+    dict[str, list[tuple[str, int, int, int]]], dict[str, str], dict[str, str], frozenset[str]
+]:
     """(functions by the library's host_path, plain names by mangled ones, why a library could not
-    be read by its host_path).
+    be read by its host_path, places "host_path:0xoffset" of functions whose probe is dear, as the
+    kernel single-steps what it replaces).
 
     ``libraries``: each with the pid whose root its debug file may lie under.
     """
     symbols: dict[str, list[tuple[str, int, int, int]]] = {}
     plain: dict[str, str] = {}
     unreadable: dict[str, str] = {}
+    stepped: set[str] = set()
     for library, pid in libraries:
         path = library.host_path
         if not path or path in (*symbols, *unreadable):
@@ -58,7 +63,8 @@ def functions(
         else:
             symbols[path] = [(str(n), int(a), int(s), int(o)) for n, a, s, o in answer["functions"]]
             plain.update(answer["plain"])
-    return symbols, plain, unreadable
+            stepped.update(f"{path}:0x{offset:x}" for offset in answer["stepped"])
+    return symbols, plain, unreadable, frozenset(stepped)
 
 
 def _asked(path: str, debug: str | None) -> _Answer | None:
@@ -77,13 +83,14 @@ def _look(path: str, debug: str | None) -> str:
     drop_privileges()
     try:
         rows = native.elf_functions(main, more)
+        stepped = native.elf_stepped(main, [row[3] for row in rows])
     except native.CoreError as error:
         return json.dumps({"why": str(error.args[1]).replace(main, path)})
     if len(rows) > MOST:
         return json.dumps({"why": f"it has more than {MOST:,} functions"})
     mangled = [name for name, *_ in rows if name.startswith(("_Z", "_R"))]
     plain = {name: native.demangle(name) for name in mangled}
-    return json.dumps({"functions": rows, "plain": plain})
+    return json.dumps({"functions": rows, "stepped": stepped, "plain": plain})
 
 
 def kernel_address(files: Files, name: str) -> int:

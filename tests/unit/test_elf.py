@@ -15,6 +15,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from fusetools import _core
+from fusetools.host.facts import Library
+from fusetools.record import symbols
 
 CPP = """
 #include <cstdlib>
@@ -112,6 +114,16 @@ def test_probes_go_behind_what_the_kernel_would_step_over(tmp_path: Path) -> Non
         address = {name: int(at, 16) for at, kind, name in map(str.split, nm(out)) if kind == "T"}
         inside = {name: rows[name][2] - address[name] for name in ("saves", "calls", "first")}
         assert inside == {"saves": behind, "calls": 0, "first": behind}
+        places = {name: row[2] for name, row in rows.items() if name in inside}
+        # What a recording says of its cost is measured where the kernel emulates.
+        assert _core.elf_stepped(out, list(places.values())) == [places["calls"]]
+        named = Library(path=str(out), host_path=str(out), inode=0, device="")
+        *_, stepped = symbols.functions([(named, None)])
+        assert {name for name, at in places.items() if f"{out}:{at:#x}" in stepped} == {"calls"}
+        assert _core.elf_stepped(out, [1 << 40, 2**64 - 1]) == [1 << 40, 2**64 - 1]
+        out.unlink()
+    with pytest.raises(_core.CoreError, match="No such file"):
+        _core.elf_stepped(out, [0])
 
 
 HANDLERS = """

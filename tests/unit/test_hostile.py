@@ -275,7 +275,7 @@ def test_symbols_of_odd_files(tmp_path: Path) -> None:
 
     def why() -> str:
         found = Library(path="x", host_path=str(library), inode=1, device="0:1")
-        functions, _, unreadable = symbols.functions([(found, None)])
+        functions, _, unreadable, _ = symbols.functions([(found, None)])
         assert not functions
         return unreadable[str(library)]
 
@@ -295,13 +295,13 @@ def test_symbols_of_a_file_that_hangs_are_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(symbols, "SECONDS", 0.2)
     monkeypatch.setattr(symbols, "open_regular", lambda _: signal.pause())
     found = Library(path="x", host_path="/x", inode=1, device="0:1")
-    _, _, unreadable = symbols.functions([(found, None)])
+    _, _, unreadable, _ = symbols.functions([(found, None)])
     assert unreadable == {"/x": "its symbols take too long, or too much memory, to be read"}
 
 
 def test_symbols_are_those_of_the_core() -> None:
     own = Library(path=_core.__file__, host_path=_core.__file__, inode=0, device="")
-    functions, _, unreadable = symbols.functions([(own, None)])
+    functions, _, unreadable, _ = symbols.functions([(own, None)])
     assert not unreadable
     assert functions[_core.__file__] == _core.elf_functions(_core.__file__)
 

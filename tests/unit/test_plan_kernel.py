@@ -14,9 +14,12 @@ import pytest
 from fusetools.errors import Error
 from fusetools.host.facts import HostFacts
 from fusetools.plan import kernel
+from fusetools.plan.events import Probe
 from fusetools.plan.kernel import KernelPlan
 from fusetools.plan.planner import ProbePlan
 from fusetools.record.finishing import Finishing
+from fusetools.results.record import Outcome
+from fusetools.session import Took
 
 HOSTS = Path(__file__).parents[1] / "host_facts"
 REAL = {
@@ -136,6 +139,20 @@ def test_what_shows_names_may_be_silent() -> None:
     fired = ("queue_request_and_unlock", "fuse_copy_args", "fuse_request_end", "about")
     finishing._silent_kernel(Counter({f"fuse_kernel:{name}": 1 for name in fired}))
     assert [m.what for m in finishing.missing] == []
+
+
+def test_what_recording_took_is_at_least_that_where_a_probe_is_dearer_than_what_was_measured() -> (
+    None
+):
+    probe = Probe("fuse_daemon:x", "p", "/x:0x1", "daemon", "x", "read", "entry")
+    finishing = object.__new__(Finishing)
+    finishing.ring, finishing.graph, finishing.stacks_ns = None, None, 0
+    finishing.event_cost, finishing.pair_cost = 100, 2000
+    finishing.outcome = Outcome(requests=7)
+    for dear, least in ((frozenset[str](), False), (frozenset({probe.event}), True)):
+        finishing.plan = ProbePlan((), (probe,), (), dear=dear)
+        assert finishing._took({probe.event: 3, "other": 2}) == Took(3200, least, 7)
+        assert finishing._took({"other": 2}) == Took(200, False, 7)
 
 
 def test_where_a_request_has_no_number_yet_all_stages_tell_its_address() -> None:

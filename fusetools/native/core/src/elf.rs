@@ -28,6 +28,24 @@ pub struct Function {
     pub offset: u64,
 }
 
+/// Those of these offsets (`Function::offset`) at which the kernel would single-step a probe's instruction. Empty for
+/// other architectures than x86-64.
+pub fn stepped(path: &Path, offsets: &[u64]) -> Result<Vec<u64>, Error> {
+    let data = read(path)?;
+    // e_machine of an Elf64_Ehdr
+    let machine = data
+        .get(18..20)
+        .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    if !matches!(FileKind::parse(&*data), Ok(FileKind::Elf64)) || machine != Some(EM_X86_64.0) {
+        return Ok(Vec::new());
+    }
+    let steps = |offset: &u64| {
+        let code = usize::try_from(*offset).ok().and_then(|at| data.get(at..));
+        !prologue::is_emulated(code.unwrap_or(&[]))
+    };
+    Ok(offsets.iter().copied().filter(steps).collect())
+}
+
 /// What determines the probes that a file may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {

@@ -54,6 +54,16 @@ pub fn entered(code: &[u8]) -> usize {
     0
 }
 
+/// Whether the kernel emulates an instruction that a probe replaces: push, jumps, a call, nop.
+pub fn is_emulated(code: &[u8]) -> bool {
+    matches!(
+        code,
+        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, ..]
+            | [0x41, 0x50..=0x57, ..]
+            | [0x0f, 0x80..=0x8f, ..]
+    )
+}
+
 /// Bytes by which a function has moved the stack pointer down once it has set its frame pointer: `code` is what follows
 /// that, up to where the thread is. All that counts comes before the first call or jump. None: it moves it otherwise, or an
 /// instruction is unknown here.
@@ -328,6 +338,16 @@ mod tests {
                 0
             };
             assert_eq!(entered(&behind), place, "{behind:x?}");
+        }
+        assert!(is_emulated(&[0x41, 0x57]) && is_emulated(&[0xe8]) && is_emulated(&[0x0f, 0x85]));
+        for stepped in [
+            &endbr64[..],
+            &[0x48, 0x83, 0xec, 0x18],
+            &[0x41, 0x89],
+            &[0xc3],
+            &[],
+        ] {
+            assert!(!is_emulated(stepped));
         }
         for push in [&[0x50][..], &[0x41, 0x51], &[0x57]] {
             assert_eq!(entered(&[&endbr64[..], push].concat()), 4);

@@ -77,6 +77,11 @@ fn elf_functions(
 }
 
 #[pyfunction]
+fn elf_stepped(path: PathBuf, offsets: Vec<u64>) -> PyResult<Vec<u64>> {
+    elf::stepped(&path, &offsets).map_err(elf_error)
+}
+
+#[pyfunction]
 fn elf_build_id(path: PathBuf) -> PyResult<Option<String>> {
     elf::build_id(&path).map_err(elf_error)
 }
@@ -638,6 +643,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add_function(wrap_pyfunction!(elf_functions, module)?)?;
+    module.add_function(wrap_pyfunction!(elf_stepped, module)?)?;
     module.add_function(wrap_pyfunction!(elf_build_id, module)?)?;
     module.add_function(wrap_pyfunction!(elf_about, module)?)?;
     module.add_function(wrap_pyfunction!(elf_frame_pointers, module)?)?;
