@@ -25,6 +25,8 @@ MANY = 250_000
 # How often it is looked whether they have become many, s; and the part of this process's time that
 # looking takes at most, as there may be many CPUs to count on.
 LOOK, MOST = 0.01, 0.01
+# s in which so many come, before they are many: a command of some hundred requests has all stacks.
+BURST = 0.04
 LOOKED = 0.25  # s back, while they are many
 SWITCH = OF_BOTH[0]
 
@@ -81,10 +83,12 @@ class Slices:
             self._switch(False)
             return PERIOD * random.uniform(0.5, 1.5)  # not in step with what happens
         self._looks.append(self._look(now))
-        while len(self._looks) > 2 and self._looks[1].time <= now - LOOKED * bool(self._in_part):
+        back = LOOKED if self._in_part else BURST
+        while len(self._looks) > 2 and self._looks[1].time <= now - back:
             self._looks.popleft()
         first, last = self._looks[0], self._looks[-1]
-        if last.events - first.events <= MANY * (last.time - first.time):
+        seconds = last.time - first.time
+        if last.events - first.events <= MANY * (seconds if self._in_part else max(seconds, BURST)):
             if self._in_part:
                 self._switch(True)
                 self._in_part = ()

@@ -8,7 +8,7 @@ import pytest
 
 from fusetools.plan.events import Event
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.slices import LOOK, MANY, PERIOD, SLICE, Slices
+from fusetools.record.slices import BURST, LOOK, MANY, PERIOD, SLICE, Slices
 
 SWITCH, ENTER = "sched:sched_switch", "raw_syscalls:sys_enter"
 PLAN = ProbePlan(
@@ -111,13 +111,26 @@ def test_a_short_burst_is_noticed_and_its_end_too(monkeypatch: pytest.MonkeyPatc
     """A command of 0.1 s would have all its stacks taken, and be half as slow again."""
     scene = Scene(monkeypatch)
     for _ in range(20):
-        scene.rate = 3 * MANY
+        scene.rate = 4 * MANY
         before = scene.on[SWITCH]
         scene.run(0.1)
-        assert scene.on[SWITCH] - before <= 2 * LOOK + 2 * SLICE
+        assert scene.on[SWITCH] - before <= BURST / 4 + LOOK + 2 * SLICE
         scene.rate = 0
         scene.run(0.3)
         assert scene.taken[SWITCH]
+
+
+def test_a_command_of_some_hundred_requests_has_all_stacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As fast as it makes them; and the next one, a while later."""
+    scene = Scene(monkeypatch)
+    for _ in range(20):
+        scene.rate = 1.2 * MANY
+        scene.run(0.02)
+        scene.rate = 0
+        scene.run(0.3)
+    assert scene.told == [""]
 
 
 @pytest.mark.parametrize("took, looks", [(1e-5, 1000), (1e-3, 100)])
