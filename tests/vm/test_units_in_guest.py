@@ -29,7 +29,7 @@ def test_units_rest_on_nothing_of_the_kernel(kernel: vm.Kernel, guest: vm.Guest)
         f"""set -e
         uname -r
         cd {REPOSITORY}
-        {PYTHON} -m pytest -p no:cacheprovider -p no:xdist -q {files}"""
+        FUSETOOLS_DATA={DATA} {PYTHON} -m pytest -p no:cacheprovider -p no:xdist -q {files}"""
     )
     release, *_, last = result.stdout.strip().splitlines()
     assert release == kernel.release

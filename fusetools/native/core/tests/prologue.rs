@@ -10,7 +10,7 @@ use object::{Object, ObjectSegment};
 /// Its instructions by address, a function's address, its code.
 type Check<'a> = dyn FnMut(&BTreeMap<u64, String>, u64, &[u8]) + 'a;
 
-/// The functions of this test, and of the C library that it runs with,.
+/// The functions of this test, and of the C library that it runs with.
 #[cfg(target_arch = "x86_64")]
 fn each(check: &mut Check<'_>) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
