@@ -71,20 +71,26 @@ def streams(files: Files, pid: int) -> tuple[int, ...]:
             if number not in read
             and (
                 link.startswith("socket:")
-                or (link.startswith("pipe:") and ends[link] == 1 and not only_written(number))
+                or (link.startswith("pipe:") and ends[link] == 1 and "r" in of(number))
             )
         )
 
-    def only_written(number: int) -> bool:
-        flags = _FLAGS.search(files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "")
-        return flags is not None and int(flags[1], 8) & os.O_ACCMODE == os.O_WRONLY
+    def of(number: int) -> str:
+        return access(files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "")
 
     # "syscall" waits for a process that executes another program.
     numbers = bounded(look, 2.0) if files.live else look()
     return tuple(map(int, (numbers or "").split()))
 
 
-_FLAGS = re.compile(r"^flags:\s+([0-7]{1,12})$", re.MULTILINE)  # proc_pid_fdinfo(5)
+def access(text: str) -> str:
+    """ "r", "w" or "rw": how a descriptor was opened, by its /proc/PID/fdinfo (proc_pid_fdinfo(5));
+    "rw" where that does not tell."""
+    flags = re.search(r"^flags:\s+([0-7]{1,12})$", text, re.MULTILINE)
+    mode = int(flags[1], 8) & os.O_ACCMODE if flags else os.O_RDWR
+    return {os.O_RDONLY: "r", os.O_WRONLY: "w"}.get(mode, "rw")
+
+
 # read and readv of x86-64, and their descriptor (proc_pid_syscall(5)).
 _READING = re.compile(r"(?:0|19) 0x([0-9a-f]{1,8}) ")
 

@@ -17,7 +17,7 @@ from typing import TypedDict
 from fusetools.core import native
 from fusetools.host.files import open_regular
 from fusetools.host.mounts import FUSE_TYPES
-from fusetools.host.processes import parse_maps, parse_stat
+from fusetools.host.processes import access, parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now.moment import Task
 
@@ -317,9 +317,5 @@ def holding(pid: int, links: set[str]) -> list[tuple[int, str, str]]:
     for name in names(f"/proc/{pid}/fd"):
         opened = link(f"/proc/{pid}/fd/{name}")
         if opened in links:
-            flags = re.search(
-                r"^flags:\s*0?(\d+)", text(f"/proc/{pid}/fdinfo/{name}"), re.MULTILINE
-            )
-            mode = int(flags[1], 8) & 3 if flags else 2
-            rows.append((pid, opened, ("r", "w", "rw")[min(mode, 2)]))
+            rows.append((pid, opened, access(text(f"/proc/{pid}/fdinfo/{name}"))))
     return rows

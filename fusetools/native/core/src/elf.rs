@@ -39,10 +39,7 @@ pub fn stepped(path: &Path, offsets: &[u64]) -> Result<Vec<u64>, Error> {
     if !matches!(FileKind::parse(&*data), Ok(FileKind::Elf64)) || machine != Some(EM_X86_64.0) {
         return Ok(Vec::new());
     }
-    let steps = |offset: &u64| {
-        let code = usize::try_from(*offset).ok().and_then(|at| data.get(at..));
-        !prologue::is_emulated(code.unwrap_or(&[]))
-    };
+    let steps = |offset: &u64| !prologue::is_emulated(code(&data, *offset));
     Ok(offsets.iter().copied().filter(steps).collect())
 }
 
@@ -405,11 +402,9 @@ impl Image {
             .into_iter()
             .filter_map(|(address, name, size)| {
                 let mut offset = self.offset(address)?;
-                let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
-                let code = code.unwrap_or(&[]);
                 let inside = match go {
-                    true => gopclntab::stack_check(code),
-                    false if self.x86_64 => prologue::entered(code) as u64,
+                    true => gopclntab::stack_check(code(data, offset)),
+                    false if self.x86_64 => prologue::entered(code(data, offset)) as u64,
                     false => 0,
                 };
                 offset += if inside < size { inside } else { 0 };
@@ -437,8 +432,7 @@ impl Image {
             .filter_map(move |(address, name)| {
                 let mut offset = self.offset(address)?;
                 if self.x86_64 && name != "do_batch_forget" {
-                    let code = usize::try_from(offset).ok().and_then(|at| data.get(at..));
-                    offset += prologue::emulated(code.unwrap_or(&[])).unwrap_or(0) as u64;
+                    offset += prologue::emulated(code(data, offset)).unwrap_or(0) as u64;
                 }
                 Some(Function {
                     address,
@@ -455,6 +449,12 @@ impl Image {
             offset.checked_add(inside)
         })
     }
+}
+
+/// What follows an offset in a file; nothing where that is behind its end.
+fn code(data: &[u8], offset: u64) -> &[u8] {
+    let at = usize::try_from(offset).ok();
+    at.and_then(|at| data.get(at..)).unwrap_or(&[])
 }
 
 fn symbol_bytes<Elf: FileHeader>() -> usize {

@@ -1,5 +1,7 @@
 //! Places of probes in real functions, as binutils' disassembler has their instructions.
 
+#![cfg(target_arch = "x86_64")]
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -11,7 +13,6 @@ use object::{Object, ObjectSegment};
 type Check<'a> = dyn FnMut(&BTreeMap<u64, String>, u64, &[u8]) + 'a;
 
 /// The functions of this test, and of the C library that it runs with.
-#[cfg(target_arch = "x86_64")]
 fn each(check: &mut Check<'_>) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let library = maps.lines().find_map(|line| {
@@ -59,7 +60,6 @@ fn each(check: &mut Check<'_>) {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn each_place_is_an_instruction_that_is_emulated() {
     let mut places = 0;
     each(&mut |instructions, address, code| {
@@ -79,7 +79,6 @@ fn each_place_is_an_instruction_that_is_emulated() {
 /// Nothing before it writes to a register of an argument, or to the stack pointer; and nothing in the function jumps to
 /// it, or to what is before it.
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn where_a_function_is_as_it_was_entered() {
     let mut places = 0;
     each(&mut |instructions, address, code| {
