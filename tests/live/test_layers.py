@@ -62,7 +62,7 @@ def test_replies_of_a_daemon_without_symbols(sample_mount: Mounter, tmp_path: Pa
 
 def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> None:
     """Each call lies from the read to the reply as stock perf shows them, and holds the delay that
-    the daemon's own clock says of that very request, which lies in its system call."""
+    the daemon's own clock says of that very request; all of them lie in the system calls."""
     mount = sample_mount(stripped=True, delay=("lookup=200us",))
     workload = mount.build.parent / "workload"
     commands = f"{workload} stat 211 {mount.path}/dir-00/file-000"
@@ -79,7 +79,8 @@ def test_a_delay_shows_in_every_layer(sample_mount: Mounter, tmp_path: Path) -> 
             read, replied = answered[call.unique]
             spans[call.operation].append(replied - read)
             moments = [read, call.entered, replied]
-            if call.operation == "lookup":
+            assert bool(call.delay_end) == (call.operation == "lookup")
+            if call.delay_end:
                 moments[2:2] = [call.delay_begin, call.delay_begin + 200_000, call.delay_end]
             assert sorted(moments) == moments, call
     for operation, count in (("lookup", 422), ("getattr", 211)):
