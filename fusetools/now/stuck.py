@@ -632,13 +632,14 @@ class _Graph:
             text = f"{daemon.comm} has not answered the mount's first request (FUSE_INIT), or its "
             text += f"rings of io_uring are not ready: {plural(early, 'caller')} cannot send theirs"
             yield Cause("unanswered", text)
-        if full:
+        unsent = self._unsent(connection, late)
+        if full or unsent:
             most = connection.max_background
             limit = f" ({plural(most, 'request')})" if most is not None else ""
-            text = f"the background list is full{limit}: "
-            yield Cause(
-                "background", text + f"{plural(len(full), 'caller')} cannot even send theirs"
-            )
+            held = [f"{plural(unsent, 'request')} more cannot be sent"] if unsent else []
+            held += [f"{plural(len(full), 'caller')} cannot even send theirs"] if full else []
+            text = f"the background list is full{limit}: {', and '.join(held)}"
+            yield Cause("background", text)
         if unseen or not threads:
             if not known:
                 which = f"{len(unseen)} of its threads" if threads else "its threads"
@@ -653,6 +654,8 @@ class _Graph:
             count = connection.waiting
             requests = f"all {count} requests that wait" if count else "the requests"
             requests = "the request that waits" if count == 1 else requests
+            if count and (full or early or unsent is None or unsent):
+                requests = f"those of the {count} requests that were sent to it"
             whose = "which of its threads should answer cannot be known"
             if any(map(idles, threads)):
                 whose = "what those of its tasks wait for that have no thread cannot be known"
@@ -661,6 +664,20 @@ class _Graph:
                 more = "waits in io_uring_enter for more, or for something else"
             text = f"{daemon.comm} has read {requests} and {more}: {whose}"
             yield Cause("unanswered", text)
+
+    def _unsent(self, connection: Connection, late: list[Task]) -> int | None:
+        """Requests that the background list holds back, at least: the kernel sends max_background
+        of those that no caller waits for itself, and counts the others as waiting, too
+        (fuse_request_queue_background). None: cannot be known, as requests come and go."""
+        most, waiting = connection.max_background, connection.waiting
+        if most is None or waiting is None:
+            return 0
+        callers = self._callers(connection.number)
+        for task in (*callers, *self.unplaced):
+            hidden = not task.stack and not task.wchan
+            waiting -= hidden or _has_request(task) or bool(cannot_send(task))
+        more = max(waiting - most, 0)
+        return more if not more or all(task in late for task in callers) else None
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

@@ -228,8 +228,20 @@ def test_a_full_background_list(hang: Hang) -> None:
     """One request fills it: the readahead of a file of which no part is ever answered."""
     mount = hang("quiet")
     set_to_one(mount.connection, "max_background")
-    script = "file = os.open(sys.argv[1], 0); os.pread(file, 1, (1 << 19) * (os.fork() > 0))"
-    caller = mount.run(sys.executable, "-c", f"import os, sys; {script}", mount.path / "file")
+    # The second once the first waits: two at one moment both go past the limit. It does not open
+    # the file itself, which would wait for the first one's page.
+    script = """
+import os, sys
+file = os.open(sys.argv[1], 0)
+first = os.getpid()
+if not os.fork():
+    def waits():
+        state = open(f"/proc/{first}/stat").read().rpartition(")")[2].split()[0]
+        return state == "D" and "vfs_read" in open(f"/proc/{first}/stack").read()
+    while not waits(): pass
+os.pread(file, 1, (1 << 19) * (os.getpid() != first))
+"""
+    caller = mount.run(sys.executable, "-c", script, mount.path / "file")
     found = looked_at(mount)
     cause = found["causes"][0]
     text = "the background list is full (1 request): 1 caller cannot even send theirs"
@@ -238,6 +250,46 @@ def test_a_full_background_list(hang: Hang) -> None:
     paths = [call["path"] for call in found["callers"]]
     assert paths == [f"{mount.path}/file"] * 2
     assert caller.pid in [call["pid"] for call in found["callers"]]
+
+
+def test_requests_that_went_past_the_limit_of_the_background_list(hang: Hang) -> None:
+    """Of two that begin at one moment both pass, one time in five: the one request that was not
+    sent is told of, as is who could not even come so far."""
+    script = """
+import os, sys, time
+file = os.open(sys.argv[1], 0)
+moment = time.monotonic_ns() + 3_000_000
+place = (1 << 19) * (not os.fork())
+cpus = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, [cpus[-1 if place else 0]])
+while time.monotonic_ns() < moment: pass
+os.pread(file, 1, place)
+"""
+
+    def stacks(first: int) -> list[str]:
+        children = Path(f"/proc/{first}/task/{first}/children")
+        wait_until(lambda: bool(children.read_text()), "its child")
+        both = [Path(f"/proc/{pid}/stack") for pid in (first, children.read_text().strip())]
+        wait_until(lambda: all("vfs_read" in path.read_text() for path in both), "two callers")
+        return [path.read_text() for path in both]
+
+    for last in (*[False] * 9, True):
+        mount = hang("quiet")
+        set_to_one(mount.connection, "max_background")
+        caller = mount.run(sys.executable, "-c", script, mount.path / "file")
+        if last or not any("get_req" in stack for stack in stacks(caller.pid)):
+            break
+        mount.close()
+    found = looked_at(mount)
+    assert len(found["callers"]) == found["waiting"] == 2
+    held = any("fuse_get_req" in call["stack"] for call in found["callers"])
+    more = "1 caller cannot even send theirs" if held else "1 request more cannot be sent"
+    text = f"the background list is full (1 request): {more}"
+    assert [cause["text"] for cause in found["causes"]] == [
+        text,
+        "hangfs has read those of the 2 requests that were sent to it and waits for more: "
+        "which of its threads should answer cannot be known",
+    ]
 
 
 def test_a_killed_daemon_whose_device_another_process_holds(hang: Hang) -> None:

@@ -379,6 +379,40 @@ def test_a_full_background_list_and_a_device_that_nobody_reads() -> None:
     assert kinds == ["sleep", "background", "unread"]
 
 
+def page(tid: int, age: float = 9.0) -> Task:
+    """Waits for a page of a file, whose request is in the background."""
+    names = ("folio_wait_bit_common", "filemap_get_pages", "filemap_read")
+    return Task(tid, tid, "cat", "D", names[0], names, "read", age, places=(Place("/mnt/a/f"),))
+
+
+def test_requests_that_the_background_list_holds_back() -> None:
+    """Two went past its limit at one moment: both wait for pages, and one request was not sent."""
+
+    def said(*tasks: Task, waiting: int, most: int | None) -> list[str]:
+        of = replace(MOUNT, waiting=waiting, max_background=most)
+        return [cause.text for cause in causes(*tasks, reader(101), connections=(of,))]
+
+    read = (
+        "sshfs has read {} and waits for more: which of its threads should answer cannot be known"
+    )
+    full = "the background list is full ({}): {} more cannot be sent"
+    sent = read.format("those of the {} requests that were sent to it")
+    two = (page(500), page(501))
+    assert said(*two, waiting=2, most=2) == [read.format("all 2 requests that wait")]
+    assert said(*two, waiting=2, most=None) == [read.format("all 2 requests that wait")]
+    assert said(*two, waiting=2, most=1) == [full.format("1 request", "1 request"), sent.format(2)]
+    assert said(*two, waiting=5, most=2) == [
+        full.format("2 requests", "3 requests"),
+        sent.format(5),
+    ]
+    # Who waits for an answer itself is not in the background, nor is it sure of whom nothing shows.
+    assert said(*two, caller(502), waiting=3, most=2) == [read.format("all 3 requests that wait")]
+    hidden = replace(caller(502), stack=(), wchan="")
+    assert said(*two, hidden, waiting=3, most=2) == [read.format("all 3 requests that wait")]
+    # One came a moment ago: others may, too, and be gone again.
+    assert said(page(500), page(501, age=0.1), waiting=2, most=1) == [sent.format(2)]
+
+
 def test_callers_before_the_connection_is_ready() -> None:
     """They wait where callers wait for room in the background list, which is empty."""
     busy = thread(101, 400.0, call="futex")

@@ -26,6 +26,7 @@ STUCK = (
     "test_a_daemon_that_is_stopped",
     "test_a_daemon_whose_cgroup_is_frozen",
     "test_a_full_background_list",
+    "test_requests_that_went_past_the_limit_of_the_background_list",
     "test_a_killed_daemon_whose_device_another_process_holds",
 )
 # Without those that need the kernel's own tracepoints (Linux 6.12) or a terminal.
