@@ -7,16 +7,17 @@ mount. A chain ends in a circle (a deadlock), or in a thread that waits for some
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
+from fusetools.now.fixes import abort, restart
 from fusetools.now.moment import Connection, Descriptor, Moment, Place, Process, Task
 from fusetools.now.threads import (
     SLEEPS,
     cannot_send,
+    has_request,
     has_work,
     idles,
     in_callback,
@@ -89,11 +90,11 @@ class _Graph:
         unknown = [task for task in self.moment.tasks if self._place(task)]
         left = {connection.number: connection.waiting for connection in self.moment.connections}
         for tid, number in self.places.items():
-            if left[number] and _has_request(self.tasks[tid]):
+            if left[number] and has_request(self.tasks[tid]):
                 left[number] = max((left[number] or 0) - 1, 0)
         for task in unknown:
             # A page, too, is waited for because of a request, which is no other caller's.
-            own = _has_request(task) or any(n.startswith(_PAGES) for n in (*task.stack, task.wchan))
+            own = has_request(task) or any(n.startswith(_PAGES) for n in (*task.stack, task.wchan))
             possible = [
                 connection
                 for connection in self.moment.connections
@@ -359,7 +360,7 @@ class _Graph:
     def _why(self, connection: Connection, late: list[Task]) -> list[Cause]:
         autofs = connection.fstype == "autofs"
         daemon = self.processes.get(connection.daemon) if connection.daemon is not None else None
-        abort = () if autofs else _abort(connection, self.moment.fusectl)
+        ends = () if autofs else abort(connection, self.moment.fusectl)
         if daemon is None:
             if not late:
                 return []
@@ -368,9 +369,9 @@ class _Graph:
                 return [Cause("unanswered", f"{path} is not answered: {connection.why}")]
             if connection.hidden:
                 text = f"which process answers {path} cannot be known: {connection.why}"
-                return [Cause("unknown", text, fixes=abort)]
+                return [Cause("unknown", text, fixes=ends)]
             text = f"no process is known that answers {path}: {connection.why}"
-            return [Cause("gone", text, fixes=abort)]
+            return [Cause("gone", text, fixes=ends)]
         if (text := self.state(daemon)) and (late or not autofs):
             kinds = (("frozen", "frozen"), ("tracer", "traced"), ("zombie", "gone"))
             kind = next((kind for word, kind in kinds if word in text), "stopped")
@@ -379,7 +380,7 @@ class _Graph:
             others = [pid for pid in connection.holders if pid != daemon.pid]
             chain = [f"{self._process(pid)} has its /dev/fuse open, too" for pid in others]
             what = f"the daemon {daemon.comm} (pid {daemon.pid}) is {text}"
-            return [Cause(kind, what, tuple(chain), (*_restart(daemon, kind), *abort))]
+            return [Cause(kind, what, tuple(chain), (*restart(daemon, kind), *ends))]
         if not late:
             return []
         threads = self.of.get(daemon.pid, [])
@@ -392,7 +393,7 @@ class _Graph:
             text = f"which of the threads of {daemon.comm} should mount it cannot be known"
             return causes or [Cause("unanswered", text)]
         causes += self._general(connection, daemon, threads, late, bool(causes))
-        ends = (*abort, *self._kill(connection, daemon))
+        ends = (*ends, *self._kill(connection, daemon))
         return [
             replace(cause, fixes=cause.fixes or (ends if not n else ()))
             for n, cause in enumerate(causes)
@@ -488,7 +489,7 @@ class _Graph:
             text = f"{daemon.comm} waits for {last.comm} (pid {last.pid})"
             if state:
                 text = f"{last.comm} (pid {last.pid}), which {daemon.comm} waits for, is {state}"
-            fixes = _restart(last, "frozen" if last.frozen else "stopped") if state else ()
+            fixes = restart(last, "frozen" if last.frozen else "stopped") if state else ()
             return last.pid, Cause("process", text, lines, fixes)
         if isinstance(last, Connection):
             text = f"{daemon.comm} waits for {last.path}"
@@ -675,7 +676,7 @@ class _Graph:
         callers = self._callers(connection.number)
         for task in (*callers, *self.unplaced):
             hidden = not task.stack and not task.wchan
-            waiting -= hidden or _has_request(task) or bool(cannot_send(task))
+            waiting -= hidden or has_request(task) or bool(cannot_send(task))
         more = max(waiting - most, 0)
         return more if not more or all(task in late for task in callers) else None
 
@@ -683,31 +684,5 @@ class _Graph:
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
-def _has_request(task: Task) -> bool:
-    """Whether one of the requests that wait is this thread's."""
-    return any(name.startswith("request_wait_answer") for name in (*task.stack, task.wchan))
-
-
 def _ends(fd: Descriptor) -> tuple[int, ...]:
     return fd.socket.other if fd.socket and fd.socket.other else fd.other
-
-
-def _restart(process: Process, kind: str) -> tuple[Fix, ...]:
-    if kind == "frozen" and process.frozen:
-        name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
-        value = "THAWED" if name == "freezer.state" else "0"
-        place = shlex.quote(f"{process.frozen}/{name}")
-        return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
-    if kind == "stopped":
-        return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
-    return ()
-
-
-def _abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
-    what = "ends each request on it with an error; the mount can only be unmounted then"
-    if fusectl:
-        place = shlex.quote(f"{fusectl}/{connection.number}/abort")
-        return (Fix(f"echo 1 > {place}", what),)
-    place = "/sys/fs/fuse/connections"
-    command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
-    return (Fix(command, what),)

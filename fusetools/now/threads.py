@@ -78,6 +78,11 @@ _OF_BACKGROUND = (
 _OF_FOREGROUND = ("fuse_simple_request", "__fuse_simple_request", "__fuse_get_req")
 
 
+def has_request(task: Task) -> bool:
+    """Whether one of the requests that wait is this thread's."""
+    return any(name.startswith("request_wait_answer") for name in (*task.stack, task.wchan))
+
+
 def cannot_send(task: Task) -> str:
     """What a request is that waits in fuse_get_req: "background" waits for room in the background
     list, "foreground" for the connection to be ready (fuse_block_alloc); "": neither can be known,

@@ -1,0 +1,31 @@
+"""Commands that end a hang, for the user to run: fusetools never does."""
+
+from __future__ import annotations
+
+import shlex
+
+from fusetools.now.moment import Connection, Process
+from fusetools.results.stuck import Fix
+
+
+def restart(process: Process, kind: str) -> tuple[Fix, ...]:
+    """Lets a process run again that is "frozen" or "stopped" (``kind``); others none can."""
+    if kind == "frozen" and process.frozen:
+        name = "freezer.state" if "/freezer/" in process.frozen else "cgroup.freeze"
+        value = "THAWED" if name == "freezer.state" else "0"
+        place = shlex.quote(f"{process.frozen}/{name}")
+        return (Fix(f"echo {value} > {place}", "lets the cgroup run again"),)
+    if kind == "stopped":
+        return (Fix(f"kill -CONT {process.pid}", f"lets {process.comm} run again"),)
+    return ()
+
+
+def abort(connection: Connection, fusectl: str) -> tuple[Fix, ...]:
+    """Ends a connection's requests, by fusectl's directory, or "" where it is not mounted."""
+    what = "ends each request on it with an error; the mount can only be unmounted then"
+    if fusectl:
+        place = shlex.quote(f"{fusectl}/{connection.number}/abort")
+        return (Fix(f"echo 1 > {place}", what),)
+    place = "/sys/fs/fuse/connections"
+    command = f"mount -t fusectl fusectl {place} && echo 1 > {place}/{connection.number}/abort"
+    return (Fix(command, what),)
