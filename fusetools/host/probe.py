@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
-from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.facts import FIRST_PID_NAMESPACE, HostFacts, Mount
 from fusetools.host.files import Files, Meanwhile
 from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
@@ -61,9 +61,6 @@ _LOOKED_AT = re.compile(
     rf"|(?:{'|'.join((RECOVER, KEEPS_SHADOW, IS_CALL))})$)",
     re.MULTILINE,
 )
-
-# include/linux/proc_ns.h, PROC_PID_INIT_INO
-FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 # What an event's arguments may hold, as Documentation/trace/kprobetrace.rst and the README of
 # tracefs write it.

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
-from fusetools.host.facts import VIRTIOFS
+from fusetools.host.facts import FIRST_PID_NAMESPACE, VIRTIOFS
 from fusetools.host.mounts import (
     BEYOND,
     named_mounts,
@@ -169,6 +169,8 @@ class _Reader:
             tasks=tuple(tasks),
             silent=tuple(dict.fromkeys(self.silent)),
             root=os.geteuid() == 0,
+            everybody=os.geteuid() == 0
+            and children.link("/proc/self/ns/pid") in ("", FIRST_PID_NAMESPACE),
             fusectl=place,
             seconds=time.monotonic() - self.begin,
             notes=tuple(dict.fromkeys(self.notes)),

@@ -669,7 +669,8 @@ class _Graph:
     def _unsent(self, connection: Connection, late: list[Task]) -> int | None:
         """Requests that the background list holds back, at least: the kernel sends max_background
         of those that no caller waits for itself, and counts the others as waiting, too
-        (fuse_request_queue_background). None: cannot be known, as requests come and go."""
+        (fuse_request_queue_background). None: cannot be known, as requests come and go, or whose
+        they are cannot be seen."""
         most, waiting = connection.max_background, connection.waiting
         if most is None or waiting is None:
             return 0
@@ -678,7 +679,8 @@ class _Graph:
             hidden = not task.stack and not task.wchan
             waiting -= hidden or has_request(task) or bool(cannot_send(task))
         more = max(waiting - most, 0)
-        return more if not more or all(task in late for task in callers) else None
+        sure = self.moment.everybody and all(task in late for task in callers)
+        return more if sure or not more else None
 
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

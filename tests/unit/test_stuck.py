@@ -388,9 +388,9 @@ def page(tid: int, age: float = 9.0) -> Task:
 def test_requests_that_the_background_list_holds_back() -> None:
     """Two went past its limit at one moment: both wait for pages, and one request was not sent."""
 
-    def said(*tasks: Task, waiting: int, most: int | None) -> list[str]:
+    def said(*tasks: Task, waiting: int, most: int | None, **more: bool) -> list[str]:
         of = replace(MOUNT, waiting=waiting, max_background=most)
-        return [cause.text for cause in causes(*tasks, reader(101), connections=(of,))]
+        return [cause.text for cause in causes(*tasks, reader(101), connections=(of,), **more)]
 
     read = (
         "sshfs has read {} and waits for more: which of its threads should answer cannot be known"
@@ -409,6 +409,8 @@ def test_requests_that_the_background_list_holds_back() -> None:
     assert said(*two, caller(502), waiting=3, most=2) == [read.format("all 3 requests that wait")]
     hidden = replace(caller(502), stack=(), wchan="")
     assert said(*two, hidden, waiting=3, most=2) == [read.format("all 3 requests that wait")]
+    # In a container other callers may be hidden.
+    assert said(*two, waiting=2, most=1, everybody=False) == [sent.format(2)]
     # One came a moment ago: others may, too, and be gone again.
     assert said(page(500), page(501, age=0.1), waiting=2, most=1) == [sent.format(2)]
 
