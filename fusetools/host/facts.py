@@ -14,7 +14,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 VIRTIOFS = "virtiofs"  # FUSE, too: its daemon is on the host of this virtual machine
-FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 
 
 @dataclass(frozen=True)

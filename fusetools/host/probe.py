@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
-from fusetools.host.facts import FIRST_PID_NAMESPACE, HostFacts, Mount
+from fusetools.host.facts import HostFacts, Mount
 from fusetools.host.files import Files, Meanwhile
 from fusetools.host.mounts import mounted, read_mounts
-from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, open_files
+from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, in_pid_namespace, open_files
 from fusetools.host.tools import Tools
 from fusetools.host.uretprobe import IS_CALL, KEEPS_SHADOW, filtered, guards
 from fusetools.names import CONNECT, LOCKS, READS, RINGS
@@ -132,7 +132,7 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
         graph_options=tuple(
             name for name in files.list(f"{at}/options") if name.startswith("funcgraph-")
         ),
-        pid_namespace=files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE),
+        pid_namespace=in_pid_namespace(files),
         pid_max=_number(files, "/proc/sys/kernel/pid_max"),
         sample_rate=_number(files, "/proc/sys/kernel/perf_event_max_sample_rate"),
         tracepoints=_tracepoints(files, at),

@@ -15,6 +15,12 @@ from fusetools.host.files import Files, bounded
 FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
 PERF_EVENT = "anon_inode:[perf_event]"
 TRACEFS = "/tracing/"
+FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
+
+
+def in_pid_namespace(files: Files) -> bool:
+    """Whether threads have other numbers here than in the kernel, and others are hidden."""
+    return files.link("/proc/self/ns/pid") not in ("", FIRST_PID_NAMESPACE)
 
 
 def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:

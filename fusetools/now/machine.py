@@ -13,16 +13,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple, Optional, TypeVar
 
 from fusetools.figures import plural
-from fusetools.host.facts import FIRST_PID_NAMESPACE, VIRTIOFS
+from fusetools.host.facts import VIRTIOFS
+from fusetools.host.files import Files
 from fusetools.host.mounts import (
     BEYOND,
     named_mounts,
     parse_autofs,
     parse_mountinfo,
 )
+from fusetools.host.processes import in_pid_namespace
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.fusectl import counter, fusectl
@@ -169,8 +172,7 @@ class _Reader:
             tasks=tuple(tasks),
             silent=tuple(dict.fromkeys(self.silent)),
             root=os.geteuid() == 0,
-            everybody=os.geteuid() == 0
-            and children.link("/proc/self/ns/pid") in ("", FIRST_PID_NAMESPACE),
+            pid_namespace=in_pid_namespace(Files(Path("/"))),
             fusectl=place,
             seconds=time.monotonic() - self.begin,
             notes=tuple(dict.fromkeys(self.notes)),

@@ -197,7 +197,7 @@ class Moment:
     tasks: tuple[Task, ...]
     silent: tuple[int, ...] = ()  # processes or threads that could not be examined in time
     root: bool = True
-    everybody: bool = True  # whether all processes of the host could be seen
+    pid_namespace: bool = False  # processes outside ours cannot be seen
     fusectl: str = ""  # directory of the connections' files
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())

@@ -655,8 +655,9 @@ class _Graph:
             count = connection.waiting
             requests = f"all {count} requests that wait" if count else "the requests"
             requests = "the request that waits" if count == 1 else requests
-            if count and (full or early or unsent is None or unsent):
+            if count and (full or early or unsent != 0):
                 requests = f"those of the {count} requests that were sent to it"
+                requests = "all that was sent to it" if count == 1 else requests
             whose = "which of its threads should answer cannot be known"
             if any(map(idles, threads)):
                 whose = "what those of its tasks wait for that have no thread cannot be known"
@@ -675,11 +676,14 @@ class _Graph:
         if most is None or waiting is None:
             return 0
         callers = self._callers(connection.number)
-        for task in (*callers, *self.unplaced):
-            hidden = not task.stack and not task.wchan
-            waiting -= hidden or has_request(task) or bool(cannot_send(task))
-        more = max(waiting - most, 0)
-        sure = self.moment.everybody and all(task in late for task in callers)
+        own = [
+            task
+            for task in (*callers, *self.unplaced)
+            if has_request(task) or cannot_send(task) or not (task.stack or task.wchan)
+        ]
+        more = max(waiting - len(own) - most, 0)
+        seen = self.moment.root and not self.moment.pid_namespace
+        sure = seen and all(task in late for task in callers)
         return more if sure or not more else None
 
 

@@ -409,8 +409,11 @@ def test_requests_that_the_background_list_holds_back() -> None:
     assert said(*two, caller(502), waiting=3, most=2) == [read.format("all 3 requests that wait")]
     hidden = replace(caller(502), stack=(), wchan="")
     assert said(*two, hidden, waiting=3, most=2) == [read.format("all 3 requests that wait")]
-    # In a container other callers may be hidden.
-    assert said(*two, waiting=2, most=1, everybody=False) == [sent.format(2)]
+    # In a container other callers may be hidden, and without root what they wait for.
+    assert said(*two, waiting=2, most=1, pid_namespace=True) == [sent.format(2)]
+    assert said(*two, waiting=2, most=1, root=False) == [sent.format(2)]
+    first = replace(caller(), stack=("fuse_get_req", "__fuse_simple_request"))
+    assert said(first, waiting=1, most=1)[1:] == [read.format("all that was sent to it")]
     # One came a moment ago: others may, too, and be gone again.
     assert said(page(500), page(501, age=0.1), waiting=2, most=1) == [sent.format(2)]
 
