@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import script
-from recording import recorded
-from sample import Mounter, SampleMount
+from recording import printed, recorded
+from sample import BUILD, Mounter, SampleMount
 from truth import READ
 
 from fusetools import _core
 
 pytestmark = pytest.mark.live
+WORKLOAD = BUILD / "workload"
 
 
 def record(mount: SampleMount, output: Path, fs: str, workload: str) -> list[_core.Series]:
@@ -117,3 +120,26 @@ def test_recorders_get_a_cpu_before_others(sample_mount: Mounter, tmp_path: Path
     assert workload in children
     # perf, and who empties ftrace's buffers
     assert [of for pid, of in children if pid != workload[0]] == ["RR", "RR"]
+
+
+def test_what_a_quiet_cpu_recorded_comes_in_time(sample_mount: Mounter, tmp_path: Path) -> None:
+    """perf writes what a quiet CPU recorded last of all: also that a process began there, of whose
+    own events the other CPU's buffer is full. All of them are the workload's."""
+    busy, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        pytest.skip("one of two CPUs shall be quiet")
+    mount = sample_mount()
+    for thread in os.listdir(f"/proc/{mount.pid}/task"):
+        os.sched_setaffinity(int(thread), [busy])
+    begin = f"taskset -c {busy} {WORKLOAD} statfs 4999 {mount.path}"
+    script = f"for i in 1 2 3 4 5 6 7; do {begin}; done"
+    workload = ["taskset", "-c", others[-1], "sh", "-ec", script]
+    output = tmp_path / "perf.data"
+    done = recorded(output, "--mount", mount.path, "--", *workload)
+    assert "out of time order" not in done.stderr
+    (calls,) = (
+        found["count"]
+        for found in json.loads(printed("hist", "-i", output, "--json"))["histograms"]
+        if (found["layer"], found["operation"]) == ("syscall", "statfs")
+    )
+    assert calls == 7 * 4999

@@ -5,11 +5,13 @@
 //! ends exactly there, else the chunk is read again from the right place. So the result never depends on it.
 //!
 //! Time order as in perf: the kernel's buffers are copied out in rounds, each in buffer order, and after
-//! a round (FINISHED_ROUND) nothing older than the end of the round before it can follow.
+//! a round (FINISHED_ROUND) nothing older than the end of the round before it can follow. Where it does (late.rs), a scan
+//! says so, and `records` brings it in time.
 
 mod blocks;
 mod fields;
 mod ids;
+mod late;
 mod order;
 mod places;
 mod records;
@@ -37,10 +39,10 @@ use crate::join::{Begins, Join};
 use crate::narrow::Narrow;
 use crate::record::{self, u32_at, u64_at, Header, Layout, NoRecord};
 
-use blocks::{unpack, Block, Blocks};
+use blocks::{unpack, Block, Blocks, Storage};
 use fields::Take;
 use ids::Ids;
-use order::{latest, Order, Sink};
+use order::{latest, Order, Rounds, Sink};
 use places::Place;
 pub use places::Places;
 pub use records::{Record, Records};
@@ -341,7 +343,32 @@ impl Reader {
         }
     }
 
-    /// All records in time order, perf's rounds taken into account; those without a time at their place.
+    fn block(&self, range: Range<usize>) -> Block<'_> {
+        Block(Storage::Mapped(&self.bytes[range]))
+    }
+
+    fn record<'a>(&self, header: Header, bytes: Block<'a>) -> Record<'a> {
+        let event = self.event_of(header, &bytes);
+        let layout = event
+            .and_then(|index| self.parts.attrs.get(index))
+            .map(|attr| attr.layout);
+        let time = layout.and_then(|layout| match header.kind {
+            record::SAMPLE if layout.time != 0 => u64_at(&bytes, layout.time),
+            record::SAMPLE => None,
+            _ if layout.sample_id_all => layout.tail_time(&bytes),
+            _ => None,
+        });
+        Record {
+            kind: header.kind,
+            misc: header.misc,
+            time: time.filter(timed),
+            event,
+            bytes,
+        }
+    }
+
+    /// All records in time order, also those that perf wrote later than its rounds allow (unless it compressed them);
+    /// those without a time at their place.
     pub fn records(&self) -> Records<'_> {
         Records {
             reader: self,
@@ -350,8 +377,8 @@ impl Reader {
             at: 0,
             pending: Vec::new(),
             ready: Vec::new().into_iter(),
-            max: 0,
-            flush: 0,
+            rounds: Rounds::default(),
+            late: self.late().map(|late| late.into_iter().peekable()),
             ended: false,
             named: FxHashSet::default(),
         }

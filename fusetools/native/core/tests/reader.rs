@@ -406,6 +406,51 @@ fn records_come_in_the_same_order() {
     }
 }
 
+/// A quiet CPU's records stay in its buffer for some rounds, or until the end: perf's --mmap-flush.
+#[test]
+fn records_that_rounds_do_not_tell_of_come_in_order_too() {
+    let file = two_cpus(6, 10_000);
+    let all = |file: &PerfData| {
+        let reader = Reader::from_bytes(file.bytes()).unwrap();
+        let all = reader
+            .records()
+            .map(|record| (record.time, record.bytes.to_vec()));
+        all.collect::<Vec<_>>()
+    };
+    let sorted = |file: &PerfData| {
+        let mut all = all(file);
+        all.sort();
+        all
+    };
+    for rounds in [2, 3, 6] {
+        let (mut records, mut kept, mut ended) = (Vec::new(), Vec::new(), 0);
+        for record in &file.records {
+            let cpu = u32::from_le_bytes(
+                record
+                    .get(40..44)
+                    .map_or([0; 4], |it| it.try_into().unwrap()),
+            );
+            match (record[0], cpu) {
+                (9, 1) => kept.push(record.clone()),
+                (68, _) => {
+                    records.push(record.clone());
+                    ended += 1;
+                    if ended % rounds == 0 {
+                        records.append(&mut kept);
+                    }
+                }
+                _ => records.push(record.clone()),
+            }
+        }
+        let mut late = file.clone();
+        late.records = records;
+        assert!(late.records != file.records);
+        let found = all(&late);
+        assert!(found.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        assert!(sorted(&late) == sorted(&file), "each once: {rounds}");
+    }
+}
+
 #[test]
 fn chunks_do_not_matter() {
     let mut file = two_cpus(6, 40);

@@ -25,6 +25,27 @@ pub(super) fn latest(batch: &Batch) -> u64 {
     event.max(batch.side.last().map_or(0, side_time))
 }
 
+/// Up to which time a file's rounds show that nothing can be missing.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// The latest time seen, and that of the last round.
+    latest: u64,
+    last: u64,
+    /// All up to this time is said to have come.
+    pub(super) complete: u64,
+}
+
+impl Rounds {
+    pub(super) fn saw(&mut self, time: u64) {
+        self.latest = self.latest.max(time);
+    }
+
+    pub(super) fn ended(&mut self) {
+        self.complete = self.last;
+        self.last = self.latest;
+    }
+}
+
 /// Puts parts in time order and hands batches on.
 pub(super) struct Order<S> {
     pub(super) sink: S,
@@ -33,10 +54,7 @@ pub(super) struct Order<S> {
     pub(super) stacks: Stacks,
     /// By row of the catalogue: its events have a stack.
     pub(super) stacked: Vec<bool>,
-    /// The latest time seen, that of the last round, and up to which time rounds show that nothing can be missing.
-    pub(super) max: u64,
-    pub(super) flush: u64,
-    pub(super) complete: u64,
+    pub(super) rounds: Rounds,
     /// The latest time handed on.
     pub(super) handed: u64,
     /// Events older than what was handed on already.
@@ -55,9 +73,7 @@ impl<S: Sink> Order<S> {
             side: Vec::new(),
             stacks: Stacks::default(),
             stacked: Vec::new(),
-            max: 0,
-            flush: 0,
-            complete: 0,
+            rounds: Rounds::default(),
             handed: 0,
             late: 0,
             places: None,
@@ -76,7 +92,8 @@ impl<S: Sink> Order<S> {
     /// Notes where in the file the next part is. With older times in it than rounds allow, the order of the events
     /// depends on how much is handed on at a time.
     pub(super) fn note(&mut self, part: &Part, bytes: Range<usize>) {
-        self.places.take_if(|_| part.earliest() <= self.complete);
+        self.places
+            .take_if(|_| part.earliest() <= self.rounds.complete);
         if let Some(places) = &mut self.places {
             Place::note(places, part, bytes);
         }
@@ -89,11 +106,10 @@ impl<S: Sink> Order<S> {
         // At a round, everything up to the end of the round before is complete. Waiting longer is always right, so
         // a part's rounds are processed together.
         for latest in &part.rounds {
-            self.complete = self.flush;
-            self.flush = self.max.max(*latest);
-            self.max = self.flush;
+            self.rounds.saw(*latest);
+            self.rounds.ended();
         }
-        self.max = self.max.max(part.max);
+        self.rounds.saw(part.max);
         if self.events.is_empty() {
             self.events = part.events;
         } else {
@@ -108,8 +124,8 @@ impl<S: Sink> Order<S> {
             side
         }));
         let many = self.events.len() + self.side.len() >= BATCH;
-        if many && self.complete > 0 && !part.rounds.is_empty() {
-            self.hand(self.complete);
+        if many && self.rounds.complete > 0 && !part.rounds.is_empty() {
+            self.hand(self.rounds.complete);
         }
         match part.end {
             End::More => None,

@@ -1,5 +1,7 @@
 //! Every record of the file, one after the other.
 
+use std::iter::Peekable;
+
 use super::*;
 
 /// A record in time order.
@@ -24,8 +26,9 @@ pub struct Records<'a> {
     pub(super) at: usize,
     pub(super) pending: Vec<Record<'a>>,
     pub(super) ready: std::vec::IntoIter<Record<'a>>,
-    pub(super) max: u64,
-    pub(super) flush: u64,
+    pub(super) rounds: Rounds,
+    /// Those that have yet to come, where the late ones are known.
+    pub(super) late: Option<Peekable<std::vec::IntoIter<(u64, usize)>>>,
     pub(super) ended: bool,
     /// Threads that perf has named.
     pub(super) named: FxHashSet<u32>,
@@ -39,6 +42,11 @@ impl<'a> Records<'a> {
 
     /// Makes all pending records up to a time ready.
     pub(super) fn flush(&mut self, upto: u64) {
+        if let Some(late) = &mut self.late {
+            while let Some((_, at)) = late.next_if(|(time, _)| *time <= upto) {
+                self.pending.extend(self.reader.record_at(at));
+            }
+        }
         self.pending.sort_by_key(|record| record.time);
         let later = self.pending.split_off(
             self.pending
@@ -65,23 +73,7 @@ impl<'a> Records<'a> {
             if self.at >= block.len() {
                 self.block = None;
             }
-            let event = self.reader.event_of(header, &bytes);
-            let layout = event
-                .and_then(|index| self.reader.parts.attrs.get(index))
-                .map(|attr| attr.layout);
-            let time = layout.and_then(|layout| match header.kind {
-                record::SAMPLE if layout.time != 0 => u64_at(&bytes, layout.time),
-                record::SAMPLE => None,
-                _ if layout.sample_id_all => layout.tail_time(&bytes),
-                _ => None,
-            });
-            let record = Record {
-                kind: header.kind,
-                misc: header.misc,
-                time: time.filter(timed),
-                event,
-                bytes,
-            };
+            let record = self.reader.record(header, bytes);
             if !record.left_out(self.reader.since) {
                 return Some(record);
             }
@@ -113,14 +105,15 @@ impl<'a> Iterator for Records<'a> {
             };
             match record.time {
                 Some(time) => {
-                    self.max = self.max.max(time);
-                    self.pending.push(record);
+                    self.rounds.saw(time);
+                    if self.late.is_none() || time >= self.rounds.complete {
+                        self.pending.push(record);
+                    }
                 }
                 None if record.kind == record::FINISHED_ROUND => {
-                    let upto = self.flush;
-                    self.flush = self.max;
-                    if upto > 0 && self.pending.len() >= BATCH {
-                        self.flush(upto);
+                    self.rounds.ended();
+                    if self.rounds.complete > 0 && self.pending.len() >= BATCH {
+                        self.flush(self.rounds.complete);
                     }
                 }
                 None => {

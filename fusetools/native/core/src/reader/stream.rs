@@ -81,7 +81,9 @@ impl Stream {
 
     /// Up to when nothing can be missing, as perf's own rounds show; ns on the recording's clock, 0: not known.
     pub fn by_rounds(&self) -> u64 {
-        self.begun.as_ref().map_or(0, |begun| begun.order.complete)
+        self.begun
+            .as_ref()
+            .map_or(0, |begun| begun.order.rounds.complete)
     }
 
     /// What is complete by now.
