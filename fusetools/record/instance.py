@@ -78,10 +78,10 @@ class Instance:
         theirs.close()
         return self.pid
 
-    def measured(self, action: Callable[[Callable[[bool], None]], T]) -> T | None:
+    def measured(self, action: Callable[[Callable[[bool], None]], T], whose: str) -> T | None:
         """What ``action`` answers, which is given how to switch two events of each system call of
-        younger processes on and off, before anything else is recorded; the events are thrown away.
-        None: that cannot be."""
+        some processes (a filter) on and off, before anything else is recorded; the events are
+        thrown away. None: that cannot be."""
         tracepoints = [f"events/raw_syscalls/{name}" for name in ("sys_enter", "sys_exit")]
 
         def switch(on: bool) -> None:
@@ -90,7 +90,7 @@ class Instance:
 
         try:
             for place in tracepoints:
-                self._write(f"{place}/filter", f"common_pid > {os.getpid()}")
+                self._write(f"{place}/filter", whose)
             self.resume()
             return action(switch)
         except OSError:

@@ -40,6 +40,7 @@ from fusetools.plan.events import RETURN, Event
 from fusetools.plan.instances import OF_BOTH, all_by_perf
 from fusetools.plan.planner import ProbePlan
 from fusetools.plan.request import Caller, Request
+from fusetools.plan.tasks import WORKLOAD
 from fusetools.record import cgroup, graceperiods, instance, throttling, tracecmd
 from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
@@ -182,7 +183,8 @@ class Recording(Probing, Finishing):
             self.room = replace(self.room, limit=self.request.max_size)
         self._make_instance()  # before the workload: who empties it is none of it, by its number
         self.costs = Costs()
-        event_cost = self.ring.measured(self.costs.event) if self.ring else None
+        younger = Since(os.getpid() + 1, self.facts.pid_max).filled(f"common_pid >= {WORKLOAD}")
+        event_cost = self.ring.measured(self.costs.event, younger) if self.ring else None
         group = None
         if isinstance(self.request, Caller):
             self.attached = Attached(self.request.caller, self.user)
