@@ -343,6 +343,7 @@ impl Reader {
         }
     }
 
+    /// Of the file as it is, not of what was compressed.
     fn block(&self, range: Range<usize>) -> Block<'_> {
         Block(Storage::Mapped(&self.bytes[range]))
     }
