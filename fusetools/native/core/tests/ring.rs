@@ -189,6 +189,26 @@ fn only_what_is_in_scope_remains_and_missing_switches_are_counted() {
     assert_eq!(info.missing_switches, 1);
 }
 
+/// perf's FORK can be lost.
+#[test]
+fn a_process_that_one_in_scope_starts_is_in_scope_by_what_ftrace_tells() {
+    let events = [
+        begins(71, 80, 0),
+        begins(80, 81, 0x10000),
+        enters(81, 0),
+        begins(91, 92, 0),
+        enters(92, 0),
+        begins(91, 80, 0), // the number is another's now
+        enters(80, 0),
+    ];
+    let more = Extras {
+        scope: Some(vec![70]),
+        ..Extras::default()
+    };
+    let (samples, _) = merged("begins", &events, more);
+    assert_eq!(samples["raw_syscalls:sys_enter"], [(80, 81, 1002)]);
+}
+
 #[test]
 fn what_only_one_of_them_recorded_is_left_out() {
     let events = [(); 5].map(|()| enters(71, 0));

@@ -444,7 +444,7 @@ struct Kind {
     tells: Tells,
     /// The id of those with a stack, where perf took stacks.
     with_stack: Option<u64>,
-    /// A thread begins: places of its number and of the flags of clone(2). Used only to learn its process.
+    /// A thread begins: places of its number and of the flags of clone(2). Used only to learn whose it is.
     begins: Option<(usize, usize)>,
 }
 
@@ -747,7 +747,9 @@ impl Source for Trace<'_> {
         if let Some((pid, flags)) = kind.begins {
             if let (Some(new), Some(flags)) = (u32_at(self.raw, pid), u64_at(self.raw, flags)) {
                 let same = flags & CLONE_THREAD != 0;
-                tasks.begins(new, if same { process as u32 } else { new });
+                let own = if same { process as u32 } else { new };
+                tasks.begins(new, own);
+                stacks.scope.begins((own as i32, new as i32), process);
             }
             return false;
         }

@@ -131,16 +131,22 @@ impl Scope {
 
     pub(super) fn forked(&mut self, record: &[u8]) {
         let number = |at| u32_at(record, at).map(|number| number as i32);
-        if let Some(thread) = number(16) {
-            self.runs.remove(&thread); // its number was another's before
+        if let (Some(pid), Some(parent), Some(thread)) = (number(8), number(12), number(16)) {
+            self.begins((pid, thread), parent);
         }
-        if let (Some(known), Some(pid), Some(parent)) = (&mut self.processes, number(8), number(12))
-        {
-            if pid != parent && known.contains(&parent) {
-                known.insert(pid);
-            } else if pid != parent && !self.roots.contains(&pid) {
-                known.remove(&pid);
-            }
+    }
+
+    /// A thread begins, in the process that started it or as the first of its own. Told by perf and by ftrace: a process
+    /// whose beginning is lost would have nothing in the recording.
+    pub(super) fn begins(&mut self, (pid, thread): (i32, i32), parent: i32) {
+        self.runs.remove(&thread); // its number was another's before
+        let Some(known) = self.processes.as_mut().filter(|_| pid != parent) else {
+            return;
+        };
+        if known.contains(&parent) {
+            known.insert(pid);
+        } else if !self.roots.contains(&pid) {
+            known.remove(&pid);
         }
     }
 
