@@ -372,6 +372,14 @@ impl Reader {
     /// those without a time at their place.
     pub fn records(&self) -> Records<'_> {
         Records {
+            late: self.late().map(|late| late.into_iter().peekable()),
+            ..self.as_rounds_tell()
+        }
+    }
+
+    /// The same without a look at the whole file before: late ones come late, or by `next_in_file` all as they are.
+    fn as_rounds_tell(&self) -> Records<'_> {
+        Records {
             reader: self,
             blocks: Blocks::new(&self.bytes, self.parts.data.clone(), self.chunk),
             block: None,
@@ -379,7 +387,7 @@ impl Reader {
             pending: Vec::new(),
             ready: Vec::new().into_iter(),
             rounds: Rounds::default(),
-            late: self.late().map(|late| late.into_iter().peekable()),
+            late: None,
             ended: false,
             named: FxHashSet::default(),
         }
