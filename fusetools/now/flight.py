@@ -45,6 +45,7 @@ from fusetools.record import waiting
 from fusetools.record.finishing import Finishing
 from fusetools.record.perf import Overwriting, Sizes, buffer_size, overwriting
 from fusetools.record.preflight import check_feedback, output_of, prepared
+from fusetools.record.scratch import TASKS
 from fusetools.record.session import FORMATS, Recording, mapped
 from fusetools.record.signals import ENDING, SIGNALS
 from fusetools.record.state import DIRECTORY, Removed
@@ -159,6 +160,9 @@ class FlightRecorder(Recording):
         self.room = Sizes(buffer_of(self.request, self.facts.cpus), 0)
         return overwriting(super()._command_line(perf, fifos, group))
 
+    def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        return overwriting(super()._per_task_line(perf, fifos))
+
     def _full(self) -> bool:
         return False
 
@@ -180,9 +184,8 @@ class FlightRecorder(Recording):
         wanted, seconds = self.request.conditions, self.request.seconds
         with Conditions(wanted, self.requests, paths, seconds, self.warn) as conditions:
             while not self._wait_for(STEP):
-                assert self.perf is not None
-                if self.perf.ended:
-                    why = self.perf.complaint() or "perf was killed"
+                if any(perf.ended for perf in self._perfs):
+                    why = self._why_ended()
                     raise Error("the flight recorder ended", why)
                 cause = conditions.look()
                 if conditions.due and not self.moment:
@@ -245,13 +248,12 @@ class FlightRecorder(Recording):
             taken = self._recording(cause)
             answer: dict[str, object] = {"output": str(taken.output)}
         except (Error, OSError) as problem:
-            assert self.perf is not None
             error = (
                 problem
                 if isinstance(problem, Error)
                 else Error("the recording was not written", problem.strerror or str(problem))
             )
-            if self.perf.ended:
+            if any(perf.ended for perf in self._perfs):
                 raise error from problem
             self.warn(f"no recording was written ({cause.why}): {error.what}: {error.why}")
             answer = {"error": [error.what, error.why, error.fix]}
@@ -289,12 +291,16 @@ class FlightRecorder(Recording):
         upto = time.monotonic_ns()
         with self._fed():
             raw = self.perf.dump(self.scratch, DATA)
+            raw_tasks = None
+            if isinstance(self.task_perf, Overwriting):
+                raw_tasks = self.task_perf.dump(self.scratch, TASKS)
         whole_since, self.whole_since = self.whole_since, time.monotonic_ns()
         account = self._stuck() if cause.began is None else self.moment or self._stuck()
         name = self.shelf.free_name()
         try:
             with self.output.beside(name) as place, self.output.beside(name + ACCOUNT) as beside:
                 finishing = _Recorded(self, place, raw, cause.why)
+                finishing.raw_tasks = raw_tasks
                 # The recording includes its cause, however long ago that began.
                 length = round(self.request.seconds * 1e9)
                 if cause.began is not None:
@@ -313,7 +319,8 @@ class FlightRecorder(Recording):
 
     def _lack(self) -> str:
         """Why a recording has no room now; "" if it has room."""
-        room, free = 2 * self.room.buffer * self.facts.cpus + FORMATS, self._free()
+        buffers = self.room.buffer * self.facts.cpus * len(self._perfs)
+        room, free = 2 * buffers + FORMATS, self._free()
         why = f"a recording may need {size(room)}, and {size(free)} are free"
         return why if free < room else ""
 

@@ -83,6 +83,8 @@ class Event:
     top of the user stack is copied, and unwound when the recording ends), "" for none.
     ``workload``: only in the workload and its children, otherwise everywhere. ``frequency``:
     samples per second on each non-idle CPU, instead of one sample per occurrence.
+    ``per_task``: perf opens it on the processes of the daemons and the workload alone, because its
+    samples hold their memory (perf_event_open(2), pid > 0, inherit). The kernel enforces this.
     """
 
     name: str  # "system:name", or one of perf's own
@@ -91,3 +93,4 @@ class Event:
     workload: bool = False
     frequency: int = 0
     ftrace: bool = False
+    per_task: bool = False

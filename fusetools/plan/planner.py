@@ -295,6 +295,8 @@ def plan(
     # The unwinder supports only x86-64.
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
+    of_user = any(target.probe_set and target.probe_set.from_file for target in chosen)
+    own = {probe.event for probe in probes if of_user and probe.function != CALIBRATION}
     have = set(facts.tracepoints)
     workload = request.callers
     latency = request.detail == "latency"
@@ -312,6 +314,11 @@ def plan(
     ftrace = request.to_file and not by_perf(facts)
     # Its instance knows no cgroups: there, thread numbers identify the workload.
     ftrace &= latency or not workload or facts.pid_max >= tasks.PIDS
+    if workload and not ftrace and request.call_graph == "dwarf":
+        # Here only cgroups or names identify the workload, which is too little for copies.
+        request, copied = replace(request, call_graph="auto"), mounts
+        lack = "ftrace cannot record the events apart from their stacks here"
+        missing.append(Missing("copies of the workload's stacks", lack, layer="off_cpu"))
     in_part = ftrace and (request.detail, request.call_graph) == ("stacks", "auto")
     in_part &= by_name(facts)
     if not latency:
@@ -366,7 +373,7 @@ def plan(
         lack = "the kernel shows no raw_syscalls tracepoints"
         missing.append(Missing("system calls", lack, layer="syscall"))
     events += [*ours.events, *of_kernel[1]]
-    events += [Event(probe.event) for probe in probes]
+    events += [Event(probe.event, per_task=probe.event in own) for probe in probes]
     if request.detail == "stacks":
         how = "dwarf" if request.call_graph == "dwarf" else "fp"
         events.append(
@@ -383,7 +390,8 @@ def plan(
     if ftrace:
         # The process of each thread: ftrace shows only thread numbers.
         events.append(Event(THREADS))
-        events = [replace(e, ftrace=not (e.stack or e.frequency)) for e in events]
+        events = [replace(e, ftrace=not (e.stack or e.frequency or e.per_task)) for e in events]
+    events = [replace(e, per_task=True) if e.stack == "dwarf" else e for e in events]
     return ProbePlan(
         targets=tuple(chosen),
         probes=(*probes, *ours.probes, *of_kernel[0]),

@@ -39,7 +39,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fusetools.errors import Error
@@ -88,11 +88,13 @@ class Group:
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """A file system's probes. ``name`` is the file name without its suffix."""
+    """A file system's probes. ``name`` is the file name without its suffix. ``from_file``: a user
+    wrote it, so its fetch arguments may read any memory of the processes in which it fires."""
 
     name: str
     about: str
     groups: tuple[Group, ...]
+    from_file: bool = False
 
 
 def builtin() -> tuple[ProbeSet, ...]:
@@ -118,7 +120,7 @@ def load(path: Path) -> ProbeSet:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise Error(f"cannot read the probe set {path}", reason or "") from error
-    return parse(text, str(path))
+    return replace(parse(text, str(path)), from_file=True)
 
 
 def parse(text: str, source: str) -> ProbeSet:

@@ -92,8 +92,8 @@ _WAITS_FOR_LOCK = "cmd == 7 || cmd == 38"
 WAITS = f"(id == 7 || id > 20) && ({_within(_WAITS)})"
 
 
-def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
-    """A filter for the events whose stacks are copied.
+def _copied(name: str, copied: Sequence[str]) -> str:
+    """Return a filter for the events whose stacks are copied.
 
     Not every wait, as most are for the next request: perf cannot write 25,000 stacks of 8 KB a
     second. A wait for another thread has the stack at its system call's entry
@@ -101,11 +101,8 @@ def _copied(name: str, copied: Sequence[str], daemons: Sequence[str]) -> str:
     the stack of its switch. No stacks where a thread is preempted: with 8 callers on 2 CPUs these
     alone lost 10,000 to 17,000 of 220,000 events.
     """
-    mine = _any(("COMM",), copied)
     if name == "sched:sched_switch":
-        return _all(mine, "prev_state & 2")
-    if name == "sched:sched_waking":
-        return _all(mine, _any(("comm",), daemons))
+        return _all(_any(("COMM",), copied), "prev_state & 2")
     return _waits(copied) if name == "raw_syscalls:sys_enter" else ""
 
 
@@ -180,10 +177,13 @@ def task_events(
     leave = "id >= 0" if arch == "x86_64" else ""
     usual = "dwarf" if request.call_graph == "dwarf" else "fp"
     usual = usual if stacks and request.detail == "stacks" else ""
+    # The kernel also reports a waking to the events of the woken task, with the waker's stack
+    # (__perf_task in include/trace/events/sched.h): a copy could be any process's memory.
+    wakers = "fp" if usual and request.wakers else ""
     pids = {"prev_comm": "prev_pid", "next_comm": "next_pid", "comm": "pid", "COMM": "common_pid"}
     scopes = (
         ("sched:sched_switch", ("prev_comm", "next_comm"), "", usual),
-        ("sched:sched_waking", ("comm", "COMM"), "", usual if request.wakers else ""),
+        ("sched:sched_waking", ("comm", "COMM"), "", wakers),
         ("raw_syscalls:sys_enter", ("COMM",), enter, ""),
         ("raw_syscalls:sys_exit", ("COMM",), leave, ""),
     )
@@ -208,7 +208,7 @@ def task_events(
             own = _all(calls, _any(fields, daemons))
             own = " || ".join([f"common_pid >= {WORKLOAD}"] * by_pid + [f"({own})"])
         others = ""
-        copy = _copied(name, copied, daemons) if copied and (usual == "fp") else ""
+        copy = _copied(name, copied) if copied and (usual == "fp") else ""
         if copy and (stack == "fp" or name == "raw_syscalls:sys_enter"):
             events.append((name, Event(name, copy, "dwarf")))
             others = f"!({copy})"

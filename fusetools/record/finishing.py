@@ -195,6 +195,8 @@ class Finishing(Things):
             packed=self.facts.perf is not None and self.facts.perf.zstd is True,  # it shall read it
         )
         inputs = [str(self.raw)]
+        if self.raw_tasks and self.raw_tasks.exists():
+            inputs.append(str(self.raw_tasks))
         if self.ring and self.ring.output.exists():
             inputs.append(str(self.ring.output))
         graph = self.graph.output if self.graph else None

@@ -7,7 +7,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,7 +118,60 @@ def command_line(
     ``control``: the fifos (commands, answers); ``cgroup``: the workload's, below the mount point of
     the hierarchy that perf uses; ``since``: which threads may be the workload's, for filters.
     """
-    argv = [perf.path, "record", "-a", "-o", output, "-N", "-B"]
+    argv = _options(plan, perf, output, control, room, ["-a"])
+    if plan.switch_records:
+        argv += ["--switch-events"]
+    if plan.kernel_stacks:
+        argv += ["--kernel-callchains"]
+    events = [event for event in plan.events if not event.ftrace and not event.per_task]
+    by_ftrace = any(event.ftrace and event.name == SWITCH for event in plan.events)
+    ours = [event for event in events if event.workload and cgroup]
+    if ours:
+        # First, so that perf takes it for the records of tasks, mappings and switches: only the
+        # workload's. -G is of all events before it.
+        argv += ["-e", "dummy:u"]
+        for event in ours:
+            argv += _event(event, plan.stack_bytes, by_ftrace)
+        argv += ["-G", cgroup or ""]
+    elif any(event.ftrace for event in plan.events):
+        # perf has the records of tasks with its first event.
+        argv += ["-e", "dummy:u"]
+    for event in events:
+        if event not in ours:
+            argv += _event(event, plan.stack_bytes, by_ftrace)
+    return [since.filled(word) for word in argv] if since else argv
+
+
+def per_task_line(
+    plan: ProbePlan,
+    perf: Tool,
+    output: str,
+    control: tuple[str, str],
+    room: Sizes,
+    pids: Iterable[int],
+    since: Since | None = None,
+) -> list[str]:
+    """Return `perf record` for the plan's per-task events: on ``pids`` and all that they start.
+
+    The kernel ends them where a process runs a setuid program (fs/exec.c, begin_new_exec).
+    """
+    whom = ["-p", ",".join(map(str, pids)), "--sample-cpu"]
+    argv = _options(plan, perf, output, control, room, whom)
+    for event in plan.events:
+        if event.per_task:
+            argv += _event(event, plan.stack_bytes, by_ftrace=True)
+    return [since.filled(word) for word in argv] if since else argv
+
+
+def _options(
+    plan: ProbePlan,
+    perf: Tool,
+    output: str,
+    control: tuple[str, str],
+    room: Sizes,
+    whom: Sequence[str],
+) -> list[str]:
+    argv = [perf.path, "record", *whom, "-o", output, "-N", "-B"]
     if plan.clock == "mono":
         argv += ["-k", "CLOCK_MONOTONIC"]
     argv += [option for option in ("--no-bpf-event",) if option in perf.options]
@@ -130,26 +183,7 @@ def command_line(
         argv += ["--max-size", f"{room.limit >> 10}K"]
     if room.left and "--mmap-flush" in perf.options:
         argv += ["--mmap-flush", f"{room.left >> 10}K"]
-    if plan.switch_records:
-        argv += ["--switch-events"]
-    if plan.kernel_stacks:
-        argv += ["--kernel-callchains"]
-    events = [event for event in plan.events if not event.ftrace]
-    by_ftrace = any(event.ftrace and event.name == SWITCH for event in plan.events)
-    ours = [event for event in events if event.workload and cgroup]
-    if ours:
-        # First, so that perf takes it for the records of tasks, mappings and switches: only the
-        # workload's. -G is of all events before it.
-        argv += ["-e", "dummy:u"]
-        for event in ours:
-            argv += _event(event, plan.stack_bytes, by_ftrace)
-        argv += ["-G", cgroup or ""]
-    elif len(events) < len(plan.events):  # perf has the records of tasks with its first event
-        argv += ["-e", "dummy:u"]
-    for event in events:
-        if event not in ours:
-            argv += _event(event, plan.stack_bytes, by_ftrace)
-    return [since.filled(word) for word in argv] if since else argv
+    return argv
 
 
 def overwriting(command_line: Sequence[str]) -> list[str]:

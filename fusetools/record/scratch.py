@@ -20,6 +20,7 @@ from fusetools.names import FTRACE
 from fusetools.output import Output, new_directory, open_directory
 
 DATA, RING = "perf.data", "ring"  # what perf writes; what ftrace's instance recorded
+TASKS = "perf.tasks"  # what perf writes of per-task events
 PARTIAL = ".partial"  # behind the recording's name: what a killed one had
 _NAME = re.compile(r"\.(.{1,200})\.[0-9a-f]{8}", re.DOTALL)
 

@@ -46,11 +46,11 @@ from fusetools.record.attached import Attached
 from fusetools.record.costs import OF_ROUND_TRIPS, Costs
 from fusetools.record.finishing import Finishing
 from fusetools.record.merger import Merger
-from fusetools.record.perf import Perf, Since, buffer_size, command_line, sizes
+from fusetools.record.perf import Perf, Since, buffer_size, command_line, per_task_line, sizes
 from fusetools.record.preflight import check_feedback, output_of, prepared
 from fusetools.record.probing import Probing
 from fusetools.record.recorder import Recorder
-from fusetools.record.scratch import DATA, RING, Scratch
+from fusetools.record.scratch import DATA, RING, TASKS, Scratch
 from fusetools.record.signals import ENDING, arrived, held_signals, with_parent
 from fusetools.record.slices import Slices
 from fusetools.record.state import Removed, started
@@ -208,7 +208,10 @@ class Recording(Probing, Finishing):
         self.quotas["daemon"] = daemons
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
-        self._start_perf(lambda perf, fifos: self._command_line(perf, fifos, group))
+        self._number_callers()
+        self._start_perf(
+            lambda perf, fifos: self._command_line(perf, fifos, group), self._per_task_line
+        )
         self._expedite(False)
         if self.attached:
             self.attached.look()
@@ -242,30 +245,58 @@ class Recording(Probing, Finishing):
         if signal.sigpending() & set(ENDING):
             raise Interrupted("interrupted before the recording began")
 
-    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
+    def _number_callers(self) -> None:
+        """Note which thread numbers the workload can have."""
         if self.plan.by_pid:
             self.forks, last = _forks()
             if self.workload and not self.attached:
                 self.since = Since(self.workload.pid, self.facts.pid_max)
             elif self.attached:  # who is started after this look has a greater number
                 self.since = Since(last + 1, self.facts.pid_max, self.attached.numbers())
-        since = self.since
-        return command_line(self.plan, perf, self.raw.name, fifos, self.room, group, since)
 
-    def _start_perf(self, command_line: Callable[[Tool, tuple[str, str]], list[str]]) -> None:
-        """perf and ftrace, with their events on; without those whose probes cannot be placed, which
-        shows only then. Error: for another reason they do not record."""
+    def _command_line(self, perf: Tool, fifos: tuple[str, str], group: str | None) -> list[str]:
+        output, since = self.raw.name, self.since
+        return command_line(self.plan, perf, output, fifos, self.room, group, since)
+
+    def _per_task_line(self, perf: Tool, fifos: tuple[str, str]) -> list[str]:
+        assert self.raw_tasks is not None
+        output, pids = self.raw_tasks.name, self._memory_of()
+        return per_task_line(self.plan, perf, output, fifos, self.room, pids, self.since)
+
+    def _memory_of(self) -> list[int]:
+        """Return the processes whose memory samples may hold: the daemons, and the workload if its
+        stacks are to be copied."""
+        daemons = [pid for pid in self._servers() if pid != os.getpid() and started(pid)]
+        return [*daemons, *self._callers] if self.request.call_graph == "dwarf" else daemons
+
+    def _start_perf(
+        self,
+        command_line: Callable[[Tool, tuple[str, str]], list[str]],
+        per_task_line: Callable[[Tool, tuple[str, str]], list[str]] | None = None,
+    ) -> None:
+        """Start perf and ftrace, with their events on. ``per_task_line``: of a second perf, for the
+        per-task events.
+
+        Probes that cannot be placed show only then: they are left out. Error: perf or ftrace does
+        not record for another reason.
+        """
         assert self.facts.perf is not None and self.tracefs is not None
         for tried in (False, True):
             self.perf = self.perf_class(self._folder())
             argv = command_line(self.facts.perf, self.perf.fifos)
             self._start(self.perf, argv, self.raw.parent)
+            if per_task_line and any(event.per_task for event in self.plan.events):
+                self.raw_tasks = self.raw.with_name(TASKS)
+                self.task_perf = self.perf_class(self._folder())
+                argv = per_task_line(self.facts.perf, self.task_perf.fifos)
+                self._start(self.task_perf, argv, self.raw.parent)
             try:
                 events = self._of_ftrace() if self.ring else []
                 later = [event for event in events if event.name in OF_BOTH]
                 if self.ring:  # while perf begins
                     self.ring.choose(event for event in events if event not in later)
-                self.perf.enable()
+                for perf in self._perfs:
+                    perf.enable()
                 if self.ring and self.costs and later:
                     # perf looks at each event that it has a filter for.
                     self.thrown_away = self._by_switching(self.costs.thrown_away) or 0.0
@@ -275,11 +306,14 @@ class Recording(Probing, Finishing):
             except Error:
                 if self.ring:
                     self.ring.clear()
-                self.perf.kill()  # it may hold the probes that are removed now
+                for perf in self._perfs:
+                    perf.kill()  # it may hold the probes that are removed now
                 refused = [] if tried else self._cannot_be_placed()
                 if not refused:
                     raise
-                self.perf.close()
+                for perf in self._perfs:
+                    perf.close()
+                self.task_perf = self.raw_tasks = None
                 for probe, why in refused:
                     self._refuse(probe, why)
 
@@ -410,7 +444,8 @@ class Recording(Probing, Finishing):
         raw = self._written()
         why = f"No space left on device for more of it ({self._place()})"
         # What is in the buffers is still to come, and the file is there twice for a moment.
-        buffers = self.room.buffer * self.facts.cpus + (self.ring.buffers if self.ring else 0)
+        buffers = self.room.buffer * self.facts.cpus * len(self._perfs)
+        buffers += self.ring.buffers if self.ring else 0
         needed = raw + 2 * (buffers + FORMATS)
         parts = 0
         if self.graph is not None:
@@ -456,7 +491,7 @@ class Recording(Probing, Finishing):
         if self.workload and not self.attached:
             self.workload.start()
         if self.ring and self.plan.in_part:
-            self.slices = Slices(self.plan, self.perf, self.ring.recorded, self._sizes)
+            self.slices = Slices(self.plan, self._tell_of, self.ring.recorded, self._sizes)
         limit = None if self.request.duration is None else begin + self.request.duration
         self._wait(limit)
         self.outcome.seconds = time.monotonic() - begin
@@ -496,8 +531,8 @@ class Recording(Probing, Finishing):
     def _one_ended(self) -> bool:
         """Whether perf has ended by itself, or who empties ftrace's buffers; or both together
         have written enough."""
-        ended = (self.perf and self.perf.ended) or (self.ring and self.ring.ended)
-        return bool(ended) or self._at_limit()
+        ended = any(perf.ended for perf in self._perfs) or bool(self.ring and self.ring.ended)
+        return ended or self._at_limit()
 
     def _end_span(self) -> None:
         if self.span and self.span[1] == NEVER:
@@ -508,8 +543,9 @@ class Recording(Probing, Finishing):
         self._end_span()
         if self.ring:
             self.ring.pause()
-        if self.perf and not self._perf_died and not self.perf.ended:
-            self.perf.tell("disable", 5.0)
+        for perf in self._perfs:
+            if not self._perf_died and not perf.ended:
+                perf.tell("disable", 5.0)
         if self.workload and not self._perf_died:
             self.warn(f"the recording ended: {self._why_ended()}; the workload goes on")
         self._perf_died = True
@@ -525,7 +561,7 @@ class Recording(Probing, Finishing):
             return f"No space left on device for more of it ({self._place()})"
         if self.ring and self.ring.ended and not self.ring.whole:
             return self.ring.complaint()
-        return self.perf.complaint() or "perf was killed"
+        return next(filter(None, (perf.complaint() for perf in self._perfs)), "perf was killed")
 
     def leave(self) -> None:
         """Waits for the workload, once all is written; not for one that hangs."""
@@ -588,19 +624,23 @@ class Recording(Probing, Finishing):
         if self.ring:
             self.ring.end()
         if self.perf and self.perf.process is None:
-            self.perf.close()
+            for perf in self._perfs:
+                perf.close()
         elif self.perf:
-            died = self.perf.ended
-            self.perf.pause()
+            died = any(perf.ended for perf in self._perfs)
+            for perf in self._perfs:
+                perf.pause()
             self.merger = Merger() if self.output else None  # not before: it would be recorded
             self._expedite(True)
-            whole = self.perf.stop() and not died
+            stopped = [perf.stop() for perf in self._perfs]  # each of them
+            whole = all(stopped) and not died
             if self.ring:
                 whole = self.ring.stop() and not ring_died and whole
             if not whole or self._full():
                 self.outcome.warnings.append(f"the recording ended early: {self._why_ended()}")
                 self.outcome.failed = True
-            self.perf.close()
+            for perf in self._perfs:
+                perf.close()
         if self.ring and self.ring.lost:
             self.lost["ftrace"] = self.ring.lost
         self._stop_graph()
@@ -637,8 +677,8 @@ class Recording(Probing, Finishing):
         self._unmade = True
         if self.ring:
             self._remove_instance(self.ring)
-        if self.perf:  # it keeps probes, and the cgroup
-            self.perf.let_go()
+        for perf in self._perfs:  # they keep probes, and the cgroup
+            perf.let_go()
         self.state.processes = []
         self._expedite(False)
         if self.tracefs and self.state.probes:

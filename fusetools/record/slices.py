@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from fusetools.plan.instances import OF_BOTH, PAIRED
 from fusetools.plan.planner import ProbePlan
-from fusetools.record.perf import Perf
 
 PERIOD, SLICE = 0.05, 0.004  # s
 # Events a second from which on waits are many: some 14,000 requests. Below it stacks cost at most
@@ -41,13 +40,14 @@ class Look(NamedTuple):
 
 
 class Slices:
-    """``events``: how many ftrace has recorded; ``sizes``: bytes of what perf has written, and of
+    """``tell`` passes a command to perf, and waits up to so many seconds for its answer.
+    ``events``: how many ftrace has recorded; ``sizes``: bytes of what perf has written, and of
     ftrace's events. Made when the workload begins: what arming made is not of it."""
 
     def __init__(
         self,
         plan: ProbePlan,
-        perf: Perf,
+        tell: Callable[[str, float], object],
         events: Callable[[], int],
         sizes: Callable[[], tuple[int, int]],
     ) -> None:
@@ -58,7 +58,7 @@ class Slices:
         self._in_part: tuple[str, ...] = ()
         self._off: set[str] = set()
         self._slice = False
-        self._perf, self._events, self._sizes = perf, events, sizes
+        self._tell, self._events, self._sizes = tell, events, sizes
         self._since = time.monotonic()
         self._looks = deque([self._look(self._since)])
         self._due = self._since + LOOK
@@ -110,5 +110,5 @@ class Slices:
         """All that are off, or those that are taken in part."""
         names = self._all if on else reversed(self._in_part)
         for name in [name for name in names if (name in self._off) == on]:
-            self._perf.tell(f"{'enable' if on else 'disable'} {name}", 1.0)
+            self._tell(f"{'enable' if on else 'disable'} {name}", 1.0)
         self._off = set() if on else {*self._in_part}

@@ -38,6 +38,7 @@ class Things:
 
     scratch: Path  # where it is recorded
     raw: Path  # what perf writes
+    raw_tasks: Path | None = None  # what perf writes of per-task events
     started: datetime
 
     def __init__(
@@ -67,6 +68,7 @@ class Things:
         self.workload: Workload | None = None
         self.attached: Attached | None = None
         self.perf: Perf | None = None
+        self.task_perf: Perf | None = None  # records the per-task events
         self.graph: TraceCmd | None = None
         self.ring: Instance | None = None
         self.slices: Slices | None = None
@@ -137,10 +139,18 @@ class Things:
 
     def _sizes(self) -> tuple[int, int]:
         ring = self.ring.written() if self.ring else 0
-        try:
-            return self.raw.stat().st_size, ring
-        except OSError:  # not yet; or its file system is gone
-            return 0, ring
+        return sum(map(_size, (self.raw, self.raw_tasks))), ring
+
+    @property
+    def _perfs(self) -> list[Perf]:
+        return [perf for perf in (self.perf, self.task_perf) if perf]
+
+    def _tell_of(self, text: str, seconds: float) -> bool:
+        """Pass a command such as "enable EVENT" to the perf that takes that event's stacks."""
+        name = text.split()[-1]
+        first = next(event for event in self.plan.events if event.stack and event.name == name)
+        perf = self.task_perf if first.per_task else self.perf
+        return perf is not None and perf.tell(text, seconds)
 
     def _place(self) -> str:
         """Where the recording goes, in words."""
@@ -169,3 +179,11 @@ class Things:
 
     def _asked_to_end(self) -> bool:
         return self._pass_on(arrived(0)) and self._times_asked > 1
+
+
+def _size(path: Path | None) -> int:
+    """Return a file's size in bytes; 0 if it is not there, or its file system is gone."""
+    try:
+        return path.stat().st_size if path else 0
+    except OSError:
+        return 0

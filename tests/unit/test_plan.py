@@ -28,7 +28,7 @@ from fusetools.plan.planner import ProbePlan, Target
 from fusetools.plan.probeset import builtin
 from fusetools.plan.request import DETAILS, Attach, Caller, Request, Stream, Workload
 from fusetools.record.attached import RANGES, ranges
-from fusetools.record.perf import Since, Sizes, command_line, sizes
+from fusetools.record.perf import Since, Sizes, command_line, per_task_line, sizes
 from fusetools.record.planned import summary
 from fusetools.render.json.answer import render as to_json
 from fusetools.render.text.plan import render
@@ -133,6 +133,7 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     """A plan for people: what is recorded, the probes, perf's command line, what is missing."""
     assert facts.perf is not None
     room = Sizes(32 << 20, 1 << 40)
+    per_task = any(event.per_task for event in plan.events)
     argv = command_line(plan, facts.perf, "perf.data", ("ctl", "ack"), room, "user/fusetools-1")
     lines = [f"{facts.kernel}: {', '.join(plan.layers)}", ""]
     lines += [probe.definition() for probe in plan.probes]
@@ -142,6 +143,9 @@ def text(plan: ProbePlan, facts: HostFacts) -> str:
     lines += [""] * bool(by_ftrace)
     lines += [f"ftrace: {e.name}{f' if {e.filter}' if e.filter else ''}" for e in by_ftrace]
     lines += ["", " ".join(argv).replace(" -e ", "\n  -e ").replace(" -G ", "\n  -G ")]
+    if per_task:
+        argv = per_task_line(plan, facts.perf, "perf.tasks", ("ctl", "ack"), room, [2024])
+        lines += ["", " ".join(argv).replace(" -e ", "\n  -e ")]
     lines += [""] + [f"missing {m.layer or '-'}: {m.what}: {m.why}" for m in plan.missing]
     return "\n".join(lines) + "\n"
 
@@ -256,10 +260,12 @@ def test_each_switch_is_recorded_once(
         if before == "cvmfs2" and wanted:
             # A wait for somebody else has the stack with which its system call was entered; where
             # the thread is preempted a copy would cost more than it tells.
-            own = call_graph == "auto" and frame_pointers < 0.9 and state == 2
-            assert stacks == ["dwarf" if call_graph == "dwarf" or own else "fp"]
+            copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
+            own = copies and state == 2
+            assert stacks == ["dwarf" if call_graph == "dwarf" and by_pid or own else "fp"]
         elif stacks:
-            assert stacks == ["dwarf" if call_graph == "dwarf" else "fp"]
+            assert stacks == ["dwarf" if call_graph == "dwarf" and by_pid else "fp"]
+    assert all(event.per_task == (event.stack == "dwarf") for event in plan.events)
 
 
 def test_numbers_of_threads_begin_anew() -> None:
@@ -821,12 +827,18 @@ def test_names_in_filters(comm: str, condition: str) -> None:
 
 def test_call_graphs() -> None:
     facts = host()
-    assert facts.perf is not None
+    beside_ftrace = replace(facts, pid_max=1 << 22)
+    perf = facts.perf
+    assert perf is not None
     room = sizes(2, 1 << 40)
 
-    def argv(how: str, **more: Any) -> str:
+    def argv(how: str, facts: HostFacts = facts, **more: Any) -> str:
         plan = make(facts, Workload(command=("x",), call_graph=how, **more))
-        return " ".join(command_line(plan, facts.perf, "o", ("c", "a"), room, "g"))  # type: ignore[arg-type]
+        return " ".join(command_line(plan, perf, "o", ("c", "a"), room, "g"))
+
+    def per_task(how: str, **more: Any) -> str:
+        plan = make(beside_ftrace, Workload(command=("x",), call_graph=how, **more))
+        return " ".join(per_task_line(plan, perf, "o", ("c", "a"), room, [7, 8]))
 
     assert "--kernel-callchains" in argv("kernel")
     assert "-e sched:sched_switch/call-graph=fp/ --filter" in argv("kernel")
@@ -834,13 +846,16 @@ def test_call_graphs() -> None:
     assert "-e sched:sched_waking --filter" in argv("fp")
     assert "-e sched:sched_waking/call-graph=fp/ --filter" in argv("fp", wakers=True)
     assert "--kernel-callchains" not in argv("fp")
+    # The kernel copies the memory of those processes alone.
     copied = "call-graph=dwarf,stack-size=8192"
-    assert f"-e sched:sched_switch/{copied}/ --filter" in argv("dwarf")
-    assert "call-graph=dwarf,stack-size=65528/" in argv("dwarf", stack_bytes=65528)
-    assert "-e sched:sched_switch/call-graph=fp/" not in argv("dwarf")
-    assert f"-e cpu-clock/freq=99,{copied},name=cpu-clock/I" in argv("dwarf")
-    assert "-e fuse_daemon:cvmfs_lookup --exclude-perf" in argv("dwarf")
-    assert "-e fuse:fuse_request_send --filter" in argv("dwarf")
+    assert " record -p 7,8 " in per_task("dwarf") and " -a " not in per_task("dwarf")
+    assert f"-e sched:sched_switch/{copied}/ --filter" in per_task("dwarf")
+    assert "call-graph=dwarf,stack-size=65528/" in per_task("dwarf", stack_bytes=65528)
+    assert f"-e cpu-clock/freq=99,{copied},name=cpu-clock/I" in per_task("dwarf")
+    whole = argv("dwarf", beside_ftrace)
+    assert " -a " in whole and "dwarf" not in whole
+    assert "sched:sched_switch" not in whole and "cpu-clock" not in whole
+    assert "dwarf" not in argv("dwarf") and "sched:sched_switch/call-graph=fp/" in argv("dwarf")
 
 
 def test_who_tells_names() -> None:
@@ -920,11 +935,8 @@ def test_waits_of_a_daemon_without_frame_pointers_are_copied() -> None:
     woken = 'comm == "cvmfs2" || COMM == "cvmfs2"'
     assert switches(make(facts, auto), "sched:sched_waking")[1:] == [(woken, "", False)]
     wakers = make(facts, replace(auto, wakers=True))
-    own_thread = f'{mine} && comm == "cvmfs2"'
-    assert switches(wakers, "sched:sched_waking")[1:] == [
-        (own_thread, "dwarf", False),
-        (f"({woken}) && (!({own_thread}))", "fp", False),
-    ]
+    # The kernel shows the waker's stack to the woken task's events: never a copy of it.
+    assert switches(wakers, "sched:sched_waking")[1:] == [(woken, "fp", False)]
     # The samples are everybody's.
     assert {e.stack for e in make(facts, auto).events if e.name == planner.CLOCK} == {"fp"}
 
@@ -995,15 +1007,15 @@ def test_reads_from_pipes_and_sockets_are_copied_and_no_others() -> None:
                 words = re.sub(r"\bfd\b", str(number), event.filter)
                 assert holds(words, {"prev_comm": comm, "prev_pid": 1}) == (number in copied)
 
-    def recorded(*mounts: Mount, **more: object) -> set[str]:
+    def recorded(*mounts: Mount, pid_max: int = 0, **more: object) -> set[str]:
         request = Workload(command=("x",), **more)  # type: ignore[arg-type]
-        plan = make(replace(facts, mounts=mounts), request)
+        plan = make(replace(facts, mounts=mounts, pid_max=pid_max), request)
         return {e.name for e in plan.events} & set(READS)
 
     # Nothing where there is nothing to copy, as each event takes time to arm.
     assert recorded(a) and not recorded(whole) and not recorded(replace(a, streams=()))
     assert not recorded(a, call_graph="fp") and not recorded(a, detail="stages")
-    assert not recorded(a, call_graph="dwarf")
+    assert not recorded(a, call_graph="dwarf", pid_max=1 << 22)
     many = [
         mount(f"/{i}", connection=i, comm=f"d{i}", streams=tuple(range(99)), libraries=(libc,))
         for i in range(30)

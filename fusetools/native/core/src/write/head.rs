@@ -133,6 +133,8 @@ pub(super) struct Head<'a> {
     pub events: Vec<Event>,
     pub tracing: Option<Tracing<'a>>,
     pub features: BTreeMap<u32, Cow<'a, [u8]>>,
+    /// Ids of removed events that records other than samples still name.
+    pub spare_ids: Vec<u64>,
 }
 
 impl<'a> Head<'a> {
@@ -147,6 +149,9 @@ impl<'a> Head<'a> {
             .ok_or_else(|| Error::mismatch("no recording was given"))?;
         for other in heads {
             joined.absorb(other, warnings)?;
+        }
+        if let Some(event) = joined.events.first_mut() {
+            event.ids.append(&mut joined.spare_ids);
         }
         Ok(joined)
     }
@@ -205,6 +210,7 @@ impl<'a> Head<'a> {
         }
         let before = self.events.len();
         self.events.extend(other.events);
+        self.spare_ids.extend(other.spare_ids);
         for (number, section) in other.features {
             let joined = match (number, self.features.get(&number)) {
                 (feature::BUILD_ID, Some(mine)) => join_build_ids(mine, &section),
@@ -314,9 +320,8 @@ impl<'a> Head<'a> {
             .into_iter()
             .partition(|_| unwanted.next() == Some(&true));
         self.events = rest;
-        if let Some(event) = self.events.first_mut() {
-            gone.iter().for_each(|of| event.also(of));
-        }
+        self.spare_ids
+            .extend(gone.into_iter().flat_map(|event| event.ids));
     }
 
     /// Numbers of tracepoints that mean something already.
@@ -570,6 +575,7 @@ impl<'a> Head<'a> {
             events,
             tracing,
             features,
+            spare_ids: Vec::new(),
         })
     }
 

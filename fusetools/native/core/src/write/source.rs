@@ -621,6 +621,7 @@ impl Survey {
             events: stacked.chain(plain).collect(),
             tracing: Some(tracing),
             features,
+            spare_ids: Vec::new(),
         })
     }
 }
