@@ -83,10 +83,16 @@ class Finishing(Things):
         }
 
     def _scope(self) -> list[int] | None:
-        """Whose switches and system calls the recording is about; None: everybody's. Not ours:
-        perf is our child."""
+        """Return the processes whose switches and system calls the recording is about, with all
+        that they start; None: everybody's.
+
+        fusetools is not one: perf is its child. A cgroup holds the workload exactly; only root may
+        see others of the same names as the daemon's threads.
+        """
+        if self._callers and not self.plan.by_pid and not self.user:
+            return None
         servers = [pid for pid in self._servers() if pid != os.getpid()]
-        return [*servers, *self._callers] if self._callers else None
+        return [*servers, *self._callers]
 
     def _unmake(self) -> None:
         """Called while the recording is put together: of one that goes on, nothing goes."""
@@ -188,7 +194,7 @@ class Finishing(Things):
             avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
-            scope=self._scope() if self.plan.by_pid else None,
+            scope=self._scope(),
             threads=self._threads(),
             window=self.window,
             span=self.span,

@@ -63,6 +63,7 @@ GRACE = 5.0  # seconds that a workload has to end after a signal, and what hangs
 KILLED = 2.0  # after SIGKILL
 FORMATS = 1 << 20  # bytes of a recording beside its records
 NEVER = (1 << 64) - 1  # ns
+MOST_OPENED = 1 << 14  # perf events of tasks: 10 to 40 us each
 LEFT = 124  # exit status, as timeout(1) has it
 
 
@@ -209,6 +210,7 @@ class Recording(Probing, Finishing):
         if self.workload:
             self.quotas["workload"] = throttling.quotas(files, self.workload.pid)
         self._number_callers()
+        self._bound_per_task()
         self._start_perf(
             lambda perf, fifos: self._command_line(perf, fifos, group), self._per_task_line
         )
@@ -262,6 +264,26 @@ class Recording(Probing, Finishing):
         assert self.raw_tasks is not None
         output, pids = self.raw_tasks.name, self._memory_of()
         return per_task_line(self.plan, perf, output, fifos, self.room, pids, self.since)
+
+    def _bound_per_task(self) -> None:
+        """Replace copies of stacks where they would need too many events: a daemon of a thousand
+        threads on a hundred CPUs. Error: the user's own probe set would."""
+        events = [event for event in self.plan.events if event.per_task]
+        files = Files(Path("/"))
+        tasks = sum(len(files.list(f"/proc/{pid}/task")) for pid in self._memory_of())
+        opened = len(events) * tasks * self.facts.cpus
+        if opened <= MOST_OPENED:
+            return
+        why = f"{tasks:,} threads on {self.facts.cpus} CPUs would need {opened:,} perf events"
+        if any(not event.stack for event in events):
+            raise Error("cannot record the daemon by this probe set", why, "--fs libfuse")
+        fix = "fusetools record --call-graph fp -- …"
+        self.missing.append(Missing("copies of the daemon's stacks", why, fix, "off_cpu"))
+        by_frames = (
+            replace(event, stack="fp", per_task=False) if event.per_task else event
+            for event in self.plan.events
+        )
+        self.plan = replace(self.plan, events=tuple(by_frames))
 
     def _memory_of(self) -> list[int]:
         """Return the processes whose memory samples may hold: the daemons, and the workload if its

@@ -262,7 +262,7 @@ def test_each_switch_is_recorded_once(
             # the thread is preempted a copy would cost more than it tells.
             copies = call_graph == "dwarf" or (call_graph == "auto" and frame_pointers < 0.9)
             own = copies and state == 2
-            assert stacks == ["dwarf" if call_graph == "dwarf" and by_pid or own else "fp"]
+            assert stacks == ["dwarf" if (call_graph == "dwarf" and by_pid) or own else "fp"]
         elif stacks:
             assert stacks == ["dwarf" if call_graph == "dwarf" and by_pid else "fp"]
     assert all(event.per_task == (event.stack == "dwarf") for event in plan.events)
@@ -856,6 +856,21 @@ def test_call_graphs() -> None:
     assert " -a " in whole and "dwarf" not in whole
     assert "sched:sched_switch" not in whole and "cpu-clock" not in whole
     assert "dwarf" not in argv("dwarf") and "sched:sched_switch/call-graph=fp/" in argv("dwarf")
+
+
+def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
+    """Its arguments may read any memory of a process."""
+    for facts in (host(), replace(host(), pid_max=1 << 22)):
+        own = replace(next(one for one in builtin() if one.name == "cvmfs"), from_file=True)
+        found = planner.targets(facts, Workload(command=("x",)), builtin(), own)
+        plan = planner.plan(facts, Workload(command=("x",)), found, SYMBOLS, PLAIN, OWN)
+        plan = bundled(facts, plan)
+        probed = {probe.recorded_as: probe.function for probe in plan.probes if not probe.in_kernel}
+        events = [event for event in plan.events if event.name in probed]
+        assert len(events) > 1
+        for event in events:
+            ours = probed[event.name] == CALIBRATION  # fusetools calls it itself
+            assert event.per_task != ours and not (event.per_task and event.ftrace)
 
 
 def test_who_tells_names() -> None:

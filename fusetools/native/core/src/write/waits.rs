@@ -20,6 +20,9 @@ pub(super) const SWITCH: &str = "sched:sched_switch";
 /// Events that ftrace records as well: only the stacks of perf's samples are used.
 pub(super) const OF_BOTH: [&str; 2] = [SWITCH, "raw_syscalls:sys_enter"];
 
+/// A socket connects, in the thread that asks for it.
+const CONNECT: &str = "sock:inet_sock_set_state";
+
 /// The beginning of the names of events for a single system call.
 pub(super) const ONE_CALL: &str = "syscalls:sys_enter_";
 
@@ -102,7 +105,8 @@ pub(super) fn about_whom(name: &str, format: Option<&Format>) -> Option<Option<P
     match name {
         SWITCH => Some(place(format, "next_pid")),
         "sched:sched_waking" => Some(place(format, "pid")),
-        "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" => Some(None),
+        "raw_syscalls:sys_enter" | "raw_syscalls:sys_exit" | CONNECT => Some(None),
+        _ if name.starts_with(ONE_CALL) => Some(None),
         _ => None,
     }
 }
