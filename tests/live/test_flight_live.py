@@ -344,7 +344,7 @@ def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Pa
     with flight(tmp_path, *arguments) as process, load(mount):
         assert own_probes()
         perfs = children(process.pid, "perf")
-        assert len(perfs) == 2
+        assert len(perfs) == 3  # of the host, of the daemon's tasks, of the conditions
         process.kill()
         process.wait(HANGS)
         wait_until(
@@ -357,11 +357,13 @@ def test_killed_it_leaves_what_clean_removes(sample_mount: Mounter, tmp_path: Pa
     assert "no flight recorder runs here\n  fix: fusetools record --flight 30\n" in refused.stderr
 
 
-def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", [0, 1], ids=["host", "tasks"])
+def test_perf_that_dies_ends_it(sample_mount: Mounter, tmp_path: Path, which: int) -> None:
     mount = sample_mount()
     with flight(tmp_path, "--mount", mount.path, "--flight", 5) as process:
-        (perf,) = children(process.pid, "perf")
-        os.kill(perf, signal.SIGKILL)
+        perfs = children(process.pid, "perf")
+        assert len(perfs) == 2
+        os.kill(perfs[which], signal.SIGKILL)
         said = process.communicate(timeout=HANGS)[1]
     assert process.returncode == 1
     assert "fusetools: the flight recorder ended\n  why: perf was killed\n" in said

@@ -676,7 +676,7 @@ def test_perf_is_killed(sample_mount: Mounter, tmp_path: Path) -> None:
     mount = sample_mount()
     work = ["sh", "-c", until("test -e go")]
     with begin(tmp_path, "--mount", mount.path, "--", *work) as process:
-        (perf,) = children(process.pid, "perf")
+        perf, _of_tasks = children(process.pid, "perf")
         os.kill(perf, signal.SIGKILL)
         (tmp_path / "go").touch()
         done = Done(process)

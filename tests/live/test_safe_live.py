@@ -174,7 +174,7 @@ def test_perf_that_dies_is_reported_at_once(sample_mount: Mounter, tmp_path: Pat
     with begin(tmp_path, "--mount", mount.path, "--", "sleep", "60") as process:
         assert process.stderr is not None
         wait_until(lambda: bool(children(process.pid, "sleep")), "the workload")
-        (perf,) = children(process.pid, "perf")
+        perf, _of_tasks = children(process.pid, "perf")
         os.kill(perf, signal.SIGKILL)
         said = process.stderr.readline()
         assert said == "fusetools: the recording ended: perf was killed; the workload goes on\n"
