@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(HOME)/.cargo/bin:$(PATH)
-NATIVE := $(shell find fusetools/native fusetools/flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
+NATIVE := $(shell find fusetools/native flame/native -name '*.rs' -o -name Cargo.toml) Cargo.toml
 
 .PHONY: help demo test test-quick test-busy test-kernels test-faults test-kills fuzz lint bench clean install install-tests \
   build samples
@@ -25,15 +25,15 @@ help:
 	@echo 'make clean          remove what was built'
 
 install:
-	@./install.sh
+	@tools/install.sh
 
 install-tests:
-	@./install.sh tests
+	@tools/install.sh tests
 
 build: $(VENV)/.built
 
 $(VENV)/.built: $(NATIVE) setup.cfg pyproject.toml
-	@./build.sh $(VENV)
+	@tools/build.sh $(VENV)
 	@touch $@
 
 # The extras `test` and `lint`, without building fusetools again.
@@ -108,4 +108,4 @@ bench: install-tests samples $(VENV)/.tested
 
 clean:
 	rm -rf target build $(VENV) *.egg-info samples/build tests/vm/build tests/filesystems/build \
-	  fusetools/*.so fusetools/flame/*.so
+	  fusetools/*.so flame/*.so

@@ -343,6 +343,6 @@ def require(*commands: str) -> None:
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting file systems needs root and /dev/fuse")
     if absent := [command for command in commands if not shutil.which(command)]:
-        pytest.skip(f"not installed: {', '.join(absent)} (./install.sh tests)")
+        pytest.skip(f"not installed: {', '.join(absent)} (tools/install.sh tests)")
     if not Path("/sys/kernel/tracing/events/fuse/fuse_request_send").exists():
         pytest.skip("this kernel has no fuse:fuse_request_send to count requests by")

@@ -162,8 +162,25 @@ def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         input=stdin,
         capture_output=True,
         text=True,
-        cwd=Path(flame.__file__).parents[2],
     )
+
+
+def test_flame_works_without_fusetools() -> None:
+    """Import all its modules as the top-level package flame, and draw."""
+    code = """
+import importlib, pkgutil, sys
+import flame
+for module in pkgutil.iter_modules(flame.__path__):
+    importlib.import_module(f"flame.{module.name}")
+for name in (".svg", ".html", ".folded", ".speedscope.json", ".firefox.json"):
+    assert "main" in flame.drawn(flame.Folded({"main": 1}), name), name
+print(sorted(name for name in sys.modules if name.partition(".")[0] == "fusetools"))
+"""
+    cwd = Path(flame.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("suffix", ["svg", "html", "speedscope.json", "firefox.json", "folded"])

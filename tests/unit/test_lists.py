@@ -55,19 +55,56 @@ def test_probe_sets() -> None:
         assert re.search(rf"\b{name}\b", option.help or ""), f"--fs does not name {name}"
 
 
+def setup() -> configparser.ConfigParser:
+    found = configparser.ConfigParser()
+    found.read(ROOT / "setup.cfg")
+    return found
+
+
+def elsewhere() -> dict[str, Path]:
+    """Return the packages that are not in fusetools/, with their folders."""
+    lines = setup()["options"]["package_dir"].strip().splitlines()
+    return {name: ROOT / place for name, place in (line.split(" = ") for line in lines)}
+
+
+def folder(package: str) -> Path:
+    top, *inside = package.split(".")[1:] or [""]
+    return elsewhere().get(f"fusetools.{top}", ROOT / "fusetools" / top).joinpath(*inside)
+
+
 def test_packages() -> None:
-    """configs/ lies elsewhere than in fusetools/, so setuptools cannot find them all by itself."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
+    """setup.cfg lists every package: setuptools cannot find those outside of fusetools/."""
+    tops = {"fusetools": ROOT / "fusetools", **elsewhere()}
+    assert {path.name for path in tops.values()} == {"fusetools", "flame", "configs"}
     found = {
-        ".".join(file.relative_to(ROOT).parent.parts)
-        for file in ROOT.glob("fusetools/**/__init__.py")
+        ".".join((name, *file.parent.relative_to(path).parts))
+        for name, path in tops.items()
+        for file in path.glob("**/__init__.py")
     }
-    found |= {
-        ".".join(("fusetools", *file.relative_to(ROOT).parent.parts))
-        for file in ROOT.glob("configs/**/__init__.py")
+    assert set(setup()["options"]["packages"].split()) == found
+
+
+def test_sdist_and_wheel_have_all_files() -> None:
+    """Data files are in package_data, the sources of the native modules in MANIFEST.in."""
+    data = {
+        path
+        for name, patterns in setup()["options.package_data"].items()
+        for pattern in patterns.split(", ")
+        for path in folder(name).glob(pattern)
     }
-    assert set(setup["options"]["packages"].split()) == found
+    sources = {
+        path
+        for line in (ROOT / "MANIFEST.in").read_text().splitlines()
+        if line.startswith("recursive-include ")
+        for pattern in line.split()[2:]
+        for path in (ROOT / line.split()[1]).rglob(pattern)
+    }
+    suffixes = {".rs", ".toml", ".css", ".html", ".js", ".1", ".typed"}
+    for top in ("fusetools", "flame", "configs"):
+        files = {path for path in (ROOT / top).rglob("*") if path.suffix in suffixes}
+        assert files
+        for path in files:
+            assert path in (sources if "native" in path.parts else data), path
 
 
 def test_linters() -> None:

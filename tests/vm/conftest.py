@@ -35,7 +35,7 @@ def kernel(request: pytest.FixtureRequest) -> vm.Kernel:
     if platform.machine() != "x86_64":
         pytest.skip("the guest runs the host's programs on x86_64 kernels")
     if not shutil.which(vm.QEMU):
-        pytest.skip(f"{vm.QEMU} is not installed: ./install.sh installs it")
+        pytest.skip(f"{vm.QEMU} is not installed: tools/install.sh installs it")
     try:
         return vm.Kernel.fetch(request.param)
     except debs.Unavailable as error:

@@ -63,7 +63,7 @@ def test_a_slow_request_one_that_hangs_and_a_snap(
 SYSTEMD = Path("/lib/systemd/systemd")
 
 
-@pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd here: ./install.sh tests installs it")
+@pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd: run tools/install.sh tests")
 def test_the_unit_for_systemd(
     request: pytest.FixtureRequest, kernel: vm.Kernel, guest: vm.Guest, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ FILES |= {"missing", "other", "other/linked", "d/two", "d/linked"}
 def test_names_without_a_probe_set(guest: vm.Guest, tools: Path, tmp_path: Path) -> None:
     """Of two mounts at the same time, whose inodes have the same numbers."""
     if not shutil.which("bindfs"):
-        pytest.skip("bindfs is not installed: ./install.sh installs it")
+        pytest.skip("bindfs is not installed: tools/install.sh installs it")
     (tmp_path / "replies.toml").write_text(REPLIES)
     (tmp_path / "workload").write_text(WORKLOAD)
     (tmp_path / "other").write_text(

@@ -1,7 +1,7 @@
 #![no_main]
 //! Folded stacks to SVG.
 
-#[path = "../../../fusetools/flame/native/src/graph.rs"]
+#[path = "../../../flame/native/src/graph.rs"]
 mod graph;
 
 use libfuzzer_sys::fuzz_target;

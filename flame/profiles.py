@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from fusetools.flame.folded import Diff, Folded, Graph, check_not_empty, in_order
-from fusetools.flame.kinds import Kinds
-from fusetools.flame.tree import tree
+from .folded import Diff, Folded, Graph, check_not_empty, in_order
+from .kinds import Kinds
+from .tree import tree
 
 _SPEEDSCOPE_UNITS = {
     "ns": "nanoseconds",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import fusetools.flame as flame
+from . import ANNOTATIONS, FORMATS, Diff, Error, diff, drawn, palettes, read
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,7 +14,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         _run(args)
-    except flame.Error as error:
+    except Error as error:
         print(f"flame: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fusetools.flame",
+        prog=f"python -m {__package__}",
         description="Draws folded stacks (root;...;leaf weight) as a flame graph.",
     )
     parser.add_argument(
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         type=Path,
-        help=f"{flame.FORMATS}  [default: .folded, on stdout]",
+        help=f"{FORMATS}  [default: .folded, on stdout]",
     )
     parser.add_argument("--diff", type=Path, metavar="BEFORE", help="compare with these stacks")
     parser.add_argument(
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--reverse", action="store_true", help="merge stacks from their leaves")
     parser.add_argument(
-        "--palette", default="hot", help=f"palette of the SVG: {', '.join(flame.palettes())}"
+        "--palette", default="hot", help=f"palette of the SVG: {', '.join(palettes())}"
     )
     parser.add_argument(
         "--kinds",
@@ -77,15 +77,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> None:
-    graph = flame.read(args.input, unit=args.unit)
+    graph = read(args.input, unit=args.unit)
     if args.diff:
-        before = flame.read(args.diff, unit=args.unit)
-        if isinstance(graph, flame.Diff) or isinstance(before, flame.Diff):
-            raise flame.Error("one of these is a difference already")
-        graph = flame.diff(before, graph)
-    if isinstance(graph, flame.Diff):
-        graph = flame.Diff(graph.stacks, graph.unit, args.normalise)
-    text = flame.drawn(
+        before = read(args.diff, unit=args.unit)
+        if isinstance(graph, Diff) or isinstance(before, Diff):
+            raise Error("one of these is a difference already")
+        graph = diff(before, graph)
+    if isinstance(graph, Diff):
+        graph = Diff(graph.stacks, graph.unit, args.normalise)
+    text = drawn(
         graph,
         args.output.name if args.output else ".folded",
         title=args.title,
@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace) -> None:
         inverted=args.inverted,
         reversed=args.reverse,
         palette=args.palette,
-        kinds=flame.ANNOTATIONS if args.kinds else None,
+        kinds=ANNOTATIONS if args.kinds else None,
         min_width=args.min_width,
         width=args.width,
     )
@@ -104,7 +104,7 @@ def _run(args: argparse.Namespace) -> None:
     try:
         args.output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise flame.Error(f"{args.output}: {error.strerror or error}") from None
+        raise Error(f"{args.output}: {error.strerror or error}") from None
 
 
 if __name__ == "__main__":

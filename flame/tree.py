@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from fusetools.flame.folded import Graph, in_order
+from .folded import Graph, in_order
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fusetools.flame.folded import Error, Graph, check_not_empty, folded, reverse
-from fusetools.flame.html import html
-from fusetools.flame.kinds import Kinds
-from fusetools.flame.profiles import firefox, speedscope
-from fusetools.flame.svg import svg
+from .folded import Error, Graph, check_not_empty, folded, reverse
+from .html import html
+from .kinds import Kinds
+from .profiles import firefox, speedscope
+from .svg import svg
 
 _FOLDED = (".folded", ".txt", ".collapsed")
 SUFFIXES = (".svg", ".html", ".htm", ".json", *_FOLDED)

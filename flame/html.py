@@ -8,9 +8,9 @@ import sys
 from array import array
 from pathlib import Path
 
-from fusetools.flame.folded import Diff, Graph, check_not_empty
-from fusetools.flame.kinds import Kinds
-from fusetools.flame.tree import tree
+from .folded import Diff, Graph, check_not_empty
+from .kinds import Kinds
+from .tree import tree
 
 
 def html(

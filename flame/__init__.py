@@ -9,7 +9,7 @@ On the command line: `python -m fusetools.flame in.folded -o out.html`.
 
 from __future__ import annotations
 
-from fusetools.flame.folded import (
+from .folded import (
     Diff,
     Error,
     Folded,
@@ -21,11 +21,11 @@ from fusetools.flame.folded import (
     reverse,
     stack,
 )
-from fusetools.flame.formats import FORMATS, SUFFIXES, drawn
-from fusetools.flame.html import html
-from fusetools.flame.kinds import ANNOTATIONS, Kinds
-from fusetools.flame.profiles import firefox, speedscope
-from fusetools.flame.svg import palettes, svg
+from .formats import FORMATS, SUFFIXES, drawn
+from .html import html
+from .kinds import ANNOTATIONS, Kinds
+from .profiles import firefox, speedscope
+from .svg import palettes, svg
 
 __all__ = [
     "ANNOTATIONS",

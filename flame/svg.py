@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusetools.flame import _inferno
-from fusetools.flame.folded import (
+from . import _inferno
+from .folded import (
     MAX_TOTAL,
     Diff,
     Error,
@@ -13,7 +13,7 @@ from fusetools.flame.folded import (
     reverse,
     unambiguous,
 )
-from fusetools.flame.kinds import Kinds
+from .kinds import Kinds
 
 _SMALLER = {"s": "ms", "ms": "us", "us": "ns"}
 
