@@ -1,7 +1,4 @@
-"""`fusetools record` on this host: what it records, and that it leaves nothing behind.
-
-Long, since each option and each end of a recording has its test, all with the same helpers.
-"""
+"""`fusetools record` on this host: what it records, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

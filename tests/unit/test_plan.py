@@ -1,7 +1,4 @@
-"""The planner, on stored hosts: what would be recorded there.
-
-Long, since each rule of the planner has its test, all on the same stored hosts and callbacks.
-"""
+"""The planner, on stored hosts: what would be recorded there."""
 
 from __future__ import annotations
 

@@ -8,13 +8,15 @@ import json
 import pkgutil
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import jsonschema
 import pytest
 from fixtures import Invoke
-from schemas import held
+from schemas import held, validate
 
 from fusetools import cli, results
 from fusetools.render.json import schema
@@ -106,6 +108,47 @@ def test_a_field_says_its_unit() -> None:
     assert seen > 100
 
 
-def test_a_damaged_answer_is_told() -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"fusetools": "1"}, schema.schema("hist"))
+def answer(run: Invoke) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(run("hist", "-i", str(DEMO), "--json").output)
+    return value
+
+
+def test_a_damaged_answer_is_reported(run: Invoke) -> None:
+    value = answer(run)
+    del value["histograms"]
+    with pytest.raises(jsonschema.ValidationError, match="'histograms' is a required property"):
+        validate(value, "hist")
+
+
+def test_damage_in_a_shared_type_is_reported(run: Invoke) -> None:
+    value = answer(run)
+    del value["recording"]["kernel"]
+    with pytest.raises(jsonschema.ValidationError, match="'kernel' is a required property"):
+        validate(value, "hist")
+
+
+def references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def test_references_lead_to_types_and_each_type_is_in_one_place() -> None:
+    files = {name: json.loads(text) for name, text in schema.texts().items()}
+    used: dict[str, set[str]] = {}
+    for name, made in files.items():
+        for reference in references(made):
+            file, _, kind = reference.partition("#/$defs/")
+            assert kind in files[file or name]["$defs"], f"{name}: {reference}"
+            used.setdefault(file or name, set()).add(kind)
+    shared = set(files[schema.SHARED]["$defs"])
+    assert "Facts" in shared
+    for name, made in files.items():
+        kinds = set(made["$defs"])
+        assert kinds == used.get(name, set()), name
+        assert name == schema.SHARED or not kinds & shared, name

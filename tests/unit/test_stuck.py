@@ -1,7 +1,4 @@
-"""What is stuck, from facts: who waits for whom, and what is said of it.
-
-Long, since each pattern has its test, all of the same few facts.
-"""
+"""What is stuck, from facts: who waits for whom, and what is said of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """JSON Schemas of the output of `--json`, made from the types of results.
 
-`python -m fusetools.render.json.schema` writes them into docs/schema/.
+`python -m fusetools.render.json.schema` writes them into docs/schema/, a file for each command and
+defs.json for the types that several commands print.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ast
 import dataclasses
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +66,14 @@ ANSWERS: dict[str, type] = {
 # Keys of JSON Schema, and their values.
 Schema = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "docs/schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SHARED = "defs.json"
+WIDTH = 80
 _PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
 
 
 def schema(name: str) -> Schema:
-    """The schema of a command's output."""
+    """Return the schema of a command's output, with all types that it needs."""
     made = _Made()
     answer = made.object_of(ANSWERS[name])
     command = name.removesuffix("-dry-run")
@@ -91,7 +96,7 @@ def schema(name: str) -> Schema:
         calls = made.list_of(made.reference(GraphCall))
         optional = {"calls": calls, "roots": properties.pop("roots")}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DIALECT,
         "title": f"fusetools {command} --json",
         "type": "object",
         "properties": {**properties, **optional},
@@ -197,8 +202,42 @@ def _listed(value: str | list[str]) -> list[str]:
 
 
 def texts() -> dict[str, str]:
-    """File name to content."""
-    return {f"{name}.json": json.dumps(schema(name), indent=1) + "\n" for name in ANSWERS}
+    """Return the content of each file by its name."""
+    schemas = {f"{name}.json": schema(name) for name in ANSWERS}
+    uses = Counter(kind for made in schemas.values() for kind in made["$defs"])
+    shared: Schema = {}
+    for made in schemas.values():
+        for kind in [kind for kind in made["$defs"] if uses[kind] > 1]:
+            definition = made["$defs"].pop(kind)
+            assert shared.setdefault(kind, definition) == definition, f"two types named {kind}"
+    pointers = {f"#/$defs/{kind}" for kind in shared}
+    files = {name: _moved(made, pointers) for name, made in schemas.items()}
+    title = "types that several commands of fusetools print"
+    files[SHARED] = {"$schema": DIALECT, "title": title, "$defs": dict(sorted(shared.items()))}
+    return {name: _printed(made) + "\n" for name, made in files.items()}
+
+
+def _moved(value: Any, pointers: set[str]) -> Any:
+    """Let the references to these pointers lead into SHARED."""
+    if isinstance(value, dict):
+        return {key: _moved(item, pointers) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, pointers) for item in value]
+    return f"{SHARED}{value}" if value in pointers else value
+
+
+def _printed(value: Any, indent: str = "") -> str:
+    """Return JSON with each value in one line that fits there."""
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or len(indent + line) <= WIDTH:
+        return line
+    inside = indent + " "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_printed(item, inside)}" for key, item in value.items()]
+    else:
+        parts = [_printed(item, inside) for item in value]
+    begin, end = line[0], line[-1]
+    return f"{begin}\n{inside}" + f",\n{inside}".join(parts) + f"\n{indent}{end}"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 //! Calls, requests and system calls from events made by hand, and against a naive pairing.
-//! Long, since each kind of call, of damage and of filter has its test, all with the catalogue and events of this file.
 
 use fusetools_core::analysis::{Analysis, Answer, Detail, Series};
 use fusetools_core::cost::Cost;

@@ -1,5 +1,4 @@
 //! The reader on files made field by field: every layout, every kind of file, every kind of damage.
-//! Long, since each layout and each damage has its test, all on the same files made here.
 
 mod perf_data;
 

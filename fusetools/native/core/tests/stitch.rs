@@ -1,5 +1,4 @@
 //! Requests' stories from events made by hand.
-//! Long, since each course of a request has its test, all written in the same Script.
 
 use fusetools_core::cost::Cost;
 use fusetools_core::events::{Batch, Ev, Layer, Meaning, Role, Side, ABSENT};

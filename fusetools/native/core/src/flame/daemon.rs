@@ -2,8 +2,6 @@
 //!
 //! Which request a thread works on may be known only when that request is answered: a daemon without callbacks has the
 //! window from its read to its reply. So a daemon's waits are remembered until then.
-//!
-//! Long, since its tests are here: each way in which threads share work has one.
 
 use std::collections::VecDeque;
 

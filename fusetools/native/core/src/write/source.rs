@@ -1,5 +1,4 @@
 //! The records of the inputs, each in time order and as the output needs them.
-//! Long, since perf's records and trace-cmd's events are two implementations of one trait, with what each knows before.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
