@@ -21,13 +21,13 @@ MAX_TOTAL = 1 << 55
 
 # Characters that neither a line of text nor XML can hold.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# What the FlameGraph scripts parse as a count.
+# The FlameGraph scripts parse this as a count.
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?")
 _NUMBER_LAST = re.compile(rf" (?={_NUMBER.pattern}$)")
 
 
 class Error(Exception):
-    """What cannot be drawn, and why, in one line."""
+    """A reason why something cannot be drawn, in one line."""
 
 
 def stack(frames: Iterable[str]) -> str:
@@ -36,7 +36,7 @@ def stack(frames: Iterable[str]) -> str:
 
 
 def _clean(stacks: Mapping[str, object]) -> bool:
-    """Whether all stacks can be written unchanged."""
+    """Return whether all stacks can be written unchanged."""
     return not _UNPRINTABLE.search("".join(stacks))
 
 

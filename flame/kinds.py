@@ -57,5 +57,5 @@ ANNOTATIONS = Kinds(
 
 
 def annotated(frame: str) -> bool:
-    """Whether the frame's name ends in a suffix of the FlameGraph scripts."""
+    """Return whether the frame's name ends in a suffix of the FlameGraph scripts."""
     return frame[-4:] in _SUFFIXES

@@ -1,4 +1,4 @@
-"""What `--json` printed, held to its schema in docs/schema."""
+"""Validate output of `--json` by its schema in docs/schema."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Imports go one way: no circle, no import upwards, and one importer of the native core. What else
-ARCHITECTURE.md says of folders: who reads the machine, who prints, what renderers read.
+"""Imports go one way: no circle, no import upwards, and one importer of the native core. Only some
+folders read the machine or print, and renderers read results alone (ARCHITECTURE.md).
 
 LAYERS are from the bottom up; a module imports its own layer and those below. Imports under
 TYPE_CHECKING and those inside of functions count like all others.
@@ -180,7 +180,7 @@ def test_the_machine_is_read_in_few_places(path: Path) -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    """What it prints into is handed out by Output alone, for -o -."""
+    """Only Output hands out the stream to print into, for -o -."""
     for path in FILES:
         if layer(module(path)) in ("cli", "man") or path.name == "__main__.py":
             continue

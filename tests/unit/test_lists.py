@@ -108,7 +108,7 @@ def test_sdist_and_wheel_have_all_files() -> None:
 
 
 def test_linters() -> None:
-    """Of one version wherever they are pinned."""
+    """Each linter has one version in all files that pin it."""
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     ruff, actionlint = re.findall(r"^ +rev: v([0-9.]+)$", hooks, re.MULTILINE)
     assert f"ruff =={ruff}\n" in (ROOT / "setup.cfg").read_text()

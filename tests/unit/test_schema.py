@@ -1,4 +1,4 @@
-"""What `--json` prints is what docs/schema says, and that is what the types of results say."""
+"""Output of `--json` follows docs/schema, and docs/schema follows the types of results."""
 
 from __future__ import annotations
 
