@@ -126,7 +126,8 @@ class Output:
         if self.owner is None or os.geteuid() != 0:
             return
         parent = os.fstat(self.directory)
-        allowed = bounded(partial(_allowed, self.owner, self.directory), 10.0) == "yes"
+        look = partial(_allowed, self.owner, self.directory)
+        allowed = bounded(look, 10.0, keep=[self.directory]) == "yes"
         if there is not None and parent.st_mode & stat.S_ISVTX:
             allowed = allowed and self.owner.uid in (there.st_uid, parent.st_uid)
         if not allowed:

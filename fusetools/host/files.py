@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fusetools.errors import RECORD, Error
 from fusetools.figures import binary
+from fusetools.host.messages import Incoming, send
 
 if TYPE_CHECKING:
     import subprocess
@@ -203,60 +204,75 @@ class Answer:
 class Meanwhile:
     """``function()`` in a child process, while this one goes on: see bounded()."""
 
-    def __init__(self, function: Callable[[], str], memory: int | None = None) -> None:
+    def __init__(
+        self, function: Callable[[], str], memory: int | None = None, keep: Collection[int] = ()
+    ) -> None:
         if memory is not None:
             from fusetools.host.rights import limit_memory
         self._reader, writer = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            status = 1
             try:
-                os.close(self._reader)
+                keep_only(writer, *keep)
                 if memory is not None:
                     limit_memory(memory)
-                data = function().encode("utf-8", "surrogateescape")
-                while data:
-                    data = data[os.write(writer, data) :]
-                status = 0
+                send(writer, function().encode("utf-8", "surrogateescape"))
             finally:
-                os._exit(status)
+                os._exit(1)
         os.close(writer)
 
     def get(self, seconds: float, most: int = MAX_ANSWER) -> str | None:
-        """Once: what it returns, None if it takes longer from now on, fails, or is too large."""
-        parts: list[bytes] = []
-        finished = False
-        size = 0
+        """Return the result, once. None: it takes longer from now on, fails, or is too large."""
+        answer = Incoming(most)
         end = time.monotonic() + seconds
         try:
-            while (left := end - time.monotonic()) > 0:
+            while not answer.complete and (left := end - time.monotonic()) > 0:
                 if not select.select([self._reader], [], [], left)[0]:
                     break
-                part = os.read(self._reader, 1 << 16)
-                if not part:
-                    finished = True
+                if not answer.take(self._reader):
                     break
-                parts.append(part)
-                size += len(part)
-                if size > most:
-                    break
+        except ValueError:  # too large
+            return None
         finally:
             os.close(self._reader)
-        if not finished:
             end_children([self._child])
-            return None
-        _, status = os.waitpid(self._child, 0)
-        return b"".join(parts).decode("utf-8", "surrogateescape") if status == 0 else None
+        return answer.data.decode("utf-8", "surrogateescape") if answer.complete else None
+
+
+def keep_only(*descriptors: int) -> None:
+    """In a child: close all other descriptors. The standard ones become /dev/null.
+
+    A child may stay behind in a sleep that not even SIGKILL ends. Then it must not hold a lock, nor
+    a pipe whose reader waits for its end.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in {0, 1, 2}.difference(descriptors):
+        os.dup2(null, number)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in descriptors:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(number)
+
+
+def close_own(*kept: int) -> None:
+    """In a child, before it runs a program: close what the program would not get, except ``kept``.
+
+    The program may lie on a file system that hangs, and so may be loaded for ever.
+    """
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if number not in kept and not os.get_inheritable(number):
+                os.close(number)
 
 
 _given_up: set[int] = set()
 
 
 def end_children(pids: Collection[int]) -> None:
-    """Kills children of this process and waits for their end, but only for a moment: one may sleep
-    until a daemon answers. It is waited for when this is called again."""
+    """Kill children of this process and wait a moment for their end: one may sleep until a daemon
+    answers. The next call waits for it again."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # gone, or with rights that this process has given up
             os.kill(pid, signal.SIGKILL)
     _given_up.update(pids)
     for _ in range(20):
@@ -266,6 +282,14 @@ def end_children(pids: Collection[int]) -> None:
         time.sleep(0.001)
 
 
+def left_behind(seconds: float = 0.2) -> list[int]:
+    """Return the killed children that still have not ended after a last wait."""
+    end = time.monotonic() + seconds
+    while _given_up and time.monotonic() < end:
+        end_children(list(_given_up))
+    return sorted(_given_up)
+
+
 def _ended(child: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(child, os.WNOHANG)[0] != 0
@@ -273,15 +297,21 @@ def _ended(child: int) -> bool:
 
 
 def bounded(
-    function: Callable[[], str], seconds: float, most: int = MAX_ANSWER, memory: int | None = None
+    function: Callable[[], str],
+    seconds: float,
+    most: int = MAX_ANSWER,
+    memory: int | None = None,
+    keep: Collection[int] = (),
 ) -> str | None:
-    """``function()`` run in a child process; None when it takes longer, fails, or answers with more
-    than ``most`` bytes. ``memory``: bytes that it may take.
+    """Return ``function()``, run in a child process. None: it takes longer than ``seconds``, fails,
+    or answers with more than ``most`` bytes.
+
+    ``memory``: bytes that it may take; ``keep``: descriptors that it uses.
 
     For everything that may touch a FUSE file system: a daemon that does not answer leaves the
     caller of stat() in a sleep that not even SIGKILL ends.
     """
-    return Meanwhile(function, memory).get(seconds, most)
+    return Meanwhile(function, memory, keep).get(seconds, most)
 
 
 # How names of this process's open files begin, its standard output among them.

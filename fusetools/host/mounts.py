@@ -5,14 +5,13 @@ Nothing here touches a mounted FUSE file system without a time limit: its daemon
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fusetools.core import native
 from fusetools.host.facts import VIRTIOFS, Library, Mount
@@ -42,10 +41,15 @@ class Daemon:
     connections: frozenset[int]
 
 
-def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> tuple[Mount, ...]:
-    """Every FUSE mount once (by connection), those of this mount namespace first.
+def read_mounts(
+    files: Files,
+    descriptors: dict[int, list[tuple[str, str]]],
+    paths: Sequence[str] | None = None,
+) -> tuple[Mount, ...]:
+    """Return every FUSE mount once (by connection), those of this mount namespace first.
 
-    ``descriptors``: as processes.open_files() returns them.
+    ``descriptors``: as processes.open_files() returns them. ``paths``: only for the mounts that
+    these lie on, files of daemons that are on FUSE mounts are examined; None: for all.
     """
     mounts = all_namespaces(files)
     if not mounts:
@@ -53,7 +57,11 @@ def read_mounts(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> 
     daemons = _daemons(files, descriptors)
     unknown = ((daemon.pid, daemon.arguments) for daemon in daemons if not daemon.connections)
     named = named_mounts(unknown, [mount.path for mount in mounts])
-    return tuple(_with_daemon(files, mount, daemons, named) for mount in mounts)
+
+    def wanted(mount: Mount) -> bool:
+        return paths is None or any(is_on(path, mount.path) for path in paths)
+
+    return tuple(_with_daemon(files, m, daemons, named, wanted(m)) for m in mounts)
 
 
 def all_namespaces(files: Files) -> list[Mount]:
@@ -206,7 +214,7 @@ def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> lis
 
 
 def _with_daemon(
-    files: Files, mount: Mount, daemons: list[Daemon], named: dict[int, set[str]]
+    files: Files, mount: Mount, daemons: list[Daemon], named: dict[int, set[str]], wanted: bool
 ) -> Mount:
     if mount.fstype == VIRTIOFS:
         return replace(mount, why=BEYOND)
@@ -224,12 +232,15 @@ def _with_daemon(
     # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
     daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
     servers = tuple(sorted(daemon.pid for daemon in candidates))
-    return with_daemon(files, replace(mount, servers=servers), daemon.pid)
+    return with_daemon(files, replace(mount, servers=servers), daemon.pid, wanted)
 
 
-def with_daemon(files: Files, mount: Mount, pid: int) -> Mount:
-    """The mount as answered by process ``pid``, with the files that it has mapped."""
-    libraries = _locate(files, pid, _executable_mappings(files, pid))
+def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mount:
+    """Return the mount as answered by process ``pid``, with the files that it has mapped.
+
+    ``wanted``: those on FUSE mounts are examined, too, which sends requests.
+    """
+    libraries = _locate(files, pid, _executable_mappings(files, pid), wanted)
     why = "" if libraries else "its files are not shown to this user"
     seccomp, shadow_stack = guards(files, pid)
     return replace(
@@ -281,28 +292,6 @@ def _why_none(files: Files, daemons: list[Daemon]) -> str:
     return "no process here has its connection open: it runs in another pid namespace or is gone"
 
 
-def unanswering(files: Files, known: dict[int, bool] | None = None) -> list[str]:
-    """Mount points whose FUSE file system does not answer in time: do not touch them.
-
-    ``known``: whether a connection answers; such ones are not asked, as their daemons would count
-    it.
-    """
-    known = known or {}
-    mounts = of_own_namespace(files)
-    paths = sorted({mount.path for mount in mounts if mount.connection not in known})
-    hung = [mount.path for mount in mounts if not known.get(mount.connection, True)]
-
-    def ask(paths: list[str]) -> str:
-        for path in paths:
-            with contextlib.suppress(OSError):
-                os.statvfs(path)  # which no cache answers
-        return ""
-
-    if bounded(partial(ask, paths), PATIENCE) is not None:
-        return hung
-    return hung + [path for path in paths if bounded(partial(ask, [path]), PATIENCE) is None]
-
-
 @dataclass(frozen=True)
 class Mapping:
     path: str
@@ -329,9 +318,10 @@ def _undeleted(path: str) -> str:
     return path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
 
 
-def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, ...]:
-    """Libraries, each with a name that reaches it from here and its content, both found in a child:
-    a library may itself lie on a file system that hangs."""
+def _locate(files: Files, pid: int, mappings: list[Mapping], wanted: bool) -> tuple[Library, ...]:
+    """Return libraries, each with a name that reaches it from here and its content, both found in
+    children: a library may itself lie on a file system that hangs. ``wanted``: see with_daemon().
+    """
 
     def look(wanted: list[Mapping]) -> str:
         paths = [_reachable(files, pid, mapping) for mapping in wanted]
@@ -340,12 +330,31 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
             drop_privileges()
         return json.dumps([(path, *_inside(at)) for path, at in zip(paths, opened)])
 
-    # Long enough for a busy machine, as this examines the daemon itself.
-    answer = bounded(partial(look, mappings), 3 * PATIENCE, memory=MEMORY)
-    if answer is None:  # one hangs: each on its own
-        none = '[["", null, "", "", [], null]]'
-        single = [bounded(partial(look, [m]), PATIENCE, memory=MEMORY) or none for m in mappings]
-        answer = json.dumps([json.loads(text)[0] for text in single])
+    none: tuple[str, None, str, str, list[str], None] = ("", None, "", "", [], None)
+    on = {m.connection for m in parse_mountinfo(patiently(files, f"/proc/{pid}/mountinfo"))}
+    groups: dict[int | None, list[Mapping]] = {}  # by FUSE connection; None: other file systems
+    for mapping in mappings:
+        number = _device_number(mapping.device)
+        groups.setdefault(number if number in on else None, []).append(mapping)
+    found: dict[Mapping, Any] = {}
+    for connection, group in groups.items():
+        if connection is not None and not wanted:
+            continue
+        # Long enough for a busy machine, as this examines the daemon itself.
+        answer = None
+        if connection is None:
+            answer = bounded(partial(look, group), 3 * PATIENCE, memory=MEMORY)
+        if answer is not None:
+            found.update(zip(group, json.loads(answer)))
+            continue
+        hung: set[str] = set()  # devices: one child at most is left behind by each
+        for mapping in group:
+            if mapping.device not in hung:
+                answer = bounded(partial(look, [mapping]), PATIENCE, memory=MEMORY)
+                if answer is None:
+                    hung.add(mapping.device)
+                else:
+                    found[mapping] = json.loads(answer)[0]
     return tuple(
         Library(
             mapping.path,
@@ -358,10 +367,15 @@ def _locate(files: Files, pid: int, mappings: list[Mapping]) -> tuple[Library, .
             tuple(imports),
             frame_pointers,
         )
-        for mapping, (path, build_id, machine, runtime, imports, frame_pointers) in zip(
-            mappings, json.loads(answer)
-        )
+        for mapping in mappings
+        for path, build_id, machine, runtime, imports, frame_pointers in [found.get(mapping, none)]
     )
+
+
+def _device_number(device: str) -> int:
+    """Return the number of a device as /proc/PID/maps writes it ("fe:01")."""
+    major, _, minor = device.partition(":")
+    return int(major, 16) << 20 | int(minor, 16)
 
 
 def _opened(files: Files, path: str) -> str:

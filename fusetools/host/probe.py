@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fusetools.figures import plural
@@ -77,9 +77,12 @@ FETCH_ARGS = (
 )
 
 
-def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
-    """The facts of this host, or of a stored tree of one (as tests/host_facts/make.py lays out).
-    ``trial``: perf is tried, which takes half a second; else it is assumed to be able to record.
+def read_host(
+    root: Path = Path("/"), trial: bool = True, paths: Sequence[str] | None = None
+) -> HostFacts:
+    """Return the facts of this host, or of a stored tree of one (as tests/host_facts/make.py lays
+    out). ``trial``: perf is tried, which takes half a second; else it is assumed to be able to
+    record. ``paths``: as mounts.read_mounts() takes them.
     """
     files = Files(root)
     # The kernel takes a while to write them.
@@ -99,7 +102,7 @@ def read_host(root: Path = Path("/"), trial: bool = True) -> HostFacts:
     # Only now: a perf that opens tracepoints makes readers of tracefs wait.
     tools = Tools(files, tracefs is not None, trial)
     descriptors = open_files(files)
-    mounts = read_mounts(files, descriptors)
+    mounts = read_mounts(files, descriptors, paths)
     kallsyms = of_kernel.get(30.0) or looked_at(files.read("/proc/kallsyms") or "")  # notes why not
     symbols, addresses, module = parse_kallsyms(kallsyms)
     perf, can_record, perf_why = tools.perf()

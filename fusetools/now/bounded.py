@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from fusetools.host.files import Files, end_children
+from fusetools.host.files import Files, end_children, keep_only
 from fusetools.host.processes import read_stat
 from fusetools.host.rights import limit_memory
 
@@ -57,18 +56,6 @@ def _waited_for_cpu(pid: int | str) -> float:
         return 0.0
 
 
-def _keep_only(descriptor: int) -> None:
-    """Closes all others: a child may stay behind in a sleep that not even SIGKILL ends, and whoever
-    reads our output would wait for it, and whoever wants our locks."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number < 3 and number != descriptor:
-            os.dup2(null, number)
-        elif number != descriptor:
-            with contextlib.suppress(OSError):  # that of the list itself
-                os.close(number)
-
-
 class _Child(Generic[R]):
     """A child that answers for one item after the other, each answer as its length and JSON."""
 
@@ -82,7 +69,7 @@ class _Child(Generic[R]):
             return
         status = 1
         try:
-            _keep_only(writer)
+            keep_only(writer)
             limit_memory(MEMORY)
             for number in signal.SIGINT, signal.SIGTERM:
                 signal.signal(number, signal.SIG_DFL)

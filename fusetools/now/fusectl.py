@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusetools.host.files import Files, end_children
+from fusetools.host.files import Files, end_children, keep_only
 from fusetools.host.mounts import reachable
 
 # System calls of Linux 5.2 and later, the same everywhere.
@@ -62,6 +62,7 @@ def _in_a_child() -> list[int]:
     child = os.fork()
     if child == 0:
         try:
+            keep_only(theirs.fileno())
             libc = ctypes.CDLL(None)
             failed = (
                 libc.unshare(CLONE_NEWNS)

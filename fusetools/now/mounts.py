@@ -59,7 +59,7 @@ class NewMounts:
             return set()
         serving = {
             mount.connection
-            for mount in read_mounts(self._files, open_files(self._files))
+            for mount in read_mounts(self._files, open_files(self._files), [])
             if mount.daemon_pid is not None
         }
         if not ended & serving:

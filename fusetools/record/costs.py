@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusetools.core import native
+from fusetools.host.files import keep_only
 from fusetools.record.signals import with_parent
 
 TRIPS = 40  # round trips between two looks at the clocks
@@ -137,15 +138,14 @@ class _Processes:
 
     def _call(self, orders: int, notes: int, parent: int) -> None:
         with_parent(parent, signal.SIGKILL)
-        os.close(self._orders)
-        os.close(self._notes)
+        keep_only(orders, notes)
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         # Who wakes the other goes on until it waits itself: else some round trips have a wake-up
         # less, and take a fifth less.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         asked, ask = os.pipe()
         answered, answer = os.pipe()
-        _forked(lambda: self._answer(asked, ask, answer, notes))
+        _forked(lambda: self._answer(asked, answer, notes))
         os.close(asked)
         os.close(answer)
         while (calls := os.read(orders, 1)) not in (b"", END):
@@ -157,8 +157,8 @@ class _Processes:
             _note(trip, notes)
 
     @staticmethod
-    def _answer(asked: int, ask: int, answer: int, notes: int) -> None:
-        os.close(ask)
+    def _answer(asked: int, answer: int, notes: int) -> None:
+        keep_only(asked, answer, notes)
 
         def trip() -> None:
             if not (calls := os.read(asked, 1)):

@@ -16,7 +16,7 @@ from fusetools.errors import Error, merging
 from fusetools.figures import plural
 from fusetools.host.facts import VIRTIOFS
 from fusetools.host.files import Files
-from fusetools.host.mounts import all_namespaces, unanswering
+from fusetools.host.mounts import all_namespaces
 from fusetools.host.sockets import of_process, peers
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION, FTRACE
@@ -39,20 +39,6 @@ SESSION = "fusetools:session"
 
 
 class Finishing(Things):
-    def _answering(self) -> dict[int, bool]:
-        """By connection of a traced mount, whether it answers: its daemon runs, and no request
-        waits for it. A question of our own would be one more in the daemon's own count."""
-        files = Files(Path("/"))
-        answers = {}
-        for target in self.plan.targets:
-            connection, pid = target.mount.connection, target.mount.daemon_pid
-            waiting = files.read(f"/sys/fs/fuse/connections/{connection}/waiting", quiet=True) or ""
-            runs = pid is not None and started(pid) == self.daemons.get(pid)
-            answers[connection] = (
-                runs and pid not in self.stopped_daemons and waiting.strip() == "0"
-            )
-        return answers
-
     def _new_mounts(self) -> None:
         """Names the mounts that were not there when the recording was planned, unless others were
         asked for: autofs mounts when a path is used first."""
@@ -191,7 +177,7 @@ class Finishing(Things):
             self._merged,
             kallsyms=symbols.KALLSYMS,
             maps=self.maps,
-            avoid=unanswering(Files(Path("/")), self._answering()),
+            avoid=[],
             bundles=self._bundles(),
             daemons=self._servers(),
             scope=self._scope(),
@@ -226,7 +212,9 @@ class Finishing(Things):
         """In a process of its own; without what names the programs' stacks where that hangs."""
         try:
             first, self.merger = self.merger or Merger(), None
-            return first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
+            done = first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
+            self.outcome.warnings += first.hung
+            return done
         except Stuck as stuck:
             self.outcome.warnings.append(f"{stuck}: stacks have no names")
             Path(whole).unlink(missing_ok=True)

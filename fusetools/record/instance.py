@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from fusetools.core import native
 from fusetools.errors import Error
+from fusetools.host.files import end_children, keep_only
 from fusetools.host.processes import until_ended
 from fusetools.plan.events import Event
 from fusetools.record import tracecmd
@@ -180,9 +181,9 @@ class Instance:
         end = time.monotonic() + patience
         while self.pid and not self.ended and (left := end - time.monotonic()) > 0:
             until_ended(self.pid, left)
-        if self.pid and not self.ended:
-            os.kill(self.pid, signal.SIGKILL)
-            self._status = os.waitpid(self.pid, 0)[1]
+        if self.pid and not self.ended:  # it writes to a file system that hangs
+            end_children([self.pid])
+            self._status = signal.SIGKILL
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -258,13 +259,7 @@ def _collect(path: Path, page: int, limit: int, output: int, control: int) -> No
         signal.signal(handled, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     run_in_time()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number > 2 and number not in (output, control):
-            with contextlib.suppress(OSError):
-                os.close(number)
+    keep_only(output, control)
     try:
         if not os.read(control, 1):  # until the file has its head
             remove(path)

@@ -4,17 +4,19 @@ made of their programs.
 It is handed the recordings, the place of the result and the kernel's symbols as open files. The
 programs are opened for it by a child of its own, which stays root, reads nothing of them, and hands
 over programs and libraries alone: not even a merger that a hostile file has taken over gets at
-anything else. Either may hang, for a file system may: then both are given up.
+anything else. A file system may hang: a child that opens a file there for too long is left, and
+another one goes on; where reading hangs, the whole process is given up.
 """
 
 from __future__ import annotations
 
 import array  # noqa: F401  socket.recv_fds needs it when nothing may be read
 import contextlib
-import ctypes
 import errno
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -23,20 +25,26 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from fusetools.core import native
-from fusetools.host.files import Files, open_regular
-from fusetools.host.processes import family, read_stat, until_ended
+from fusetools.host.files import Files, end_children, keep_only, open_regular
+from fusetools.host.messages import Incoming, framed, receive, send
+from fusetools.host.mounts import is_on, of_own_namespace
+from fusetools.host.processes import family, read_stat
 from fusetools.host.rights import drop_privileges, limit_memory
 from fusetools.record.signals import with_parent
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-STUCK = 10.0  # seconds without a sign of life
+STUCK = 10.0  # seconds without a sign of life while it waits for a file system
+SILENT = 60.0  # seconds without a sign of life, whatever it does
+OPENING = 2.0  # seconds that opening a program may take
+OPENERS = 4  # processes that may hang by that, one after the other
 MEMORY = 4 << 30  # bytes beside the recordings, and for each CPU's thread
 MEMORY_OF_A_THREAD = 256 << 20
+KILLED = 1.0  # seconds that it has to end after SIGKILL
 LONGEST = 1 << 16  # bytes of a path
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
 _PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
@@ -55,13 +63,16 @@ class Merger:
         def prepare() -> None:
             with_parent(parent, signal.SIGKILL)
 
+        self.hung: list[str] = []  # warnings: programs that could not be opened in time
         self._process = subprocess.Popen(
             [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path if path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # one that hangs would keep the user's
             cwd="/",
-            text=True,
+            bufsize=0,
             preexec_fn=prepare,
+            start_new_session=True,  # so that its children can be killed with it
         )
 
     def merge(
@@ -77,28 +88,17 @@ class Merger:
         ``meanwhile`` is called once, when it has begun.
         CoreError; Stuck: it was given up, waits for a file system that does not answer, or died."""
         maps = [(*row[:5], row[5].hex(), row[6]) for row in more.pop("maps", [])]
-        query = json.dumps([inputs, output, session, {**more, "maps": maps}])
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin as to:
-            to.write(query)
-        meanwhile()
-        alive, seen = time.monotonic(), (0, 0)
-        while process.poll() is None:
-            until_ended(process.pid, 0.05)
-            now = _signs(process.pid, output)
-            hangs = any(member.hung for member in family(Files(Path("/")), process.pid))
-            if now != seen or not hangs:
-                alive, seen = time.monotonic(), now
-            if time.monotonic() - alive > STUCK or give_up():
-                self.close()
-                raise Stuck("a file of the daemon's does not answer")
-        with process.stdout:
-            text = process.stdout.read()
+        query = json.dumps([inputs, output, session, {**more, "maps": maps}]).encode()
         try:
-            answer = json.loads(text)
-        except ValueError as error:
-            raise Stuck("reading the programs' files failed") from error
+            text = self._ask(framed(query), output, give_up, meanwhile)
+        finally:
+            left = self._end()
+        if text is None:
+            raise Stuck("reading the programs' files failed")
+        answer = json.loads(text)
+        for pid, path in answer.pop("hung", []):
+            waits = f"; pid {pid} is left behind, and waits there" if pid in left else ""
+            self.hung.append(f"{path} does not open: its functions have no names{waits}")
         if "error" in answer:
             raise native.CoreError(*answer["error"])
         answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
@@ -108,15 +108,77 @@ class Merger:
         result: native.MergeInfo = answer
         return result
 
-    def close(self) -> None:
-        """Ends it, whatever it does; one that hangs is left."""
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
+    def _ask(
+        self, query: bytes, output: str, give_up: Callable[[], bool], meanwhile: Callable[[], None]
+    ) -> bytes | None:
+        """Send the query and wait for the answer. None: the process ended without one. Stuck: it
+        was given up."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        to, back = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(to, False)
+        answer = Incoming()
+        alive, seen = time.monotonic(), (0, 0)
+        while not answer.complete:
+            readable, writable, _ = select.select([back], [to] if query else [], [], 0.05)
+            if readable and not answer.take(back):
+                return None
+            if writable:
+                try:
+                    query = query[os.write(to, query) :]
+                except BrokenPipeError:
+                    return None
+                if not query:
+                    meanwhile()
+            now = _signs(self._process.pid, output)
+            if now != seen:
+                alive, seen = time.monotonic(), now
+            silent = time.monotonic() - alive
+            if silent > SILENT or (silent > STUCK and self._waits()) or give_up():
+                left = self._end()
+                waits = f" (pid {left[0]} is left behind, and waits there)" if left else ""
+                raise Stuck(f"a file of the daemon's does not answer{waits}")
+        return answer.data
+
+    def _waits(self) -> bool:
+        """Return whether it or a child of it waits for a file system."""
+        return any(member.hung for member in family(Files(Path("/")), self._process.pid))
+
+    def _end(self) -> list[int]:
+        """Kill it and its children, whatever they do. Return those that have not ended: they wait
+        for a file system."""
+        group = self._process.pid
+        if self._process.returncode is None:  # its number is its own until poll()
+            os.killpg(group, signal.SIGKILL)
+        end = time.monotonic() + KILLED
+        left = [group]
+        while left and time.monotonic() < end:
+            self._process.poll()
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                left = []
+            else:  # zombies, perhaps, of an init that waits for none
+                left = _of_session(group)
+                time.sleep(0.005)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+                pipe.close()
+        return left
+
+    def close(self) -> None:
+        """End it, whatever it does; one that hangs is left."""
+        self._end()
+
+
+def _of_session(session: int) -> list[int]:
+    """Return the processes of a session that have not ended."""
+    files = Files(Path("/"))
+    found = []
+    for name in files.list("/proc"):
+        stat = read_stat(files, int(name)) if name.isdecimal() else None
+        if stat and stat.session == session and stat.state not in "ZX":
+            found.append(int(name))
+    return found
 
 
 def _signs(pid: int, output: str) -> tuple[int, int]:
@@ -130,11 +192,21 @@ def _signs(pid: int, output: str) -> tuple[int, int]:
 
 def main() -> None:
     """In the process: what is asked on the standard input, the answer on the standard output."""
-    try:
-        inputs, output, session, more = json.load(sys.stdin)
-    except json.JSONDecodeError:  # who asks was killed before it had
+    query = receive(0)
+    if query is None:  # who asks was killed before it had
         return
-    opener = Opener()
+    with Opener() as opener:
+        inputs, output, session, more = json.loads(query)
+        answer = _merged(inputs, output, session, more, opener)
+        answer["hung"] = opener.hung
+    with contextlib.suppress(BrokenPipeError):  # who asks was killed meanwhile
+        send(1, json.dumps(answer).encode())
+
+
+def _merged(
+    inputs: list[str], output: str, session: str, more: dict[str, Any], opener: Opener
+) -> dict[str, Any]:
+    """Merge without rights. Return the core's answer, or its error."""
     native.keep_vdso()
     paths = [*inputs, output]
     try:
@@ -145,34 +217,24 @@ def main() -> None:
             more["kallsyms"] = _by_number(more["kallsyms"], os.O_RDONLY)
     except OSError as error:
         why = f"{error.filename}: {error.strerror}"
-        _answer({"error": ["cannot merge the recording", why]})
-        return
+        return {"error": ["cannot merge the recording", why]}
     drop_privileges()
     limit_memory(size + MEMORY + MEMORY_OF_A_THREAD * (os.cpu_count() or 1), None)
     threads = {int(thread): pid for thread, pid in more.get("threads", {}).items()}
     bundles = [(event, field, list(map(tuple, of))) for event, field, of in more["bundles"]]
-    options: native.MergeOptions = more
+    options = cast("native.MergeOptions", more)
     options["maps"] = [(*row[:5], bytes.fromhex(row[5]), row[6]) for row in more["maps"]]
     options["threads"], options["bundles"] = threads, bundles
     options["window"] = tuple(more["window"]) if more.get("window") else None
     options["span"] = tuple(more["span"]) if more.get("span") else None
     options["opener"] = opener
     try:
-        info: object = native.merge(inputs, output, session, **options)
+        return dict(native.merge(inputs, output, session, **options))
     except native.CoreError as error:
         words = list(map(str, error.args))
         for number, path in zip([*inputs, output], paths):
             words = [word.replace(number, os.path.basename(path)) for word in words]
-        info = {"error": words}
-    _answer(info)
-
-
-def _answer(info: object) -> None:
-    """To who asked, if it has not been killed meanwhile."""
-    data = json.dumps(info).encode()
-    with contextlib.suppress(BrokenPipeError):
-        while data:
-            data = data[os.write(1, data) :]
+        return {"error": words}
 
 
 def _by_number(path: str, flags: int) -> str:
@@ -180,38 +242,75 @@ def _by_number(path: str, flags: int) -> str:
 
 
 class Opener:
-    """Opens programs for this process once it has given up its rights: a child that keeps them."""
+    """Opens programs for this process once it has given up its rights, by children that keep them.
+
+    One that waits for a file system for too long is left there. Then the next one goes on, and
+    nothing else is opened on that file system. ``hung``: (pid, path) of those.
+    """
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.hung: list[tuple[int, str]] = []
+        self._avoid: list[str] = []
+        self._mounts = [mount.path for mount in of_own_namespace(Files(Path("/")))]
         self._lock = threading.Lock()  # the core asks from several threads
-        parent = os.getpid()
-        if os.fork() == 0:
+        self._children: list[tuple[int, socket.socket]] = []
+        for _ in range(OPENERS):
+            self._children.append(self._child())
+
+    def _child(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
             try:
-                self._socket.close()
-                ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-                if os.getppid() == parent:
-                    _serve(theirs)
+                keep_only(theirs.fileno())
+                _serve(theirs)
             finally:
                 os._exit(0)
         theirs.close()
+        ours.settimeout(OPENING)
+        return pid, ours
 
     def __call__(self, path: str | os.PathLike[str]) -> int:
-        """A descriptor for reading. OSError: it cannot be opened, or is no program."""
-        query = os.fsencode(path)
+        """Return a descriptor for reading. OSError: it cannot be opened, or is no program."""
+        query, name = os.fsencode(path), os.fsdecode(path)
         if not query or len(query) > LONGEST:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         with self._lock:
-            self._socket.send(query)
-            answer, descriptors, _, _ = socket.recv_fds(self._socket, 16, 1)
+            if not self._children or any(is_on(name, place) for place in self._avoid):
+                raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            pid, connected = self._children[0]
+            try:
+                connected.send(query)
+                answer, descriptors, _, _ = socket.recv_fds(connected, 16, 1)
+            except socket.timeout:
+                del self._children[0]
+                connected.close()
+                self.hung.append((pid, name))
+                self._avoid.append(self._file_system(name))
+                raise
         if not descriptors:
             number = int(answer or errno.EPIPE)
             raise OSError(number, os.strerror(number))
         return descriptors[0]
 
+    def _file_system(self, path: str) -> str:
+        """Return a directory that may be the path's file system's: a mount point, or a process's
+        view."""
+        if view := re.match(r"/proc/\d+", path):
+            return view[0]
+        return max((mount for mount in self._mounts if is_on(path, mount)), key=len, default=path)
+
+    def __enter__(self) -> Opener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child[1].close()
+        end_children([child[0] for child in (*self._children, *self.hung)])
+
 
 def _serve(questions: socket.socket) -> None:
-    """In the child: opens what is asked for, until nobody asks."""
+    """In the child: open what is asked for, until nobody asks."""
     while query := questions.recv(LONGEST + 1):
         try:
             descriptor = open_program(os.fsdecode(query))

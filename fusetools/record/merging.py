@@ -21,9 +21,9 @@ from fusetools.host.files import (
     open_regular,
     tool_environment,
 )
-from fusetools.host.mounts import unanswering
 from fusetools.names import TRACE_DAT
 from fusetools.output import Output, new_directory
+from fusetools.record.merger import Opener
 from fusetools.record.symbols import KALLSYMS, kernel_address
 from fusetools.results.merge import Merged
 
@@ -45,7 +45,7 @@ def merge(
         readable = [_of_version_6(path, at / f"{i}.dat") for i, path in enumerate(inputs)]
         try:
             with _watched(readable, str(at / "merged"), progress):
-                info = native.merge(readable, str(at / "merged"), "", **_host(readable))
+                info = _merged(readable, str(at / "merged"))
             if target.printed:
                 with (at / "merged").open("rb") as file:
                     shutil.copyfileobj(file, target.stream.buffer)
@@ -82,6 +82,15 @@ def _folder(target: Output) -> Iterator[int]:
             os.close(parent)
 
 
+def _merged(inputs: list[str], output: str) -> native.MergeInfo:
+    added = _host(inputs)
+    if not added:
+        return native.merge(inputs, output, "")
+    with Opener() as opener:  # programs may lie on a file system that hangs
+        added["opener"] = opener
+        return native.merge(inputs, output, "", **added)
+
+
 def _host(inputs: Sequence[str]) -> native.MergeOptions:
     """What this host adds to recordings that were made on it; nothing to those of others."""
     here = os.uname()
@@ -93,7 +102,7 @@ def _host(inputs: Sequence[str]) -> native.MergeOptions:
         if (described["release"], described["hostname"]) != (here.release, here.nodename):
             return {}
         files = Files(Path("/"))
-        added: native.MergeOptions = {"avoid": unanswering(files)}
+        added: native.MergeOptions = {"avoid": []}
         symbol, address = described["kernel_place"] or ("", 0)
         if symbol and kernel_address(files, symbol) == address:  # and not an earlier boot
             added["kallsyms"] = KALLSYMS

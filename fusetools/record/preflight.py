@@ -44,7 +44,7 @@ def prepare(
 ) -> tuple[HostFacts, ProbePlan]:
     """The plan for this host, with the probe set that was asked for. Error: with what is missing,
     and what fixes it."""
-    facts = read_host(trial=False)
+    facts = read_host(trial=False, paths=request.mounts or None)
     check_obstacles(facts)
     if request.pid is not None:
         facts = _with_pid(facts, request)

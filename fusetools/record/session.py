@@ -685,7 +685,8 @@ class Recording(Probing, Finishing):
 
     def _followers(self, files: Files, ended: set[int]) -> Iterator[str]:
         """That another process answers the mount of a daemon that has ended."""
-        now = {mount.path: mount.daemon_pid for mount in read_mounts(files, open_files(files))}
+        mounts = read_mounts(files, open_files(files), [])
+        now = {mount.path: mount.daemon_pid for mount in mounts}
         for mount in (target.mount for target in self.plan.targets):
             pid = now.get(mount.path)
             if mount.daemon_pid in ended and pid not in (None, mount.daemon_pid):

@@ -25,6 +25,7 @@ from fusetools.errors import Error
 from fusetools.host import files, words
 from fusetools.host.facts import Library
 from fusetools.host.files import Files, bounded, open_regular
+from fusetools.host.messages import framed
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.processes import code, comm, family
 from fusetools.host.rights import drop_privileges
@@ -372,8 +373,8 @@ def test_merging_has_no_rights(tmp_path: Path) -> None:
     more = {"maps": [], "bundles": [], "avoid": paths, "kallsyms": str(names)}
     asked = json.dumps([[str(DEMO)], str(tmp_path / "x"), "{}", more])
     command = [sys.executable, "-c", WITHOUT_RIGHTS]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
-    answer = json.loads(done.stdout)
+    done = subprocess.run(command, input=framed(asked.encode()), capture_output=True, check=True)
+    answer = json.loads(done.stdout[len(framed(b"")) :])
     assert answer["ids"] == [65534] * 6
     assert answer["rights"][:3] == ["0" * 16] * 3  # inheritable, permitted, effective
     assert (answer["input"], answer["program"], answer["wrote"]) == ("PERF", "ELF", 1)
@@ -392,7 +393,7 @@ def test_merging_that_dies_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monkey
         merger.Merger().merge([str(DEMO)], str(tmp_path / "x"), "{}", lambda: False)
 
 
-@pytest.mark.parametrize("asked", [b"", b'[["perf.data"], "out'])
+@pytest.mark.parametrize("asked", [b"", framed(b"[[]]")[:-1]])
 def test_who_asks_to_merge_was_killed_meanwhile(asked: bytes) -> None:
     code = "from fusetools.record.merger import main; main()"
     done = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True)
