@@ -117,6 +117,7 @@ class Commands(click.Group):
             if os.environ.get("FUSETOOLS_DEBUG") == "1":
                 raise
             status = _unexpected(error)
+        _name_left()
         sys.exit(_flushed(status))
 
     def invoke(self, ctx: click.Context) -> object:
@@ -146,17 +147,27 @@ def _misplaced(group: Commands, ctx: click.Context) -> Error | None:
         return None
     from pathlib import Path
 
+    from fusetools.host.files import answers
     from fusetools.names import PERF_DATA
 
     valued = {name for option in options if not option.is_flag for name in option.opts}
     for at, word in enumerate(words):
-        if words[at - 1] in valued or not os.path.isfile(word):
+        if words[at - 1] in valued or not (answers(word) and os.path.isfile(word)):
             continue
         with contextlib.suppress(OSError), Path(word).open("rb") as file:
             if file.read(len(PERF_DATA)) == PERF_DATA:
                 fix = shlex.join(["fusetools", *words[:at], "-i", *words[at:]])
                 return Error(f"{word} is a recording, not an operation", "it needs -i", fix)
     return None
+
+
+def _name_left() -> None:
+    """Print which of our children stay behind: not even SIGKILL ends them."""
+    files = sys.modules.get("fusetools.host.files")
+    for pid in files.left_behind() if files else ():
+        with contextlib.suppress(OSError):
+            why = "it waits for a file system that does not answer"
+            click.echo(f"fusetools: process {pid} stays behind: {why}", err=True)
 
 
 def _open_standard_descriptors() -> None:

@@ -129,12 +129,9 @@ def _given(params: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _check_command(words: tuple[str, ...]) -> None:
-    import shutil
+    from fusetools.host.files import command_problem
 
-    from fusetools.host.files import bounded
-
-    # If its file system does not answer, the command is tried.
-    if "{" not in words[0] and bounded(lambda: shutil.which(words[0]) or "", 2.0) == "":
+    if "{" not in words[0] and command_problem(words[0]):
         from fusetools.plan import experiment
 
         known = ", ".join(experiment.ready())

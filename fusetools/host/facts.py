@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TypeVar
 
-T = TypeVar("T")
+from fusetools.host.paths import VIRTIOFS as VIRTIOFS
 
-VIRTIOFS = "virtiofs"  # FUSE, too: its daemon is on the host of this virtual machine
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class HostFacts:
 
     Kernel's FUSE: ``fuse`` (the kernel knows the file system), ``fuse_module`` (it is a module),
     ``fuse_send_unique`` (fuse_request_send's ``unique`` is right; None: unknown, see
-    probe.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names, with
-    suffixes; twice if two functions have the name), ``addresses`` (kallsyms shows real ones),
+    selftest.self_test_unique), ``kallsyms_fuse`` and ``filter_functions_fuse`` (function names,
+    with suffixes; twice if two functions have the name), ``addresses`` (kallsyms shows real ones),
     ``btf`` of the kernel, ``btf_modules`` of "fuse"; read from it where there are kprobes:
     ``fuse_members`` (member, byte offset, bit, bits) and ``fuse_functions`` (function, what each of
     its parameters points to), see btf.read_fuse.

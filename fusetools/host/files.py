@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from fusetools.errors import RECORD, Error
 from fusetools.figures import binary
 from fusetools.host.messages import Incoming, send
+from fusetools.host.paths import may_hang
 
 if TYPE_CHECKING:
     import subprocess
@@ -142,10 +143,32 @@ def command_path() -> str:
 
 @functools.lru_cache(maxsize=4)
 def _of_root(path: str) -> str:
+    hangs = may_hang()  # and its daemon alone says whose a file there is
+
     def look() -> str:
-        return ":".join(each for each in path.split(":") if _is_of_root(each))
+        return ":".join(each for each in path.split(":") if not hangs(each) and _is_of_root(each))
 
     return bounded(look, 5.0) or ""
+
+
+def command_problem(name: str) -> int:
+    """Return the errno with which a user's command cannot run. 0: it can, or only the daemon of a
+    mount could tell, which is not asked."""
+    hangs = may_hang()
+    whole = "/" in name
+    places = [name] if whole else os.get_exec_path()
+    asked = [place for place in places if not hangs(place)]
+
+    def look() -> str:
+        import shutil
+
+        if whole and not asked:
+            return "0"
+        if shutil.which(name, path=":".join(asked)) or len(asked) < len(places):
+            return "0"
+        return str(errno.EACCES if whole and os.path.exists(name) else errno.ENOENT)
+
+    return int(bounded(look, 2.0) or 0)
 
 
 def _is_of_root(path: str) -> bool:

@@ -16,6 +16,10 @@ from typing import Any, TypeVar
 from fusetools.core import native
 from fusetools.host.facts import VIRTIOFS, Library, Mount
 from fusetools.host.files import Files, bounded, open_regular
+from fusetools.host.paths import FUSE_TYPES as FUSE_TYPES
+from fusetools.host.paths import HANGING
+from fusetools.host.paths import is_on as is_on
+from fusetools.host.paths import unescape as unescape
 from fusetools.host.processes import FUSE, comm, patiently, streams
 from fusetools.host.rights import drop_privileges
 from fusetools.host.uretprobe import guards
@@ -24,8 +28,6 @@ from fusetools.host.words import is_file
 T = TypeVar("T")
 
 BEYOND = "its daemon runs outside of this virtual machine (virtiofs)"
-FUSE_TYPES = ("fuse", "fuseblk", VIRTIOFS)
-HANGING = (*FUSE_TYPES, "autofs")  # types of file systems for whose daemons callers wait
 MEMORY = 1 << 30  # bytes that examining a daemon's files may take
 PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
@@ -143,11 +145,6 @@ def parse_autofs(text: str) -> list[tuple[int, str, int]]:
     return mounts
 
 
-def is_on(path: str, mount: str) -> bool:
-    """Whether an absolute path is a mount point, or lies below it."""
-    return path == mount or path.startswith(mount.rstrip("/") + "/")
-
-
 def mounted(files: Files, *types: str) -> list[str]:
     """The mount points of file systems of these types."""
     places = []
@@ -180,11 +177,6 @@ def reachable(text: str, *types: str) -> list[tuple[str, str]]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch("[0-9]{1,10}", text) else None
-
-
-def unescape(text: str) -> str:
-    """mountinfo writes blanks, tabs, newlines and backslashes as three octal digits."""
-    return re.sub(r"\\([0-3][0-7]{2})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> list[Daemon]:

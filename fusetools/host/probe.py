@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fusetools.figures import plural
 from fusetools.host.btf import Functions, Members, read_fuse
-from fusetools.host.facts import HostFacts, Mount
+from fusetools.host.facts import HostFacts
 from fusetools.host.files import Files, Meanwhile
 from fusetools.host.mounts import mounted, read_mounts
 from fusetools.host.processes import PERF_EVENT, TRACEFS, comm, in_pid_namespace, open_files
@@ -347,43 +346,3 @@ def _perf_users(
         holds += [f"{tracing[0]} of tracefs"] if tracing else []
         users.append(f"{comm(files, pid)} (pid {pid}) holds {' and '.join(holds)}")
     return tuple(users)
-
-
-def self_test_unique(mount: Mount, seconds: float = 5.0) -> bool | None:
-    """Whether fuse:fuse_request_send has a request's ``unique`` on this kernel.
-
-    Some kernels (6.12, 6.14) always report 0: they fire before it is set. Records one statfs on
-    ``mount`` (as root, with perf), made as the user who may use it. None: unknown, as no request
-    was seen (no permission, no tracepoint, a daemon that does not answer in time).
-    """
-    path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    # As root: not in TMPDIR of the user who invoked sudo.
-    place = "/run" if os.geteuid() == 0 and Path("/run").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="fusetools-", dir=place) as directory:
-        data = str(Path(directory) / "perf.data")
-        record = ["perf", "record", "-q", "-N", "-B", "--no-bpf-event", "-a", "-o", data]
-        for name in ("send", "end"):
-            only = f"connection=={mount.connection}"
-            record += ["-e", f"fuse:fuse_request_{name}", "--filter", only]
-        script = ["perf", "script", "-i", data, "-F", "event,trace"]
-        files = Files(Path("/"))
-        record += ["--", *_as_user(mount), "stat", "-f", path]
-        if files.start(*record).get(seconds)[0]:
-            return None
-        return judge_unique(files.start(*script).get(seconds)[1])
-
-
-def judge_unique(text: str) -> bool | None:
-    """From printed fuse:* events: each send has a ``unique``, and ends have the same ones."""
-    sent = re.findall(r"fuse_request_send:.*?\breq (\d+)", text)
-    ended = set(re.findall(r"fuse_request_end:.*?\breq (\d+)", text))
-    if not sent or not ended:
-        return None
-    return "0" not in sent and bool(ended & set(sent))
-
-
-def _as_user(mount: Mount) -> list[str]:
-    if mount.allow_other or not mount.user:
-        return []
-    group = mount.group or 0
-    return ["setpriv", f"--reuid={mount.user}", f"--regid={group}", "--clear-groups"]

@@ -150,6 +150,23 @@ def lock_holder(files: Files, status: os.stat_result) -> int | None:
     return None
 
 
+def holding_lock(files: Files, name: str) -> list[int]:
+    """Return the processes of this user that hold the flock(2) lock of a file by an open
+    descriptor: also those that inherited it from the process that took the lock."""
+    found = []
+    for pid in filter(str.isdecimal, files.list("/proc")):
+        try:
+            ours = os.stat(files.at(f"/proc/{pid}")).st_uid == os.geteuid()
+        except OSError:
+            continue
+        for number in files.list(f"/proc/{pid}/fd") if ours else ():
+            info = f"/proc/{pid}/fdinfo/{number}"
+            is_it = files.link(f"/proc/{pid}/fd/{number}") == name
+            if is_it and "FLOCK" in (files.read(info, quiet=True) or ""):
+                found.append(int(pid))
+    return sorted(found)
+
+
 class Stat(NamedTuple):
     """A process or a thread as the kernel counts it (proc(5), /proc/PID/stat)."""
 

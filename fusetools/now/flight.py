@@ -261,6 +261,7 @@ class FlightRecorder(Recording):
         for client in clients:
             with contextlib.suppress(OSError), client:
                 client.sendall(json.dumps(answer).encode())
+                client.shutdown(socket.SHUT_RDWR)  # whoever else holds it
         if taken is not None:
             try:
                 self.written(taken)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import struct
 import time
@@ -17,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusetools.core import native
-from fusetools.host.files import keep_only
+from fusetools.host.files import end_children, keep_only
 from fusetools.record.signals import with_parent
 
 TRIPS = 40  # round trips between two looks at the clocks
 ROUNDS = 15  # without what is measured, and with it: CPUs are quicker at times
 SYSTEM_CALLS = 4  # of a round trip: each process reads a byte and writes one
 _NOTES = struct.Struct("3q")
-END = b"\xff"
+PATIENCE = 10.0  # seconds for a round trip
 OF_ROUND_TRIPS = (
     *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit"),
     *("sched:sched_switch", "sched:sched_waking"),
@@ -113,9 +114,7 @@ class _Processes:
 
     def close(self) -> None:
         if self._caller:
-            with contextlib.suppress(OSError):
-                os.write(self._orders, END)  # the workload has this pipe, too, until it begins
-            os.waitpid(self._caller, 0)
+            end_children([self._caller])  # and so the other one, which reads from it
         for descriptor in (self._orders, self._notes):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -128,7 +127,11 @@ class _Processes:
         notes = b""
         with contextlib.suppress(OSError):
             os.write(self._orders, bytes([calls]))
-            while len(notes) < 2 * _NOTES.size and (part := os.read(self._notes, 1 << 16)):
+            while len(notes) < 2 * _NOTES.size:
+                ready = select.select([self._notes], [], [], PATIENCE)[0]
+                part = os.read(self._notes, 1 << 16) if ready else b""
+                if not part:
+                    break
                 notes += part
         if len(notes) != 2 * _NOTES.size:
             return None
@@ -148,7 +151,7 @@ class _Processes:
         _forked(lambda: self._answer(asked, answer, notes))
         os.close(asked)
         os.close(answer)
-        while (calls := os.read(orders, 1)) not in (b"", END):
+        while (calls := os.read(orders, 1)) != b"":
 
             def trip(calls: bytes = calls) -> None:
                 os.write(ask, calls)

@@ -9,7 +9,7 @@ from pathlib import Path
 from fusetools.errors import Error
 from fusetools.figures import plural
 from fusetools.host.facts import HostFacts, Mount
-from fusetools.host.probe import self_test_unique
+from fusetools.host.selftest import self_test_unique
 from fusetools.plan import planner, probeset
 from fusetools.plan.capabilities import Advice, Diagnosis, diagnose, traceable
 from fusetools.plan.request import Workload
@@ -40,16 +40,14 @@ def counted(diagnosis: Diagnosis, mounts: Sequence[Described]) -> Diagnosis:
 
 
 def with_self_test(facts: HostFacts) -> HostFacts:
-    """The facts with ``fuse_send_unique``, found out by one statfs on a mount, if it can be."""
-    mounts = [mount for mount in facts.mounts if traceable(mount)]
+    """Return the facts with ``fuse_send_unique``, if it can be found out."""
     if (
         facts.uid != 0
         or not facts.perf_can_record
         or "fuse:fuse_request_send" not in facts.tracepoints
-        or not mounts
     ):
         return facts
-    return dataclasses.replace(facts, fuse_send_unique=self_test_unique(mounts[0], 1.0))
+    return dataclasses.replace(facts, fuse_send_unique=self_test_unique(1.0))
 
 
 def describe(facts: HostFacts, mount: Mount) -> Described:

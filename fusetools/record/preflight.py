@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library
-from fusetools.host.files import Files, bounded, check_answers
-from fusetools.host.mounts import PATIENCE, with_daemon
+from fusetools.host.files import Files, check_answers, command_problem
+from fusetools.host.mounts import with_daemon
 from fusetools.host.probe import read_host
 from fusetools.host.processes import thread_comms
 from fusetools.missing import Missing
@@ -207,21 +206,10 @@ def _alone(
 def _check_callers(request: Request) -> None:
     """Error: the workload's command cannot run, or the process to attach to cannot be recorded."""
     if request.command:
-        _check_command(request.command[0])
+        if number := command_problem(request.command[0]):
+            raise cannot_run(request.command[0], number)
     elif isinstance(request, Caller):
         Attached(request.caller, None if request.as_root else caller(os.environ))
-
-
-def _check_command(name: str) -> None:
-    def look() -> str:
-        if shutil.which(name) is not None:
-            return ""
-        return str(13 if "/" in name and Path(name).exists() else 2)
-
-    # It may lie on a file system that hangs: then it is tried.
-    number = bounded(look, PATIENCE)
-    if number:
-        raise cannot_run(name, int(number))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ from pathlib import Path
 from fusetools.host.files import tool_environment
 from fusetools.host.processes import until_ended
 
+KILLED = 10.0  # seconds that one has to end after SIGKILL
+
 
 def run_in_time() -> None:
     """Has this process run as soon as there is something for it to do: who empties buffers, which
@@ -100,15 +102,16 @@ class Recorder:
         while self.process is not None and not self.ended:
             if (left := end - time.monotonic()) <= 0:
                 self.kill()
-            else:
-                until_ended(self.process.pid, left)
+                return
+            until_ended(self.process.pid, left)
 
     def kill(self) -> None:
-        """At once; of what it has nothing is wanted."""
+        """Kill it immediately and discard its output. One that hangs is left."""
         if self.process is not None and not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(KILLED)
 
     def complaint(self) -> str:
         """What it said when it failed, in one line; empty: nothing."""

@@ -27,7 +27,7 @@ from fusetools.errors import Error
 from fusetools.host.files import Files
 from fusetools.host.mounts import mounted
 from fusetools.host.probe import tracefs_places
-from fusetools.host.processes import comm, lock_holder, read_stat
+from fusetools.host.processes import comm, holding_lock, lock_holder, read_stat
 from fusetools.record import cgroup, graceperiods, instance, tracecmd, tracefs
 from fusetools.record.scratch import Note, reclaim
 
@@ -180,7 +180,7 @@ class Lock:
         for number in range(MOST_AT_ONCE):
             path = self.place / str(number)
             with contextlib.suppress(OSError):
-                holder = lock_holder(Files(Path("/")), os.stat(path / "lock"))
+                holder = _holder(path / "lock")
                 if holder is not None and path != self.directory:
                     others.append((holder, path))
         return others
@@ -298,6 +298,16 @@ def _open_lock(folder: Path) -> int:
         raise Error(f"cannot use {folder}", why, fix) from error
 
 
+def _holder(lock: Path) -> int | None:
+    """Return the process that holds a lock. Where the one that took it has ended, that is a child
+    which inherited it."""
+    files = Files(Path("/"))
+    holder = lock_holder(files, lock.stat())
+    if holder is None or started(holder) is not None:
+        return holder
+    return next(iter(holding_lock(files, str(lock))), None)
+
+
 def _words(pid: int, path: Path) -> str:
     """Who holds the lock in a folder: it writes its command right after it got the lock."""
     for _ in range(20):
@@ -306,6 +316,9 @@ def _words(pid: int, path: Path) -> str:
                 writer, *words = json.loads(lock.read(1 << 20))
             if writer == pid:
                 return f"pid {pid}: {' '.join(words)}"
+            if started(writer) is None:
+                what = f"left behind by {' '.join(words)}, which has ended"
+                return f"pid {pid} ({comm(Files(Path('/')), pid)}), {what}"
         time.sleep(0.01)
     return f"pid {pid}: {comm(Files(Path('/')), pid)}"
 

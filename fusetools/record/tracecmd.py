@@ -21,7 +21,7 @@ from fusetools.errors import Error
 from fusetools.host.facts import Tool
 from fusetools.host.files import tool_environment
 from fusetools.host.words import is_pattern
-from fusetools.record.recorder import Recorder
+from fusetools.record.recorder import KILLED, Recorder
 
 TRACER = "function_graph"
 LARGEST, SMALLEST = 16 << 20, 256 << 10  # bytes of ring buffer on each CPU
@@ -253,7 +253,8 @@ def _graph_entries(
     finally:
         report.kill()
         report.stdout.close()
-        report.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            report.wait(KILLED)
 
 
 def lost(root: Path) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from signal import struct_siginfo
 
 from fusetools.errors import Error
+from fusetools.host.files import close_own
 from fusetools.record.signals import SI_KERNEL
 from fusetools.results.record import Usage
 
@@ -100,8 +101,8 @@ class Workload:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                os.close(self._release)
-                os.close(self._failed)
+                # Its program may be loaded for ever: then it must not hold our lock.
+                close_own(released, fail, *(() if log is None else (log,)))
                 _run(
                     self.command,
                     user,

@@ -24,7 +24,8 @@ from typing import Any
 
 from fusetools.host.btf import CARRIERS, MEMBERS, OWNERS
 from fusetools.host.facts import HostFacts, Tool
-from fusetools.host.probe import judge_unique, read_host
+from fusetools.host.probe import read_host
+from fusetools.host.selftest import judge_unique
 from fusetools.host.tools import PERF_OPTIONS, TRACE_CMD_OPTIONS
 from fusetools.plan.capabilities import diagnose
 from fusetools.render.text.doctor import render

@@ -235,7 +235,7 @@ def test_unique_that_is_not_told_is_said() -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, facts: HostFacts, *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr(probe, "read_host", lambda: facts)
-    monkeypatch.setattr(doctor, "self_test_unique", lambda mount, seconds: True)
+    monkeypatch.setattr(doctor, "self_test_unique", lambda seconds: True)
     result = CliRunner().invoke(main, ["doctor", *arguments])
     return result.exit_code, result.output
 

@@ -13,12 +13,12 @@ from fusetools.host.files import Answer, Files, bounded, end_children
 from fusetools.host.mounts import parse_mountinfo
 from fusetools.host.probe import (
     capabilities,
-    judge_unique,
     looked_at,
     parse_kallsyms,
     parse_readme,
     read_host,
 )
+from fusetools.host.selftest import judge_unique
 from fusetools.host.tools import known_options
 from fusetools.now.places import Table
 

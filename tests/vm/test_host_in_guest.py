@@ -23,9 +23,10 @@ pytestmark = pytest.mark.vm
 
 READ = """
 import json
-from fusetools.host.probe import read_host, self_test_unique
+from fusetools.host.probe import read_host
+from fusetools.host.selftest import self_test_unique
 facts = read_host()
-unique = self_test_unique(facts.mounts[0])
+unique = self_test_unique()
 print(json.dumps({**json.loads(facts.to_json()), "fuse_send_unique": unique}))
 """
 
