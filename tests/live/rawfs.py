@@ -2,7 +2,8 @@
 
 `rawfs.py MOUNT --workers N --delay SECONDS`: with N workers one thread reads and hands each request
 to one of those (as Go's daemons do); with none the thread that reads answers. Each lookup takes the
-delay, asleep. It writes "ready PID" when it is mounted, and on SIGTERM what it answered, as JSON.
+delay, asleep. Requests with the opcodes of `--silent N,N` are read and never answered. It writes
+"ready PID" when it is mounted, and on SIGTERM what it answered, as JSON.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ DIRECTORY, FILE = 0o040755, 0o100644
 
 
 class Daemon:
-    def __init__(self, path: str, workers: int, delay: float) -> None:
+    def __init__(self, path: str, workers: int, delay: float, silent: str = "") -> None:
         self.fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         self.delay = delay
+        self.silent = {int(word) for word in silent.split(",") if word}
         self.answered: Counter[str] = Counter()
         self.work: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.workers = workers
@@ -61,7 +63,7 @@ class Daemon:
 
     def answer(self, request: bytes) -> None:
         _, opcode, unique, nodeid, *_ = IN_HEADER.unpack_from(request)
-        if opcode in NO_REPLY:
+        if opcode in NO_REPLY or opcode in self.silent:
             return
         error, body = self.handle(opcode, nodeid, request[IN_HEADER.size :])
         name = NAMES.get(opcode, str(opcode))
@@ -97,8 +99,9 @@ def main() -> None:
     parser.add_argument("mount")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0)
+    parser.add_argument("--silent", default="")
     given = parser.parse_args()
-    daemon = Daemon(given.mount, given.workers, given.delay)
+    daemon = Daemon(given.mount, given.workers, given.delay, given.silent)
 
     def end(*_: object) -> None:
         print(json.dumps(daemon.answered), flush=True)
