@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import os
 import shlex
 import stat
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from fusetools.errors import Error
-from fusetools.host.files import OPENED, answers, bounded, by_descriptor
+from fusetools.host.asuser import as_user
+from fusetools.host.files import OPENED, answers, by_descriptor
 
 PRINTED = "-"
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,21 +65,46 @@ class Output:
             raise self._refused("it is a directory", "-o FILE")
         if "\0" in path:
             raise self._refused("a name cannot hold a NUL")
+        # Root looks at nothing that the owner may not see: a message would tell of it.
+        seen = self._seen_by(owner) if owner and os.geteuid() == 0 else None
         if not answers(self.parent):
-            why = f"the file system of {self.parent} does not answer"
-            raise self._refused(why, "-o FILE on another file system")
+            raise self._silent()
         try:
             self.directory = os.open(self.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise self._no_directory(error) from error
         try:
+            if seen is not None and seen != _identity(self.directory):
+                raise self._refused("somebody else replaced the directory")
             self._check()
         except BaseException:
             self.close()
             raise
 
+    def _silent(self) -> Error:
+        why = f"the file system of {self.parent} does not answer"
+        return self._refused(why, "-o FILE on another file system")
+
+    def _seen_by(self, owner: Owner) -> str:
+        """The directory that the owner finds by that path. Error: the owner may not write there."""
+        answer = as_user(owner, partial(_look, self.parent), 10.0)
+        if answer is None:
+            raise self._silent()
+        number, writable, identity = answer.split(" ", 2)
+        if int(number) in (errno.EACCES, errno.EPERM):
+            raise self._not_allowed(owner)
+        if int(number):
+            raise self._no_directory(OSError(int(number), os.strerror(int(number))))
+        if not int(writable):
+            raise self._not_allowed(owner)
+        return identity
+
+    def _not_allowed(self, owner: Owner) -> Error:
+        why = f"{owner.name}, who invoked sudo, may not write there"
+        return self._refused(why, "-o FILE in a directory of yours, or: --as-root")
+
     def _no_directory(self, error: OSError) -> Error:
-        if isinstance(error, FileNotFoundError):
+        if error.errno == errno.ENOENT:
             fix = f"mkdir -p {shlex.quote(self.parent)}"
             return self._refused(f"there is no directory {self.parent}", fix)
         return self._refused(f"{self.parent}: {error.strerror}")
@@ -126,13 +153,9 @@ class Output:
         if self.owner is None or os.geteuid() != 0:
             return
         parent = os.fstat(self.directory)
-        look = partial(_allowed, self.owner, self.directory)
-        allowed = bounded(look, 10.0, keep=[self.directory]) == "yes"
-        if there is not None and parent.st_mode & stat.S_ISVTX:
-            allowed = allowed and self.owner.uid in (there.st_uid, parent.st_uid)
-        if not allowed:
-            why = f"{self.owner.name}, who invoked sudo, may not write there"
-            raise self._refused(why, "-o FILE in a directory of yours, or: --as-root")
+        sticky = parent.st_mode & stat.S_ISVTX
+        if sticky and there and self.owner.uid not in (there.st_uid, parent.st_uid):
+            raise self._not_allowed(self.owner)
 
     def _there(self) -> os.stat_result | None:
         try:
@@ -228,12 +251,19 @@ class Output:
         self.close()
 
 
-def _allowed(owner: Owner, directory: int) -> str:
-    os.setgroups(list(owner.groups))
-    os.setgid(owner.gid)
-    os.setuid(owner.uid)
-    os.fchdir(directory)
-    return "yes" if os.access(".", os.W_OK | os.X_OK) else "no"
+def _look(directory: str) -> str:
+    """errno, whether the directory can be written, and which it is."""
+    try:
+        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.fchdir(descriptor)
+    except OSError as error:
+        return f"{error.errno} 0 "
+    return f"0 {int(os.access('.', os.W_OK | os.X_OK))} {_identity(descriptor)}"
+
+
+def _identity(descriptor: int) -> str:
+    status = os.fstat(descriptor)
+    return f"{status.st_dev} {status.st_ino}"
 
 
 def new_directory(parent: int, name: str) -> int:

@@ -20,7 +20,15 @@ from fusetools.host.paths import FUSE_TYPES as FUSE_TYPES
 from fusetools.host.paths import HANGING
 from fusetools.host.paths import is_on as is_on
 from fusetools.host.paths import unescape as unescape
-from fusetools.host.processes import FUSE, comm, patiently, streams
+from fusetools.host.processes import (
+    FUSE,
+    comm,
+    could_serve,
+    fuse_connections,
+    patiently,
+    shows_connections,
+    streams,
+)
 from fusetools.host.rights import drop_privileges
 from fusetools.host.uretprobe import guards
 from fusetools.host.words import is_file
@@ -34,10 +42,11 @@ PATIENCE = 2.0  # seconds for anything that a hung daemon could delay
 
 @dataclass(frozen=True)
 class Daemon:
-    """A process with /dev/fuse open; ``connections`` is empty if the kernel does not show them."""
+    """A process that has FUSE's device open; ``connections`` is empty if the kernel does not show
+    them; ``uid``: its real user, which a program cannot choose."""
 
     pid: int
-    comm: str
+    uid: int | None
     arguments: tuple[str, ...]
     threads: int
     connections: frozenset[int]
@@ -57,8 +66,11 @@ def read_mounts(
     if not mounts:
         return ()
     daemons = _daemons(files, descriptors)
-    unknown = ((daemon.pid, daemon.arguments) for daemon in daemons if not daemon.connections)
-    named = named_mounts(unknown, [mount.path for mount in mounts])
+    unknown = [daemon for daemon in daemons if not daemon.connections]
+    if unknown and (len(unknown) < len(daemons) or shows_connections(files)):
+        unknown = []  # they have no mount
+    commands = ((daemon.pid, daemon.arguments) for daemon in unknown)
+    named = named_mounts(commands, [mount.path for mount in mounts])
 
     def wanted(mount: Mount) -> bool:
         return paths is None or any(is_on(path, mount.path) for path in paths)
@@ -182,24 +194,21 @@ def _number(text: str | None) -> int | None:
 def _daemons(files: Files, descriptors: dict[int, list[tuple[str, str]]]) -> list[Daemon]:
     daemons = []
     for pid, opened in descriptors.items():
-        numbers = [number for number, link in opened if link.endswith(FUSE)]
+        numbers = [number for number, link in opened if link == FUSE]
         if not numbers:
             continue
-        connections = set()
-        for number in numbers:
-            info = files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or ""
-            if match := re.search(r"^fuse_connection:\s*([0-9]{1,10})$", info, re.MULTILINE):
-                connections.add(int(match[1]))
         status = files.read(f"/proc/{pid}/status", quiet=True) or ""
         threads = re.search(r"^Threads:\s*(\d+)$", status, re.MULTILINE)
+        uid = re.search(r"^Uid:\s*(\d+)", status, re.MULTILINE)
         command = patiently(files, f"/proc/{pid}/cmdline")
+        connections = fuse_connections(files, pid, numbers)
         daemons.append(
             Daemon(
                 pid=pid,
-                comm=comm(files, pid),
+                uid=int(uid[1]) if uid else None,
                 arguments=tuple(command.rstrip("\0").split("\0")),
                 threads=int(threads[1]) if threads else 0,
-                connections=frozenset(connections),
+                connections=frozenset(number for number in connections if number is not None),
             )
         )
     return daemons
@@ -211,15 +220,14 @@ def _with_daemon(
     if mount.fstype == VIRTIOFS:
         return replace(mount, why=BEYOND)
     candidates = [daemon for daemon in daemons if mount.connection in daemon.connections]
-    if not candidates:
-        # Older kernels do not show the connection: ask the file system, then its command line.
-        unknown = [daemon for daemon in daemons if not daemon.connections]
-        pid = _pid_from_cvmfs(files, mount) if unknown else None
-        candidates = [daemon for daemon in unknown if daemon.pid == pid] or [
-            daemon for daemon in unknown if mount.path in named[daemon.pid]
+    if not candidates:  # older kernels do not show the connection: the command line names it
+        candidates = [
+            daemon
+            for daemon in daemons
+            if mount.path in named.get(daemon.pid, ()) and could_serve(daemon.uid, mount.user)
         ]
     if not candidates:
-        return replace(mount, why=_why_none(files, daemons))
+        return replace(mount, why=_why_none(files, bool(named)))
     mapped = {daemon.pid: _executable_mappings(files, daemon.pid) for daemon in candidates}
     # CernVM-FS has a watchdog beside its client: the client has the threads and the libraries.
     daemon = max(candidates, key=lambda daemon: (daemon.threads, len(mapped[daemon.pid])))
@@ -248,14 +256,6 @@ def with_daemon(files: Files, mount: Mount, pid: int, wanted: bool = True) -> Mo
     )
 
 
-def _pid_from_cvmfs(files: Files, mount: Mount) -> int | None:
-    if not files.live or mount.source != "cvmfs2":
-        return None
-    path = mount.path if mount.seen_by is None else f"/proc/{mount.seen_by}/root{mount.path}"
-    answer = bounded(lambda: os.getxattr(path, "user.pid").decode("ascii"), PATIENCE)
-    return _number((answer or "").strip("\0\n "))
-
-
 def named_mounts(
     commands: Iterable[tuple[int, Sequence[str]]], paths: Iterable[str]
 ) -> dict[int, set[str]]:
@@ -276,10 +276,10 @@ def named_mounts(
     return named
 
 
-def _why_none(files: Files, daemons: list[Daemon]) -> str:
+def _why_none(files: Files, hidden: bool) -> str:
     if files.live and os.geteuid() != 0:
         return "no process of this user answers it"
-    if any(not daemon.connections for daemon in daemons):
+    if hidden:
         return "this kernel does not show which process answers it: give --pid"
     return "no process here has its connection open: it runs in another pid namespace or is gone"
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
 import select
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +15,7 @@ from typing import NamedTuple
 
 from fusetools.host.files import Files, bounded
 
-FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
+FUSE = "/dev/fuse"
 PERF_EVENT = "anon_inode:[perf_event]"
 TRACEFS = "/tracing/"
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
@@ -24,7 +27,7 @@ def in_pid_namespace(files: Files) -> bool:
 
 
 def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
-    """(descriptor, what it is) of /dev/fuse, perf events and tracefs files, by pid.
+    """(descriptor, what it is) of FUSE's device, perf events and tracefs files, by pid.
 
     Unprivileged, only this user's processes are seen.
     """
@@ -34,9 +37,72 @@ def open_files(files: Files) -> dict[int, list[tuple[str, str]]]:
             continue
         for number in files.list(f"/proc/{name}/fd"):
             link = files.link(f"/proc/{name}/fd/{number}")
-            if link.endswith(FUSE) or link == PERF_EVENT or TRACEFS in link:
+            if is_fuse(files, f"/proc/{name}/fd/{number}", link):
+                opened.setdefault(int(name), []).append((number, FUSE))
+            elif link == PERF_EVENT or TRACEFS in link:
                 opened.setdefault(int(name), []).append((number, link))
     return dict(sorted(opened.items()))
+
+
+def is_fuse(files: Files, name: str, link: str) -> bool:
+    """Whether the descriptor ``name`` (/proc/PID/fd/N) is FUSE's device. Only candidates are
+    examined: those whose ``link`` names a file "fuse", in whatever directory a container has it."""
+    if not link.endswith(("/fuse", "/fuse (deleted)")):
+        return False
+    return is_fuse_device(name) if files.live else True  # a stored tree has no devices
+
+
+def fuse_descriptors(files: Files, pid: int) -> list[str]:
+    """The numbers of a process's descriptors of FUSE's device, whatever its file is called."""
+    names = ((number, f"/proc/{pid}/fd/{number}") for number in files.list(f"/proc/{pid}/fd"))
+    return [number for number, name in names if is_fuse_device(name)]
+
+
+def is_fuse_device(name: str) -> bool:
+    """Whether a file is FUSE's device, by its device number: any user can name a file "fuse".
+    Send no request: the file may lie on a file system that hangs."""
+    answer = ctypes.create_string_buffer(256)  # struct statx of include/uapi/linux/stat.h
+    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)  # from glibc 2.28 on
+    if statx is None or statx(_AT_FDCWD, os.fsencode(name), _DONT_SYNC, _TYPE, answer):
+        if statx is not None and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+            return False
+
+        def look() -> str:
+            status = os.stat(name)
+            return "yes" if (status.st_mode & 0o170000, status.st_rdev) == _DEVICE else ""
+
+        return bounded(look, 2.0) == "yes"
+    (mode,) = struct.unpack_from("=H", answer, 28)
+    return (mode & 0o170000, os.makedev(*struct.unpack_from("=II", answer, 128))) == _DEVICE
+
+
+_AT_FDCWD, _DONT_SYNC, _TYPE = -100, 0x4000, 1
+_DEVICE = (0o020000, os.makedev(10, 229))  # S_IFCHR, FUSE_MINOR of include/linux/miscdevice.h
+
+
+def fuse_connections(files: Files, pid: int, numbers: Iterable[str]) -> set[int | None]:
+    """The connections of a process's descriptors of FUSE's device; None: one that shows none, as it
+    has no mount, or this kernel does not show it."""
+    infos = (files.read(f"/proc/{pid}/fdinfo/{number}", quiet=True) or "" for number in numbers)
+    return {parse_connection(info) for info in infos}
+
+
+def parse_connection(info: str) -> int | None:
+    """The FUSE connection in a /proc/PID/fdinfo/N."""
+    match = re.search(r"^fuse_connection:\s*([0-9]{1,10})$", info, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def shows_connections(files: Files) -> bool:
+    """Whether this kernel shows the connection of FUSE's descriptors (Linux 6.18): its list of
+    functions has the one that does."""
+    return " fuse_dev_show_fdinfo" in (files.read("/proc/kallsyms", quiet=True) or "")
+
+
+def could_serve(uid: int | None, mounter: int | None) -> bool:
+    """Whether a process of the real user ``uid`` can serve a mount of user ``mounter`` (its
+    user_id=). A daemon that root started may have become another user."""
+    return mounter in (None, 0) or uid in (None, 0, mounter)
 
 
 def recorders(files: Files, since: int) -> list[int]:

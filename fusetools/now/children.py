@@ -12,18 +12,19 @@ import struct
 import time
 from collections.abc import Callable
 from mmap import PAGESIZE
+from pathlib import Path
 from typing import TypedDict
 
 from fusetools.core import native
-from fusetools.host.files import open_regular
+from fusetools.host.files import Files, open_regular
 from fusetools.host.mounts import FUSE_TYPES
-from fusetools.host.processes import access, parse_maps, parse_stat
+from fusetools.host.processes import access, is_fuse, parse_connection, parse_maps, parse_stat
 from fusetools.host.rights import drop_privileges
 from fusetools.now.moment import Task
 
 MOST_FILES = 500  # of a process, whose functions are named
 STACK = 64 << 10  # bytes of a thread's stack that are read
-FUSE = "/fuse"  # /dev/fuse, under whatever directory a container has it
+HOST = Files(Path("/"))
 
 _SCHEDULER = re.compile("_*(io_)?schedule")
 
@@ -136,10 +137,9 @@ def process(pid: int) -> list[ProcessRow]:
     fuse = []
     if not stat.of_kernel:
         for name in names(f"{place}/fd"):
-            if link(f"{place}/fd/{name}").endswith(FUSE):
+            if is_fuse(HOST, f"{place}/fd/{name}", link(f"{place}/fd/{name}")):
                 info = text(f"{place}/fdinfo/{name}")
-                match = re.search(r"^fuse_connection:\s*(\d{1,10})$", info, re.MULTILINE)
-                fuse.append((int(name), int(match[1]) if match else None))
+                fuse.append((int(name), parse_connection(info)))
     row: ProcessRow = {
         "pid": pid,
         "ppid": stat.parent,

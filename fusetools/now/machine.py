@@ -25,7 +25,7 @@ from fusetools.host.mounts import (
     parse_autofs,
     parse_mountinfo,
 )
-from fusetools.host.processes import in_pid_namespace
+from fusetools.host.processes import could_serve, in_pid_namespace, shows_connections
 from fusetools.now import arguments, cgroups, children, sockets, syscalls
 from fusetools.now.bounded import Limit, each
 from fusetools.now.fusectl import counter, fusectl
@@ -262,6 +262,7 @@ class _Reader:
                         fstype=mount.fstype,
                         source=mount.source,
                         seen_by=None if name == self.own.namespace else pid,
+                        user=mount.user,
                     ),
                 )
                 if mount.path != known.path and known.seen_by == (
@@ -598,10 +599,14 @@ def _suspicious(state: str, wchan: str, kernel: bool) -> bool:
 
 
 def _named(mounts: list[Connection], processes: dict[int, Process]) -> dict[int, set[str]]:
-    """The mount points that daemons' command lines name, by their pid; not where there are two."""
-    unknown = ((p.pid, p.arguments) for p in processes.values() if None in p.fuse)
+    """The mount points that the command lines of processes with FUSE's device open name, by pid;
+    not where there are two. None where this kernel shows whose device it is."""
+    holders = [p for p in processes.values() if p.fuse]
+    unknown = [p for p in holders if set(p.fuse) == {None}]
+    if not unknown or len(unknown) < len(holders) or shows_connections(Files(Path("/"))):
+        return {}
     times = Counter(mount.path for mount in mounts if mount.path)
-    named = named_mounts(unknown, times)
+    named = named_mounts(((p.pid, p.arguments) for p in unknown), times)
     return {pid: {path for path in own if times[path] == 1} for pid, own in named.items()}
 
 
@@ -615,8 +620,8 @@ def _with_daemon(
     holders = [p for p in processes.values() if p.fuse]
     own = [p for p in holders if mount.number in p.fuse]
     if not own:
-        unknown = [p for p in holders if None in p.fuse]
-        own = [p for p in unknown if mount.path in named[p.pid]]
+        unknown = [p for p in holders if p.pid in named]
+        own = [p for p in unknown if mount.path in named[p.pid] and could_serve(p.uid, mount.user)]
         if not own:
             why, hidden = "no process here has its connection open", False
             if unknown:

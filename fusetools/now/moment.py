@@ -187,6 +187,7 @@ class Connection:
     why: str = ""  # why no daemon is known
     also: tuple[str, ...] = ()
     hidden: bool = False
+    user: int | None = None  # who mounted it
 
 
 @dataclass(frozen=True)

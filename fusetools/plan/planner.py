@@ -157,7 +157,7 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
         )
     chosen = facts.mounts
     if request.mounts:
-        chosen = tuple(dict.fromkeys(_mount_of(facts, path) for path in request.mounts))
+        chosen = tuple(dict.fromkeys(mount_of(facts, path) for path in request.mounts))
     if request.pid is not None:
         answered = tuple(mount for mount in chosen if mount.daemon_pid == request.pid)
         if not answered and len(chosen) > 1:
@@ -170,7 +170,7 @@ def _mounts(facts: HostFacts, request: Request) -> tuple[Mount, ...]:
     return chosen
 
 
-def _mount_of(facts: HostFacts, path: str) -> Mount:
+def mount_of(facts: HostFacts, path: str) -> Mount:
     """The FUSE mount that ``path`` (absolute) lies on: its longest prefix among the mounts."""
     here = [mount for mount in facts.mounts if is_on(path, mount.path)]
     if not here:
@@ -295,7 +295,7 @@ def plan(
     # The unwinder supports only x86-64.
     unwindable = request.call_graph == "auto" and facts.arch == "x86_64"
     copied = [mount for mount in mounts if unwindable and _needs_copies(mount)]
-    of_user = any(target.probe_set and target.probe_set.from_file for target in chosen)
+    of_user = any(target.probe_set and target.probe_set.own for target in chosen)
     own = {probe.event for probe in probes if of_user and probe.function != CALIBRATION}
     have = set(facts.tracepoints)
     workload = request.callers

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fusetools.errors import Error
-from fusetools.host.files import read_input
+from fusetools.host.asuser import Rights, read_input
 from fusetools.names import OPERATIONS
 from fusetools.plan.registers import ARGUMENT
 
@@ -88,13 +88,13 @@ class Group:
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """A file system's probes. ``name`` is the file name without its suffix. ``from_file``: a user
-    wrote it, so its fetch arguments may read any memory of the processes in which it fires."""
+    """A file system's probes. ``name`` is the file name without its suffix. ``own``: a user's file,
+    whose fetch arguments may read any memory of the processes in which its probes fire."""
 
     name: str
     about: str
     groups: tuple[Group, ...]
-    from_file: bool = False
+    own: bool = False
 
 
 def builtin() -> tuple[ProbeSet, ...]:
@@ -113,21 +113,22 @@ def builtin() -> tuple[ProbeSet, ...]:
 MOST_BYTES = 1 << 20  # of a probe set's file
 
 
-def load(path: Path) -> ProbeSet:
-    """Read the set in a file. Error: a mistake in it, with file, key and reason."""
+def load(path: Path, user: Rights | None = None) -> ProbeSet:
+    """Read the set in a file, with the rights of ``user`` (None: our own). Error: a mistake in it,
+    with file, key and reason."""
     try:
-        text = read_input(path, MOST_BYTES).decode()
+        text = read_input(str(path), MOST_BYTES, user).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise Error(f"cannot read the probe set {path}", reason or "") from error
-    return replace(parse(text, str(path)), from_file=True)
+    return replace(parse(text, str(path)), own=True)
 
 
 def parse(text: str, source: str) -> ProbeSet:
     """As load(), for a text; ``source`` names it in errors."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Error(f"cannot read the probe set {source}", f"no TOML: {error}") from error
     reader = _Reader(source)
     reader.known("", data, ("about", "group"))

@@ -7,6 +7,7 @@ import pwd
 from pathlib import Path
 
 from fusetools.errors import Error
+from fusetools.host.asuser import may_read_memory
 from fusetools.host.files import Files
 from fusetools.host.processes import Status, ancestors, code, descendants, status, threads
 from fusetools.record.workload import User
@@ -43,8 +44,10 @@ class Attached:
         if self.pid in ancestors(self._files, os.getpid()):
             why = "this recording is one of the processes that descend from it"
             raise Error(what, why, "fusetools record   (all callers)")
-        if user and now.uid != user.uid:
+        if user and not may_read_memory(self.pid, user):
             why = f"it belongs to {_name(now.uid)}, and {user.name} invoked sudo"
+            if now.uid == user.uid:
+                why = f"{user.name}, who invoked sudo, may not read its memory"
             raise Error(what, why, f"sudo fusetools record --as-root --attach {self.pid}")
         return now
 

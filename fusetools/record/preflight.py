@@ -10,16 +10,22 @@ from pathlib import Path
 
 from fusetools.core import native
 from fusetools.errors import Error
+from fusetools.host.asuser import as_user, exists, may_read_memory
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library
-from fusetools.host.files import Files, check_answers, command_problem
+from fusetools.host.files import Files, command_problem
 from fusetools.host.mounts import with_daemon
 from fusetools.host.probe import read_host
-from fusetools.host.processes import thread_comms
+from fusetools.host.processes import (
+    fuse_connections,
+    fuse_descriptors,
+    shows_connections,
+    thread_comms,
+)
 from fusetools.missing import Missing
 from fusetools.names import CALIBRATION
 from fusetools.output import PRINTED, Output, Owner
-from fusetools.plan import planner, probeset
+from fusetools.plan import permissions, planner, probeset
 from fusetools.plan.bundles import can_be_numbered
 from fusetools.plan.capabilities import Advice, not_root, obstacles
 from fusetools.plan.planner import ProbePlan
@@ -46,8 +52,12 @@ def prepare(
     facts = read_host(trial=False, paths=request.mounts or None)
     check_obstacles(facts)
     if request.pid is not None:
-        facts = _with_pid(facts, request)
+        facts = _with_pid(facts, request, request.pid)
     targets = planner.targets(facts, request, probeset.builtin(), chosen)
+    if chosen and chosen.own and (user := _caller(request)):
+        pids = {target.mount.daemon_pid for target in targets} - {None}
+        readable = {pid for pid in pids if pid and may_read_memory(pid, user)}
+        permissions.check_probe_set(user.name, targets, readable)
     libraries: list[tuple[Library, int | None]] = [
         (library, target.mount.daemon_pid) for target in targets for library in target.libraries
     ]
@@ -77,7 +87,7 @@ def planned(request: Request) -> tuple[HostFacts, ProbePlan]:
     """What record() would record."""
     _check_callers(request)
     if Path(tracefs.PLACE, "events").exists():
-        return prepare(request, _chosen(request.fs))
+        return prepare(request, _chosen(request.fs, _caller(request)))
     with prepared(request, ["record"]) as (_, _, _, facts, plan):
         return facts, plan
 
@@ -86,39 +96,41 @@ def _refusal(obstacle: Advice) -> Error:
     return Error("cannot record", obstacle.problem, obstacle.fix)
 
 
-def _with_pid(facts: HostFacts, request: Request) -> HostFacts:
-    """With the daemon that --pid names, where it is not the one that was found."""
-    pid = request.pid
-    assert pid is not None
+def _with_pid(facts: HostFacts, request: Request, pid: int) -> HostFacts:
+    """The facts with process ``pid`` as the daemon of the mounts that it serves. Error: of none."""
+    files = Files(Path("/"))
     if started(pid) is None:
         raise Error(f"there is no process {pid}")
-    if any(mount.daemon_pid == pid for mount in facts.mounts):
-        return facts
-    paths = request.mounts
+    wanted = facts.mounts
+    if request.mounts:
+        wanted = tuple(planner.mount_of(facts, path) for path in request.mounts)
+    connections = fuse_connections(files, pid, fuse_descriptors(files, pid))
+    shown = bool(connections - {None}) or shows_connections(files)
+    served = permissions.served(pid, connections, shown, facts.mounts, wanted)
     mounts = tuple(
-        with_daemon(Files(Path("/")), mount, pid)
-        if mount.path in paths or len(facts.mounts) == 1
+        with_daemon(files, replace(mount, servers=tuple({*mount.servers, pid})), pid)
+        if mount.connection in served and mount.daemon_pid != pid
         else mount
         for mount in facts.mounts
     )
-    return HostFacts(**{**facts.__dict__, "mounts": mounts})
+    return replace(facts, mounts=mounts)
 
 
-def _chosen(text: str | None) -> probeset.ProbeSet | None:
-    """The probe set of --fs: NAME or PATH, then +GROUP for each optional group."""
+def _chosen(text: str | None, user: User | None) -> probeset.ProbeSet | None:
+    """The probe set of --fs: NAME or PATH, then +GROUP for each optional group. ``user``: whose
+    rights a file is read with."""
     if text is None:
         return None
-    extra: list[str] = []
-    check_answers(Path(text))
-    if not Path(text).exists():
-        text, *extra = text.split("+")
     known = {probe_set.name: probe_set for probe_set in probeset.builtin()}
-    if text in known:
-        return planner.select(known[text], extra)
-    if "/" not in text and not text.endswith(".toml"):
+    name, *extra = text.split("+")
+    if name in known:
+        return planner.select(known[name], extra)
+    if "/" not in text and not name.endswith(".toml"):
         names = ", ".join(sorted(known))
-        raise Error(f"there is no probe set {text}", f"there are: {names}", "--fs PATH.toml")
-    return planner.select(probeset.load(Path(text)), extra)
+        raise Error(f"there is no probe set {name}", f"there are: {names}", "--fs PATH.toml")
+    if extra and exists(text, user):
+        name, extra = text, []
+    return planner.select(probeset.load(Path(name), user), extra)
 
 
 def check_feedback(output: Output, plan: ProbePlan) -> None:
@@ -150,6 +162,11 @@ def output_of(request: Request) -> Output:
     return output
 
 
+def _caller(request: Request) -> User | None:
+    """Who invoked sudo; None: root decides."""
+    return None if request.as_root else caller(os.environ)
+
+
 def owner(as_root: bool) -> Owner | None:
     """Whom files are for: who invoked sudo."""
     user = None if as_root else caller(os.environ)
@@ -164,9 +181,9 @@ def prepared(
 
     ``warn``: told who holds the lock, where the request waits for it.
     """
-    user = None if request.as_root else caller(os.environ)
+    user = _caller(request)
     _check_callers(request)
-    chosen = _chosen(request.fs)
+    chosen = _chosen(request.fs, user)
     waiting = warn if request.wait else None
     with Lock(["fusetools", *arguments], waiting=waiting) as lock:
         removed = lock.clean()
@@ -206,10 +223,13 @@ def _alone(
 def _check_callers(request: Request) -> None:
     """Error: the workload's command cannot run, or the process to attach to cannot be recorded."""
     if request.command:
-        if number := command_problem(request.command[0]):
-            raise cannot_run(request.command[0], number)
+        user = _caller(request)
+        name = request.command[0]
+        # As the user: root's answer would tell what is in directories that the user cannot see.
+        if number := int(as_user(user, lambda: str(command_problem(name))) or 0):
+            raise cannot_run(name, number)
     elif isinstance(request, Caller):
-        Attached(request.caller, None if request.as_root else caller(os.environ))
+        Attached(request.caller, _caller(request))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sample import ROOT
+from mounts import HANGS
+from sample import BUILD, ROOT, Mounter
 
 pytestmark = pytest.mark.live
 
@@ -59,10 +61,15 @@ def as_nobody(folder: Path, *command: object) -> subprocess.CompletedProcess[str
     return subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=120)
 
 
-def test_the_rule_allows_recording_alone(theirs: Path) -> None:
-    """The file that is handed out, for another path and user."""
+def allow_recording(more: str = "") -> None:
+    """The file that is handed out, for another path and user; ``more``: lines before it."""
     text = (ROOT / "docs/sudoers").read_text()
-    allow(text.replace("/usr/bin/fusetools", str(FUSETOOLS)).replace("%tracers", "nobody"))
+    text = text.replace("/usr/bin/fusetools", str(FUSETOOLS)).replace("%tracers", "nobody")
+    allow(more + text)
+
+
+def test_the_rule_allows_recording_alone(theirs: Path) -> None:
+    allow_recording()
     refused = "not allowed to execute|a password is required|not allowed to set"
     for command in (
         [FUSETOOLS, "record", "--as-root", "--", "id"],
@@ -92,3 +99,149 @@ def test_roots_tools_are_roots(theirs: Path, kept: bool) -> None:
     done = as_nobody(theirs, *more, FUSETOOLS, "doctor")
     assert done.stdout.startswith("This host: Linux "), done.stderr
     assert not (theirs / "ran").exists()
+
+
+def test_the_rule_keeps_the_users_environment_out(theirs: Path) -> None:
+    """Python would run their sitecustomize.py as root before a line of ours, also where another
+    rule of the host keeps such variables."""
+    (theirs / "bin/sitecustomize.py").write_text(f"open({str(theirs / 'ran')!r}, 'w')\n")
+    allow_recording('Defaults env_keep += "PYTHONPATH HOME"\n')
+    done = as_nobody(theirs, FUSETOOLS, "record", "--help")
+    assert done.returncode == 0, done.stderr
+    assert not (theirs / "ran").exists()
+
+
+SET = """
+[[group]]
+library = 'libcvmfs_fuse3\\.so.*'
+function = '_ZN5cvmfsL\\d+cvmfs_(lookup|read)E.*'
+[group.operations]
+lookup = "lookup"
+read = "read"
+[group.arguments]
+lookup = { unique = "+8(arg1):u64", name = "+0(arg3):string" }
+"""
+SERVE = """set -e
+mount -t tmpfs -o dev,mode=755 none {place}
+mknod -m 666 {place}/fuse c 10 229
+mount --bind {place}/fuse /dev/fuse
+mkdir {place}/tree {place}/mount
+chown {uid} {place}/tree {place}/mount
+setpriv --reuid {uid} --regid {uid} --clear-groups {samplefs} -f {place}/tree {place}/mount &
+until grep -q ' {place}/mount ' /proc/self/mountinfo; do
+    kill -0 $! || exit 1
+    sleep 0.01
+done
+echo $!
+read end || true
+kill $!
+wait $!
+"""
+
+
+@contextlib.contextmanager
+def served_by(uid: int) -> Iterator[tuple[Path, int]]:
+    """A mount that a user made, in a mount namespace of its own, and its daemon."""
+    place = Path(f"/var/tmp/fusetools-of-{uid}-{os.getpid()}")
+    place.mkdir()
+    samplefs = BUILD / "with-symbols/samplefs"
+    script = SERVE.format(place=place, uid=uid, samplefs=samplefs)
+    command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as shell:
+        assert shell.stdin is not None and shell.stdout is not None
+        try:
+            yield place / "mount", int(shell.stdout.readline())
+        finally:
+            shell.stdin.close()
+            shell.wait(HANGS)
+            place.rmdir()
+
+
+Plan = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def plan(theirs: Path, samples: Path) -> Plan:
+    """`sudo fusetools record --dry-run` of a user who may not more."""
+    allow_recording()
+    (theirs / "mine.toml").write_text(SET)
+
+    def run(*options: object) -> subprocess.CompletedProcess[str]:
+        return as_nobody(theirs, FUSETOOLS, "record", "--dry-run", *options, "--", "true")
+
+    return run
+
+
+def test_pid_is_a_process_that_serves_the_mount(plan: Plan, sample_mount: Mounter) -> None:
+    root = sample_mount()
+    none = f"fusetools: process {os.getpid()} serves no FUSE mount\n"
+    done = plan("--mount", root.path, "--pid", os.getpid())
+    assert done.returncode == 1 and done.stderr.startswith(none), done.stderr
+    assert plan("--pid", os.getpid()).stderr.startswith(none)
+    done = plan("--pid", 1)
+    assert done.stderr.startswith("fusetools: process 1 serves no FUSE mount\n"), done.stderr
+    with Path("/dev/fuse").open("rb", buffering=0):  # of no mount
+        assert plan("--mount", root.path, "--pid", os.getpid()).stderr.startswith(none)
+    with served_by(65533) as (theirs, other), served_by(65534) as (mine, own):
+        for path, pid in ((root.path, root.pid), (theirs, other), (mine, own)):
+            done = plan("--mount", path, "--pid", pid)
+            assert done.returncode == 0 and "fuse_daemon/cvmfs_lookup" in done.stdout, done.stderr
+        done = plan("--mount", mine, "--pid", other)
+        assert done.stderr.startswith(f"fusetools: process {other} does not serve {mine}\n")
+        assert f"why: it serves {theirs}\n" in done.stderr
+
+
+def test_own_probe_sets_are_for_own_daemons(plan: Plan, sample_mount: Mounter) -> None:
+    """It could read the memory of another user's."""
+
+    def refused(path: Path) -> None:
+        done = plan("--mount", path, "--fs", "mine.toml")
+        assert done.returncode == 1 and done.stdout == "", done.stdout
+        what = f"fusetools: the probe set mine cannot be used on {path}\n"
+        assert done.stderr.startswith(what), done.stderr
+        assert "which nobody, who invoked sudo, may not read" in done.stderr
+
+    root = sample_mount()
+    refused(root.path)
+    assert plan("--mount", root.path, "--fs", "cvmfs").returncode == 0
+    with served_by(65533) as (theirs, _), served_by(65534) as (mine, own):
+        refused(theirs)
+        for options in (("--mount", mine), ("--mount", mine, "--pid", own)):
+            done = plan(*options, "--fs", "mine.toml")
+            assert done.returncode == 0 and "name=+0(%dx):string" in done.stdout, done.stderr
+        done = plan("--mount", mine, "--mount", theirs, "--fs", "mine.toml")
+        assert done.returncode == 1 and f"--mount {mine}   (a daemon of nobody)" in done.stderr
+
+
+def test_roots_files_are_not_read_for_a_user(plan: Plan, theirs: Path) -> None:
+    """Neither by their names nor through a link: a parser's message would quote them. Whether there
+    are such files is not told either."""
+    hidden = Path(f"/root/fusetools-test-{os.getpid()}")
+    hidden.mkdir(mode=0o700)
+    secret, link = hidden / "secret.toml", theirs / "link.toml"
+    secret.write_text("about = ['hunter2']\n")
+    secret.chmod(0o600)
+    link.symlink_to(secret)
+    try:
+        for path in (secret, hidden / "none.toml", f"{secret}+callbacks", link):
+            done = plan("--fs", path)
+            assert done.returncode == 1 and "hunter2" not in done.stdout + done.stderr
+            assert done.stderr.endswith("why: Permission denied\n"), done.stderr
+        program = hidden / "program"
+        program.touch(0o755)
+        for path in (program, hidden / "none"):
+            done = as_nobody(theirs, FUSETOOLS, "record", "--dry-run", "--", path)
+            assert done.returncode == 1, done.stdout
+            assert "there is no command" in done.stderr, done.stderr
+        (hidden / "x").symlink_to("hunter2")
+        for path in (hidden / "x", hidden / "new", hidden / "none/new"):
+            done = as_nobody(theirs, FUSETOOLS, "record", "-o", path, "--", "true")
+            assert done.stderr == (
+                f"fusetools: cannot write {path}\n"
+                "  why: nobody, who invoked sudo, may not write there\n"
+                "  fix: -o FILE in a directory of yours, or: --as-root\n"
+            )
+    finally:
+        shutil.rmtree(hidden)

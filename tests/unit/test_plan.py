@@ -858,7 +858,7 @@ def test_call_graphs() -> None:
 def test_probes_of_a_users_own_set_fire_in_the_daemon_alone() -> None:
     """Its arguments may read any memory of a process."""
     for facts in (host(), replace(host(), pid_max=1 << 22)):
-        own = replace(next(one for one in builtin() if one.name == "cvmfs"), from_file=True)
+        own = replace(next(one for one in builtin() if one.name == "cvmfs"), own=True)
         found = planner.targets(facts, Workload(command=("x",)), builtin(), own)
         plan = planner.plan(facts, Workload(command=("x",)), found, SYMBOLS, PLAIN, OWN)
         plan = bundled(facts, plan)

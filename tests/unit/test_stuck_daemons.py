@@ -15,6 +15,12 @@ MOUNT = Connection(40, "/mnt/a", "fuse.sshfs", "host:")
 DAEMON = Process(100, 1, "sshfs", "S", uid=0, user="root", threads=(100, 101, 102))
 
 
+@pytest.fixture(autouse=True)
+def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not show which connection a descriptor of FUSE's device has."""
+    monkeypatch.setattr(machine, "shows_connections", lambda files: False)
+
+
 def answered(processes: dict[int, Process], paths: list[str], silent: int = 0) -> Connection:
     """The mount with its daemon, where these are the paths of all mounts."""
     mounts = [replace(MOUNT, path=path) for path in paths]
@@ -81,3 +87,26 @@ def test_nobody_knows_who_answers_which_of_two_mounts_on_one_path() -> None:
     processes = {100: named(100, "sshfs a: /mnt/a"), 200: named(200, "sshfs b: /mnt/a", 10)}
     found = answered(processes, ["/mnt/a", "/mnt/a"])
     assert (found.daemon, found.hidden) == (None, True)
+
+
+def test_stuck_ignores_a_device_without_a_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can open the device, and name another's mount: not where the kernel shows whose."""
+    poser = named(100, "sshfs host: /mnt/a")
+    other = replace(named(200, "x /mnt/b"), fuse=(41,))
+    assert answered({100: poser}, ["/mnt/a"]).daemon == 100
+    assert answered({100: poser, 200: other}, ["/mnt/a"]).daemon is None
+    monkeypatch.setattr(machine, "shows_connections", lambda files: True)
+    found = answered({100: poser}, ["/mnt/a"])
+    assert (found.daemon, found.hidden) == (None, os.geteuid() != 0)
+
+
+@pytest.mark.parametrize(
+    ("mounter", "uid", "serves"),
+    [(1000, 1000, True), (1000, 0, True), (1000, 2000, False), (0, 2000, True), (None, 2000, True)],
+)
+def test_only_the_user_who_mounted_can_serve(mounter: int | None, uid: int, serves: bool) -> None:
+    """On an old kernel; but a daemon that root started may have become another user."""
+    process = replace(named(100, "sshfs host: /mnt/a"), uid=uid)
+    mount = replace(MOUNT, user=mounter)
+    found = machine._with_daemon(mount, {100: process}, machine._named([mount], {100: process}), 0)
+    assert found.daemon == (100 if serves else None)
