@@ -316,7 +316,7 @@ def _words(pid: int, path: Path) -> str:
                 writer, *words = json.loads(lock.read(1 << 20))
             if writer == pid:
                 return f"pid {pid}: {' '.join(words)}"
-            if started(writer) is None:
+            if writer > 0 and started(writer) is None:
                 what = f"left behind by {' '.join(words)}, which has ended"
                 return f"pid {pid} ({comm(Files(Path('/')), pid)}), {what}"
         time.sleep(0.01)

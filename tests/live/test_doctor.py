@@ -185,11 +185,16 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def test_a_daemon_that_hangs_does_not_hang_doctor(sample_mount: Mounter) -> None:
+    """What it tries of the kernel, it tries on a mount of its own."""
     sample = sample_mount()
+    unique = self_test_unique()
+    asked = sample.ask("internal", "affairs")
     with stopped(sample.pid):
         data = json.loads(doctor("--json").stdout)
         paths = [mount["path"] for mount in data["facts"]["mounts"]]
         assert str(sample.path) in paths
+        assert data["facts"]["fuse_send_unique"] is unique
+    assert sample.ask("internal", "affairs") == asked
 
 
 def test_a_library_on_a_mount_that_hangs(

@@ -18,6 +18,7 @@ from sample import BUILD, ROOT, Mounter
 pytestmark = pytest.mark.live
 
 FUSETOOLS = Path(sys.prefix) / "bin" / "fusetools"
+DAEMON, NOBODY = 1, 65534  # users of every Debian
 RULE = Path("/etc/sudoers.d/fusetools-test")
 Sudo = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -169,7 +170,8 @@ def plan(theirs: Path, samples: Path) -> Plan:
     (theirs / "mine.toml").write_text(SET)
 
     def run(*options: object) -> subprocess.CompletedProcess[str]:
-        return as_nobody(theirs, FUSETOOLS, "record", "--dry-run", *options, "--", "true")
+        words = (FUSETOOLS, "record", "--dry-run", "--json", *options, "--", "true")
+        return as_nobody(theirs, *words)
 
     return run
 
@@ -184,10 +186,10 @@ def test_pid_is_a_process_that_serves_the_mount(plan: Plan, sample_mount: Mounte
     assert done.stderr.startswith("fusetools: process 1 serves no FUSE mount\n"), done.stderr
     with Path("/dev/fuse").open("rb", buffering=0):  # of no mount
         assert plan("--mount", root.path, "--pid", os.getpid()).stderr.startswith(none)
-    with served_by(65533) as (theirs, other), served_by(65534) as (mine, own):
+    with served_by(DAEMON) as (theirs, other), served_by(NOBODY) as (mine, own):
         for path, pid in ((root.path, root.pid), (theirs, other), (mine, own)):
             done = plan("--mount", path, "--pid", pid)
-            assert done.returncode == 0 and "fuse_daemon/cvmfs_lookup" in done.stdout, done.stderr
+            assert done.returncode == 0 and "cvmfs_lookup" in done.stdout, done.stderr
         done = plan("--mount", mine, "--pid", other)
         assert done.stderr.startswith(f"fusetools: process {other} does not serve {mine}\n")
         assert f"why: it serves {theirs}\n" in done.stderr
@@ -206,7 +208,7 @@ def test_own_probe_sets_are_for_own_daemons(plan: Plan, sample_mount: Mounter) -
     root = sample_mount()
     refused(root.path)
     assert plan("--mount", root.path, "--fs", "cvmfs").returncode == 0
-    with served_by(65533) as (theirs, _), served_by(65534) as (mine, own):
+    with served_by(DAEMON) as (theirs, _), served_by(NOBODY) as (mine, own):
         refused(theirs)
         for options in (("--mount", mine), ("--mount", mine, "--pid", own)):
             done = plan(*options, "--fs", "mine.toml")
