@@ -48,6 +48,19 @@ COMMANDS = {
     "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
+# Commands that root runs: what they inherit must not change what they do.
+BY_ROOT = {
+    "doctor",
+    "record",
+    "snap",
+    "stuck",
+    "top",
+    "trace",
+    "count",
+    "sweep",
+    "overhead",
+    "clean",
+}
 
 
 class Failure(click.ClickException):
@@ -222,6 +235,10 @@ def main() -> None:
 def run() -> None:
     """The program. It ends without taking the interpreter down: all is written, and that would take
     a tenth of a short command's time."""
+    if os.geteuid() == 0 and sys.argv[1:2] and sys.argv[1] in BY_ROOT:
+        from fusetools.host import inherited
+
+        inherited.settle()
     try:
         main(prog_name="fusetools")
     except SystemExit as ended:

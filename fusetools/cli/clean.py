@@ -12,12 +12,12 @@ def command() -> None:
     """Remove what a killed recording left in the kernel."""
     from fusetools.errors import Error
     from fusetools.printable import printable
-    from fusetools.record.state import Lock
+    from fusetools.record.state import Recordings
 
-    with Lock(["fusetools", "clean"]) as lock:
-        removed = lock.clean()
-        beside = lock.beside()
-        mounted = not removed.left and lock.unmount()
+    with Recordings() as recordings:
+        removed = recordings.clean()
+        beside = recordings.beside()
+        mounted = not removed.left and recordings.unmount()
     for what in removed.what + (("mount of tracefs",) if mounted else ()):
         say(f"removed {printable(what)}\n")
     if removed.left:

@@ -25,7 +25,8 @@ from fusetools.plan.instances import PAIRED
 from fusetools.plan.kernel import NO_UNIQUE
 from fusetools.plan.planner import CLOCK, Target
 from fusetools.plan.probeset import HELPERS
-from fusetools.record import symbols, tracecmd
+from fusetools.record import kept, symbols, tracecmd
+from fusetools.record.handover import hand_over
 from fusetools.record.merger import Merger, Stuck
 from fusetools.record.state import started
 from fusetools.record.things import Things
@@ -84,9 +85,9 @@ class Finishing(Things):
 
     def _scope(self) -> list[int] | None:
         """Whose switches and system calls the recording is about; None: everybody's. Not ours:
-        perf is our child."""
+        perf is our child. For another user than root, also whose user stacks it holds."""
         servers = [pid for pid in self._servers() if pid != os.getpid()]
-        return [*servers, *self._callers] if self._callers else None
+        return [*servers, *self._callers] if self._callers or self.user else None
 
     def _unmake(self) -> None:
         """Called while the recording is put together: of one that goes on, nothing goes."""
@@ -102,22 +103,49 @@ class Finishing(Things):
         whole = self.scratch / "merged"
         try:
             self._write(whole)
+            outcome.size_bytes = whole.stat().st_size
+            self._hand_over(whole)
         except native.CoreError as error:
-            what, why = error.args
-            text = f"{what}: {why}; kept as perf wrote it"
-            if self.ring and self.ring.output.exists():
-                assert self.output is not None
-                ftraces = self._keep_beside(self.ring.output, FTRACE)
-                parts = [os.path.join(self.output.parent, self.output.name), str(ftraces)]
-                text += f", and ftrace: {merging(parts)}"
-            outcome.warnings.append(text)
-            outcome.failed = True
             whole.unlink(missing_ok=True)
-            whole = self.raw
-        outcome.size_bytes = whole.stat().st_size
-        self._hand_over(whole)
+            self._keep_raw(": ".join(map(str, error.args)))
         outcome.missing = tuple(self.missing)
         return outcome
+
+    def _keep_raw(self, why: str) -> None:
+        """Keep what perf and ftrace wrote: beside the recording's place, where root records for
+        itself. Error: it is another user's recording; where it is kept for root."""
+        assert self.output is not None
+        ring = self.ring.output if self.ring and self.ring.output.exists() else None
+        if self.user:
+            paths = self._kept({"perf": self.raw, **({"ring": ring} if ring else {})})
+            where = (
+                f"what was recorded is root's, as it was not merged: {os.path.dirname(paths[0])}"
+            )
+            fix = f"{merging(paths)}   (as root)"
+            raise Error("the recording could not be merged", f"{why}; {where}", fix)
+        text = f"{why}; kept as perf wrote it"
+        if ring:
+            ftraces = self._keep_beside(ring, FTRACE)
+            parts = [os.path.join(self.output.parent, self.output.name), str(ftraces)]
+            text += f", and ftrace: {merging(parts)}"
+        self.outcome.warnings.append(text)
+        self.outcome.failed = True
+        self.outcome.size_bytes = self.raw.stat().st_size
+        self._hand_over(self.raw)
+
+    def _kept(self, parts: Mapping[str, Path]) -> list[str]:
+        """Keep raw files of a user's recording for root alone. Return their paths. Error: nothing
+        is kept."""
+        assert self.output is not None and self.made is not None and self.user is not None
+        output, source = self.output, self.made.descriptor
+        files = {kind: path.name for kind, path in parts.items()}
+        register, uid = self.lock.place, self.user.uid
+        try:
+            return kept.keep(
+                register, uid, output.parent, output.directory, output.name, source, files
+            )
+        except (kept.Refused, OSError) as error:
+            raise Error("the recording could not be merged, and is lost", str(error)) from error
 
     def _connected(self) -> Iterator[Peer]:
         """The connections that the daemons had all the time: a descriptor that was the same socket
@@ -134,13 +162,10 @@ class Finishing(Things):
         """Gives the file its name and its owner; until then only root can get at it."""
         assert self.output is not None and self.made is not None
         directory = self.made.descriptor
-        descriptor = os.open(whole.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
         try:
-            os.fchmod(descriptor, 0o600)
-            if self.user:
-                os.fchown(descriptor, self.user.uid, self.user.gid)
-        finally:
-            os.close(descriptor)
+            hand_over(directory, whole.name, self.user)
+        except Error as error:
+            raise native.CoreError(error.what, error.why) from error
         self.outcome.output = Path(os.path.abspath(self.output.path))
         try:
             self.output.take(directory, whole.name, keep=True)
@@ -188,11 +213,12 @@ class Finishing(Things):
             avoid=unanswering(Files(Path("/")), self._answering()),
             bundles=self._bundles(),
             daemons=self._servers(),
-            scope=self._scope() if self.plan.by_pid else None,
+            scope=self._scope() if self.plan.by_pid or self.user else None,
             threads=self._threads(),
             window=self.window,
             span=self.span,
             packed=self.facts.perf is not None and self.facts.perf.zstd is True,  # it shall read it
+            private=self.user is not None,
         )
         inputs = [str(self.raw)]
         if self.ring and self.ring.output.exists():
@@ -215,29 +241,29 @@ class Finishing(Things):
     def _merged(
         self, inputs: list[str], whole: str, session: str, **more: Unpack[native.MergeOptions]
     ) -> native.MergeInfo:
-        """In a process of its own; without what names the programs' stacks where that hangs."""
+        """Merge in a process of its own; if that fails, again by one thread, without the programs
+        that name stacks."""
         try:
             first, self.merger = self.merger or Merger(), None
             return first.merge(inputs, whole, session, self._asked_to_end, self._unmake, **more)
-        except Stuck as stuck:
-            self.outcome.warnings.append(f"{stuck}: stacks have no names")
+        except (Stuck, native.CoreError, OSError) as error:
+            why = ": ".join(map(str, error.args)) if not isinstance(error, OSError) else str(error)
             Path(whole).unlink(missing_ok=True)
         more["avoid"] = ["/"]
         try:
-            return Merger().merge(inputs, whole, session, lambda: False, **more)
-        except Stuck as stuck:
-            raise native.CoreError("cannot merge the recording", str(stuck)) from stuck
+            merged = Merger(alone=True).merge(inputs, whole, session, lambda: False, **more)
+        except (Stuck, OSError) as error:
+            raise native.CoreError("cannot merge the recording", str(error)) from error
+        self.outcome.warnings.append(f"{why}: stacks have no names")
+        return merged
 
     def _keep_beside(self, part: Path, end: str) -> Path:
-        """Puts what trace-cmd or ftrace recorded beside the recording, for the same owner."""
+        """Put what trace-cmd or ftrace recorded beside the recording; for another user than root,
+        into a directory of root's."""
         assert self.output is not None and self.made is not None
-        name = self.output.name + end
         if self.user:
-            descriptor = os.open(
-                part.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self.made.descriptor
-            )
-            os.fchown(descriptor, self.user.uid, self.user.gid)
-            os.close(descriptor)
+            return Path(self._kept({"graph": part})[0])
+        name = self.output.name + end
         directories = {"src_dir_fd": self.made.descriptor, "dst_dir_fd": self.output.directory}
         os.rename(part.name, name, **directories)
         return Path(self.output.parent, name)

@@ -38,6 +38,7 @@ STUCK = 10.0  # seconds without a sign of life
 MEMORY = 4 << 30  # bytes beside the recordings, and for each CPU's thread
 MEMORY_OF_A_THREAD = 256 << 20
 LONGEST = 1 << 16  # bytes of a path
+LONG = 200  # characters of a complaint
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from fusetools.record.merger import main; main()"
 _PROGRAMS = (2, 3)  # ET_EXEC, ET_DYN: no core dump
 
@@ -47,10 +48,13 @@ class Stuck(Exception):
 
 
 class Merger:
-    """The process, which is there 0.1 s after it was begun, and merges once."""
+    """The process, which is there 0.1 s after it was begun, and merges once. ``alone``: by a single
+    thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
         parent = os.getpid()
+        # What it prints is a defect's traceback, of which the user gets one line.
+        self._complaints = os.fdopen(os.memfd_create("merger"), "w+", errors="replace")
 
         def prepare() -> None:
             with_parent(parent, signal.SIGKILL)
@@ -59,7 +63,9 @@ class Merger:
             [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path if path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._complaints,
             cwd="/",
+            env={**os.environ, "RAYON_NUM_THREADS": "1"} if alone else None,
             text=True,
             preexec_fn=prepare,
         )
@@ -98,7 +104,9 @@ class Merger:
         try:
             answer = json.loads(text)
         except ValueError as error:
-            raise Stuck("reading the programs' files failed") from error
+            raise Stuck(f"the process that merges ended: {self._why()}") from error
+        finally:
+            self._complaints.close()
         if "error" in answer:
             raise native.CoreError(*answer["error"])
         answer["left_out"] = {str(name): int(n) for name, n in answer["left_out"].items()}
@@ -108,8 +116,19 @@ class Merger:
         result: native.MergeInfo = answer
         return result
 
+    def _why(self) -> str:
+        """Return why it ended, in one line."""
+        status = self._process.returncode
+        if status is not None and status < 0:
+            with contextlib.suppress(ValueError):
+                return signal.Signals(-status).name
+        self._complaints.seek(0)
+        lines = [line.strip() for line in self._complaints.read(1 << 20).splitlines()]
+        return next((line[:LONG] for line in reversed(lines) if line), f"exit status {status}")
+
     def close(self) -> None:
         """Ends it, whatever it does; one that hangs is left."""
+        self._complaints.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)

@@ -125,8 +125,10 @@ def record(
                 warn(f"{known.what}: {known.why}")
             tell(recording.plan, removed)
             recording.run()
-            recording.finish()
-            recording.leave()
+            try:
+                recording.finish()
+            finally:
+                recording.leave()
             return recording.outcome
 
 
@@ -533,7 +535,8 @@ class Recording(Probing, Finishing):
         if self._note_end() or self.workload is None:
             return
         pid = self.workload.pid
-        self.warn(f"{self.outcome.output} is written; the workload (pid {pid}) goes on")
+        written = f"{self.outcome.output} is written; " if self.outcome.output else ""
+        self.warn(f"{written}the workload (pid {pid}) goes on")
         hanging: float | None = None
         end = None if self._times_asked < 2 else time.monotonic() + KILLED
         while not self._note_end():
