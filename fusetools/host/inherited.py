@@ -15,11 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INFINITE = resource.RLIM_INFINITY
-# Limits that get another value than "none": (soft, hard). A core dump would hold what was recorded.
-KNOWN = {
-    "RLIMIT_CORE": (0, 0),
-    "RLIMIT_NOFILE": (1 << 16, 1 << 16),
-    "RLIMIT_STACK": (8 << 20, INFINITE),
+# Limits that get another value than "none". A core dump would hold what was recorded.
+KNOWN = {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1 << 16, "RLIMIT_STACK": 8 << 20}
+# Limits with which a recording would fail at any moment, where they cannot be raised (a container
+# without CAP_SYS_RESOURCE): by their letter for ulimit, the least that is enough.
+LEAST = {
+    "f": (resource.RLIMIT_FSIZE, 1 << 30),
+    "t": (resource.RLIMIT_CPU, 600),
+    "v": (resource.RLIMIT_AS, 4 << 30),
+    "d": (resource.RLIMIT_DATA, 1 << 30),
+    "s": (resource.RLIMIT_STACK, 256 << 10),
+    "n": (resource.RLIMIT_NOFILE, 256),
 }
 # Limits that only grant something: root needs none of it.
 GRANTS = ("RLIMIT_NICE", "RLIMIT_RTPRIO", "RLIMIT_MSGQUEUE", "RLIMIT_OFILE")
@@ -67,7 +73,10 @@ def settle() -> None:
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         signal.setitimer(timer, 0)  # exec keeps them
     for name, number in LIMITS.items():
-        _limit(number, KNOWN.get(name, (INFINITE, INFINITE)))
+        known, hard = KNOWN.get(name, INFINITE), _callers.limits[number][1]
+        if hard != INFINITE and (known == INFINITE or known > hard):
+            hard = known
+        _limit(number, (known, hard))  # a hard limit that is lowered cannot always be given back
     for ignored in _callers.ignored:
         if ignored not in KEPT:
             signal.signal(ignored, signal.SIG_DFL)
@@ -76,6 +85,13 @@ def settle() -> None:
         os.set_inheritable(descriptor, False)
     everywhere = set(range(os.sysconf("SC_NPROCESSORS_CONF")))
     _apply(0, (os.SCHED_OTHER, 0), everywhere, 0, SLACK, "0")
+
+
+def too_low() -> str:
+    """Return a limit with which nothing can be recorded, by its letter for ulimit; "" for none."""
+    soft = {letter: resource.getrlimit(number)[0] for letter, (number, _) in LEAST.items()}
+    low = (n for n, (_, least) in LEAST.items() if soft[n] != INFINITE and soft[n] < least)
+    return next(low, "")
 
 
 def give_back() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from fusetools.core import native
 from fusetools.errors import Error
 from fusetools.figures import binary
+from fusetools.host import inherited
 from fusetools.host.cgroup import perf_hierarchy
 from fusetools.host.facts import HostFacts, Library
 from fusetools.host.files import Files, bounded, check_answers
@@ -172,6 +173,9 @@ def prepared(
         why = f"who invoked sudo may record {binary(MOST)} at most"
         fix = f"--max-size {MOST >> 30}G, or: --as-root"
         raise Error(f"--max-size {binary(request.max_size)} is too much", why, fix)
+    if letter := inherited.too_low():
+        why = f"ulimit -{letter} was set too low, and cannot be raised here"
+        raise Error("cannot record", why, f"ulimit -{letter} unlimited   (before sudo)")
     _check_callers(request)
     chosen = _chosen(request.fs)
     waiting = warn if request.wait else None

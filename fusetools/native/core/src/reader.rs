@@ -271,7 +271,7 @@ impl Reader {
     pub fn of_memory(&self) -> Vec<String> {
         let known = bit::IP | bit::TID | bit::TIME | bit::ADDR | bit::READ | bit::CALLCHAIN;
         let known = known | bit::ID | bit::CPU | bit::PERIOD | bit::STREAM_ID | bit::RAW;
-        let known = known | bit::IDENTIFIER;
+        let known = known | bit::WEIGHT | bit::DATA_SRC | bit::IDENTIFIER;
         let named = self.events.iter().zip(&self.parts.attrs);
         let more = named.filter(|(_, attr)| attr.layout.sample_type & !known != 0);
         more.map(|(event, _)| event.name.clone()).collect()
