@@ -145,7 +145,11 @@ class Finishing(Things):
                 register, uid, output.parent, output.directory, output.name, source, files
             )
         except (kept.Refused, OSError) as error:
-            raise Error("the recording could not be merged, and is lost", str(error)) from error
+            what, fix = (
+                "the recording could not be merged, and is lost",
+                "fusetools clean   (as root)",
+            )
+            raise Error(what, str(error), fix) from error
 
     def _connected(self) -> Iterator[Peer]:
         """The connections that the daemons had all the time: a descriptor that was the same socket
@@ -233,9 +237,8 @@ class Finishing(Things):
             except native.CoreError as error:
                 why = ": ".join(error.args)
             whole.unlink(missing_ok=True)
-            self.outcome.warnings.append(
-                f"function_graph is kept apart, in {self._keep_beside(graph, '.trace.dat')}: {why}"
-            )
+            place = f"{self._keep_beside(graph, '.trace.dat')}{' (root alone)' * bool(self.user)}"
+            self.outcome.warnings.append(f"function_graph is kept apart, in {place}: {why}")
         return merge(inputs, str(whole), session)
 
     def _merged(

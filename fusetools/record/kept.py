@@ -73,6 +73,21 @@ def keep(
             os.close(made)
 
 
+def left(register: Path) -> list[str]:
+    """Return what is kept for root, of all users. Forget what cannot be found."""
+    places: list[str] = []
+    for path in sorted(register.glob("kept.*")):
+        with contextlib.suppress(Refused, OSError), _noted(path) as notes:
+            for note in tuple(notes):
+                with contextlib.ExitStack() as opened:
+                    above = _above(note, opened)
+                    names = _names(above, note) if above is not None else []
+                places += [os.path.join(note.parent, name) for name in names]
+                if not names:
+                    notes.remove(note)
+    return places
+
+
 def _new(above: int, wanted: str) -> tuple[str, int]:
     for number in range(100):
         name = wanted + (f".{number}" if number else "")
@@ -96,18 +111,12 @@ def _make_room(notes: list[Kept]) -> None:
 def _removed(note: Kept) -> bool:
     """Remove what was kept. Return whether it is gone; False: the directory around it is not where
     it was, or does not answer."""
-    if not answers(note.parent):
-        return False
     with contextlib.ExitStack() as opened:
+        above = _above(note, opened)
+        if above is None:
+            return False
         try:
-            above = os.open(note.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.callback(os.close, above)
-            status = os.fstat(above)
-            if (status.st_dev, status.st_ino) != (note.device, note.above):
-                return False
-            # Whoever owns the directory around it may have renamed it.
-            names = [entry.name for entry in os.scandir(above) if entry.inode() == note.inode]
-            for name in names:
+            for name in _names(above, note):
                 place = open_directory(above, name)
                 opened.callback(os.close, place)
                 for file in os.listdir(place):
@@ -116,6 +125,25 @@ def _removed(note: Kept) -> bool:
         except OSError:
             return False
     return True
+
+
+def _above(note: Kept, opened: contextlib.ExitStack) -> int | None:
+    """The directory around it; None: it is not where it was, or does not answer."""
+    if not answers(note.parent):
+        return None
+    with contextlib.suppress(OSError):
+        above = os.open(note.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.callback(os.close, above)
+        status = os.fstat(above)
+        if (status.st_dev, status.st_ino) == (note.device, note.above):
+            return above
+    return None
+
+
+def _names(above: int, note: Kept) -> list[str]:
+    """Its name by now; whoever owns the directory around it may have renamed it."""
+    with os.scandir(above) as entries:
+        return [entry.name for entry in entries if entry.inode() == note.inode]
 
 
 @contextlib.contextmanager

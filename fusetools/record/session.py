@@ -10,6 +10,7 @@ waits.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -595,7 +596,8 @@ class Recording(Probing, Finishing):
         elif self.perf:
             died = self.perf.ended
             self.perf.pause()
-            self.merger = Merger() if self.output else None  # not before: it would be recorded
+            with contextlib.suppress(OSError):  # it is tried again
+                self.merger = Merger() if self.output else None  # not before: it would be recorded
             self._expedite(True)
             whole = self.perf.stop() and not died
             if self.ring:

@@ -336,6 +336,8 @@ class Spy:
         if mount_entry(place):
             subprocess.run(["umount", "-l", place], check=True)
         shutil.rmtree(place)
+        for note in RUN.glob("kept.*"):
+            note.unlink()
 
 
 def plain(path: Path) -> bytes:
