@@ -48,19 +48,8 @@ COMMANDS = {
     "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
-# Commands that root runs: what they inherit must not change what they do.
-BY_ROOT = {
-    "doctor",
-    "record",
-    "snap",
-    "stuck",
-    "top",
-    "trace",
-    "count",
-    "sweep",
-    "overhead",
-    "clean",
-}
+# Commands that work as root, as `count --live` does: what they inherit must not change what they do.
+BY_ROOT = {"doctor", "record", "snap", "stuck", "top", "trace", "sweep", "overhead", "clean"}
 
 
 class Failure(click.ClickException):
@@ -235,7 +224,7 @@ def main() -> None:
 def run() -> None:
     """The program. It ends without taking the interpreter down: all is written, and that would take
     a tenth of a short command's time."""
-    if os.geteuid() == 0 and sys.argv[1:2] and sys.argv[1] in BY_ROOT:
+    if os.geteuid() == 0 and ({*sys.argv[1:2]} & BY_ROOT or "--live" in sys.argv):
         from fusetools.host import inherited
 
         inherited.settle()

@@ -145,11 +145,8 @@ class Finishing(Things):
                 register, uid, output.parent, output.directory, output.name, source, files
             )
         except (kept.Refused, OSError) as error:
-            what, fix = (
-                "the recording could not be merged, and is lost",
-                "fusetools clean   (as root)",
-            )
-            raise Error(what, str(error), fix) from error
+            what = "the recording could not be merged, and is lost"
+            raise Error(what, str(error), "fusetools clean   (as root)") from error
 
     def _connected(self) -> Iterator[Peer]:
         """The connections that the daemons had all the time: a descriptor that was the same socket
