@@ -48,7 +48,7 @@ COMMANDS = {
     "merge": "Merge simultaneous perf and trace-cmd recordings.",
     "clean": "Remove what a killed recording left in the kernel.",
 }
-# Commands that work as root, as `count --live` does: what they inherit must not change what they do.
+# Commands that work as root, as `count --live` does: what they inherit must not change them.
 BY_ROOT = {"doctor", "record", "snap", "stuck", "top", "trace", "sweep", "overhead", "clean"}
 
 
